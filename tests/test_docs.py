@@ -49,9 +49,11 @@ def links_of(document: Path) -> Iterator[tuple[str, str]]:
 
 
 def anchors_of(document: Path) -> set[str]:
-    """Return the headings of a document as links know them."""
-    titles = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """Return the headings and anchors of a document as links know them."""
+    text = document.read_text("utf-8")
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    headings = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return headings | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 def commands_typed() -> Iterator[str]:

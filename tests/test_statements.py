@@ -1,18 +1,38 @@
-"""Every statement of the contract has a test that cites it, by its number.
+"""The contract and its citations agree, in both directions.
 
-What the statements say may not be tested in here.
+Each statement in force is cited by a test, and each citation names a statement that exists.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent
-IDS = (TESTS / "statements" / "ids.txt").read_text(encoding="utf-8").split()
-NUMBER = re.compile(r"\b([A-Z])-(\d+)(?: to (?:[A-Z]-)?(\d+))?\b")
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTRACT = ROOT / "docs" / "reference" / "contract.md"
+NUMBER = re.compile(r"\b([A-Z])-(\d{1,2})\b(?: to (?:[A-Z]-)?(\d+))?\b")
+INVARIANT = re.compile(r"\b[Ii]nvariants? (\d+)(?: to (\d+))?")
+ELSEWHERE = re.compile(r"Source: [^.]*\b(?:SPEC|DESIGN|STYLE|section \d)")
+STATEMENT = re.compile(r'<a id="([a-z])-(\d+)"></a>\*\*([A-Z])-(\d+)\*\*')
+
+
+def statements(*, planned: bool) -> set[str]:
+    """Return the numbers of the statements in force, or of the planned ones."""
+    chapters = re.split(r"^## ", CONTRACT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {
+        f"{letter}-{number}"
+        for chapter in chapters
+        if ("\n*Planned.*\n" in chapter) is planned
+        for _, _, letter, number in STATEMENT.findall(chapter)
+    }
+
+
+IN_FORCE, PLANNED = statements(planned=False), statements(planned=True)
 
 
 def cited_in(text: str) -> set[str]:
@@ -37,34 +57,77 @@ def docstrings_of_tests(path: Path) -> str:
 
 
 @cache
-def every_citation() -> frozenset[str]:
+def cited_by_tests() -> frozenset[str]:
     """Return what all tests cite, and all transcripts."""
-    cited: set[str] = set()
-    for path in TESTS.rglob("test_*.py"):
-        if path != Path(__file__):
-            cited |= cited_in(docstrings_of_tests(path))
-    for path in (TESTS / "transcripts").rglob("*.txt"):
-        cited |= cited_in(path.read_text(encoding="utf-8"))
-    return frozenset(cited)
+    tests = ROOT / "tests"
+    modules = (path for path in tests.rglob("test_*.py") if path != Path(__file__))
+    texts = [docstrings_of_tests(path) for path in modules]
+    texts += [path.read_text(encoding="utf-8") for path in (tests / "transcripts").rglob("*.txt")]
+    return frozenset(cited_in("\n".join(texts)))
 
 
-def test_every_statement_is_cited_by_a_test() -> None:
+def tracked() -> list[Path]:
+    """Return every file in which a citation may stand."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "*.js", "*.md", "*.txt", "*.toml"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    files = [ROOT / name for name in listed.stdout.splitlines() if name != "constraints.txt"]
+    return [path for path in files if path.exists() and path != Path(__file__)]
+
+
+def test_every_statement_in_force_is_cited_by_a_test() -> None:
     """A statement that no test cites is a wish."""
-    missing = [number for number in IDS if number not in every_citation()]
-    assert not missing, f"{len(missing)} of {len(IDS)} without a test: {' '.join(missing)}"
+    missing = IN_FORCE - cited_by_tests()
+    assert not missing, sorted(missing)
 
 
-def test_citations_name_statements_that_exist() -> None:
+def test_every_citation_names_a_statement_that_exists() -> None:
     """A citation of a statement that does not exist is a slip of the pen."""
-    letters = {number[0] for number in IDS}
-    unknown = {one for one in every_citation() if one[0] in letters} - set(IDS)
-    assert not unknown - LATER, sorted(unknown - LATER)
+    known = IN_FORCE | PLANNED
+    letters = {number[0] for number in known}
+    unknown = {
+        f"{path.relative_to(ROOT)}: {one}"
+        for path in tracked()
+        for one in cited_in(path.read_text(encoding="utf-8"))
+        if one[0] in letters and one not in known
+    }
+    assert not unknown, sorted(unknown)
 
 
-LATER = {"G-3", "G-4"}
-"""Statements about the planning of whole fleets; a test may cite them before they are due."""
+def test_every_cited_invariant_exists() -> None:
+    """The invariants are numbered in the contract, and nowhere else."""
+    known = set(re.findall(r'<a id="invariant-(\d+)">', CONTRACT.read_text(encoding="utf-8")))
+    cited = {
+        number
+        for path in tracked()
+        for pair in INVARIANT.findall(path.read_text(encoding="utf-8"))
+        for number in pair
+        if number
+    }
+    assert known
+    assert cited <= known, sorted(cited - known)
 
 
-def test_citation_of_a_range_counts_each() -> None:
+def test_no_source_lies_outside_the_repository() -> None:
+    """What a source names can be read by whoever has a clone."""
+    found = [
+        f"{path.relative_to(ROOT)}: {cite}"
+        for path in tracked()
+        for cite in ELSEWHERE.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
+def test_each_statement_has_its_own_number_and_anchor() -> None:
+    """A link to `#n-3` leads to N-3, and no number is given twice."""
+    found = STATEMENT.findall(CONTRACT.read_text(encoding="utf-8"))
+    numbers = [f"{letter}-{number}" for _, _, letter, number in found]
+    assert [f"{a.upper()}-{b}" for a, b, _, _ in found] == numbers
+    assert len(set(numbers)) == len(numbers) > 100
+
+
+@pytest.mark.parametrize("typed", ["Source: A-1 to A-3, N-2.", "A-1, A-2 and A-3; N-2"])
+def test_citation_of_a_range_counts_each(typed: str) -> None:
     """`A-1 to A-3` cites three."""
-    assert cited_in("Source: A-1 to A-3, N-2.") == {"A-1", "A-2", "A-3", "N-2"}
+    assert cited_in(typed) == {"A-1", "A-2", "A-3", "N-2"}

@@ -101,7 +101,7 @@ def test_dead_module_is_seen_in_a_sample() -> None:
 
 
 def test_no_imports_run_in_a_circle() -> None:
-    """Modules that import each other cannot be understood one by one. Source: DESIGN 3."""
+    """Modules that import each other cannot be understood one by one."""
     circles = import_circles(python_sources())
     assert not circles, "\n".join(" <- ".join(circle) for circle in circles)
 

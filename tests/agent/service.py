@@ -88,7 +88,7 @@ class Service:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers as section 2 to 8 of the specification say, as far as clients can tell."""
+    """Answers as sections 2 to 8 of the contract say, as far as clients can tell."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

@@ -45,7 +45,7 @@ def service() -> Iterator[Service]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_client_negotiates_down_to_any_version(version: str) -> None:
-    """Whatever the service's newest version is, it is found. Source: E-3, section 3."""
+    """Whatever the service's newest version is, it is found. Source: E-3, V-1."""
     known = VERSIONS[: VERSIONS.index(version) + 1]
     with Service(versions=known) as service, forewarn.Client(service.endpoint) as client:
         service.show(EVENT)

@@ -194,7 +194,7 @@ def test_time_of_an_event_moves_only_its_own_hooks() -> None:
 
 
 def test_changed_event_is_decided_anew_while_nothing_is_begun() -> None:
-    """A host update with restart may turn out to be a Freeze. Source: section 10."""
+    """A host update with restart may turn out to be a Freeze. Source: O-2."""
     agent = core((DRAIN,), match=Match(types=("Reboot",)))
     agent.step(polled(1, event(event_type="Freeze")), NOW)
     assert brief(agent.step(polled(2, event()), NOW)) == ["Prepare drain"]

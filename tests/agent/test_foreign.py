@@ -155,7 +155,7 @@ def test_version_climbs_again() -> None:
 
 @pytest.mark.parametrize("answered", [429, 503])
 def test_pause_a_service_asks_for_costs_no_preempt(answered: int) -> None:
-    """A Preempt gives 30 seconds; an obedient minute would miss it. Source: C-7, section 7."""
+    """A Preempt gives 30 seconds; an obedient minute would miss it. Source: C-7, N-1."""
     dialogue = Dialogue(("http://127.0.0.1",))
     dialogue.poll_request(0)
     with pytest.raises(TemporarilyUnavailable) as caught:

@@ -115,7 +115,7 @@ def test_first_rule_that_matches_decides() -> None:
     ],
 )
 def test_names_are_compared_exactly(resource: str, mine: bool) -> None:
-    """`vmss_3` is not `vmss_30`: a part of a name is never enough. Source: section 3, C-3."""
+    """`vmss_3` is not `vmss_30`: a part of a name is never enough. Source: V-1, C-3."""
     assert Identity("vmss_3", ("vmss000003",)).is_me(resource) is mine
 
 

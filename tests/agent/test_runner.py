@@ -215,7 +215,7 @@ def test_guessed_name_is_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_old_service_is_spoken_to_in_its_version(tmp_path: Path) -> None:
-    """The whole story with the first version, underscores included. Source: section 3."""
+    """The whole story with the first version, underscores included. Source: V-1."""
     old = ("2017-03-01",)
     with Service(versions=old, waits=False) as service, Agent(tmp_path, service.endpoint) as agent:
         service.show(AHEAD)

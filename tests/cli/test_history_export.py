@@ -28,7 +28,7 @@ def test_history_is_exported_whole(run: Run, tmp_path: Path, name: str) -> None:
 
 
 def test_export_that_cannot_be_written_is_named(run: Run, tmp_path: Path) -> None:
-    """Where an export cannot go is a sentence. Source: STYLE 8."""
+    """Where an export cannot go is a sentence."""
     done = run("history", "export", "--output", str(tmp_path / "no-such" / "file"))
     assert done.status != OK
     assert "cannot be written" in done.err

@@ -104,7 +104,7 @@ def test_reports_name_story_and_fault(tmp_path: Path, capsys: pytest.CaptureFixt
     words = ["conformance", "client", "--story", "quiet", "--junit", str(report), "--json"]
     assert main([*words, "--", *CLIENT, "headerless"]) == 1
     (check,) = json.loads(capsys.readouterr().out)["checks"]
-    assert check["statement"] == "C-1"
+    assert (check["statement"], check["link"]) == ("C-1", "docs/reference/contract.md#c-1")
     (failure,) = ET.parse(report).iter("failure")
     assert failure.attrib["message"] == check["reason"]
     assert main(["conformance", "client", "--story", "quiet", "--", *CLIENT]) == 0

@@ -75,7 +75,7 @@ def hooked(emulator: EmulatorThread, url: str = "", *only: str) -> Iterator[Resu
 
 
 def test_right_server_passes_every_check(right: str) -> None:
-    """Our own service keeps every statement of what can be read. Source: E, V, D, A, I."""
+    """Our own service keeps every statement of what can be read. Source: E-1, V-1, D-1, A-1."""
     results = list(run_checks(Target(right)))
     assert {each.verdict for each in results} <= {Verdict.PASSED, Verdict.SKIPPED}, results
 

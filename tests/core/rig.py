@@ -205,7 +205,7 @@ class Rig:
         return state
 
     def check_replay(self) -> None:
-        """Assert DESIGN invariant 10, poll marks aside: they are not transitions."""
+        """Assert invariant 10, poll marks aside: they are not transitions."""
         replayed = self.replayed()
         copied = self.state.copy()
         assert copied == self.state

@@ -148,7 +148,7 @@ def test_a_wave_of_hosts_passes_one_fault_domain_at_a_time() -> None:
 @pytest.mark.parametrize("cause", [Cause.REIMAGE, Cause.REBOOT, Cause.REDEPLOY])
 @pytest.mark.parametrize("source", [Source.PLATFORM, Source.USER])
 def test_platform_work_on_vms_takes_fault_domains_in_turn(cause: Cause, source: Source) -> None:
-    """The platform's planned work on VMs is routine, a user's own is not. Source: G-1, SPEC 1."""
+    """The platform's planned work on VMs is routine, a user's own is not. Source: G-1."""
     rig = small()
     first = rig.ask(cause, "web_0", "web_1", source=source)
     second = rig.now(first.number + 1)

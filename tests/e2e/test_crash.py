@@ -120,7 +120,7 @@ def test_nothing_was_shown_that_was_not_durable(aftermath: Aftermath) -> None:
 
 
 def test_history_survives_crashes_as_the_state(aftermath: Aftermath) -> None:
-    """Replaying the history gives exactly the state that is stored. Source: DESIGN invariant 10."""
+    """Replaying the history gives exactly the state that is stored. Source: invariant 10."""
     replay = Replay()
     replay.extend(aftermath.history)
     assert replay.records["document"] == aftermath.state.views

@@ -41,7 +41,7 @@ def address() -> Iterator[str]:
 def test_standby_takes_over_what_was_promised(address: str) -> None:
     """When the writer is killed the standby shows the same document and loses no approval.
 
-    Source: L-7, A-6, DESIGN section 4.
+    Source: L-7, A-6.
     """
     writer = Life(address)
     assert writer.listening()
@@ -96,7 +96,7 @@ def state_of(metrics: str) -> set[str]:
 def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) -> None:
     """It says that it stands by, also to its health check and scrapes, and takes over when due.
 
-    Source: L-7, DESIGN section 4.
+    Source: L-7.
     """
     notices, operator = tmp_path / "notify", tmp_path / "operator"
     metrics = f"127.0.0.1:{free_port()}"

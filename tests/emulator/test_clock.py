@@ -23,7 +23,7 @@ def clock_ms(stage: Stage) -> int:
 
 
 def test_clock_stands_while_it_is_paused(stage: Stage) -> None:
-    """A paused clock shows the same time again. Source: SPEC 7 (N-4)."""
+    """A paused clock shows the same time again. Source: N-4."""
     assert stage.api.get("/v1/clock")["paused"] is True
     assert clock_ms(stage) == clock_ms(stage)
 

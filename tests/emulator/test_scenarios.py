@@ -96,7 +96,7 @@ STORIES: dict[str, Told] = {
 
 @pytest.mark.parametrize("name", STORIES)
 def test_scenario_is_told_step_by_step(stage: Stage, name: str) -> None:
-    """Each cause shows type, source and duration, and goes. Source: SPEC 10, L-1, L-3 to L-5."""
+    """Each cause shows type, source and duration, and goes. Source: O-2, L-1, L-3 to L-5."""
     fleet = stage.fleet()
     for act, expected in STORIES[name]:
         if act == "approve":
@@ -165,7 +165,7 @@ def test_preempted_vm_is_gone_and_comes_back(stage: Stage) -> None:
 
 
 def test_scale_in_waits_for_all_approvals(stage: Stage) -> None:
-    """Approved deletions wait for the one that is not approved. Source: A-8, SPEC 7."""
+    """Approved deletions wait for the one that is not approved. Source: A-8, N-1."""
     stage.run("scale-in")
     scheduled = [f"Terminate Scheduled {vm} User -1" for vm in ("vm-1", "scale-2", "scale-3")]
     assert stage.sees() == scheduled
@@ -225,7 +225,7 @@ def test_storm_never_shows_an_event_twice(staged: Callable[..., Stage]) -> None:
 
 
 def test_scenario_runs_again_and_again(stage: Stage) -> None:
-    """A scenario leaves nothing behind that stands in its own way. Source: SPEC 10."""
+    """A scenario leaves nothing behind that stands in its own way. Source: O-2."""
     for _ in range(3):
         stage.run("shared-host")
         assert len(stage.sees()) == 1

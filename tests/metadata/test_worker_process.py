@@ -187,7 +187,7 @@ def test_settings_come_as_json() -> None:
 def test_worker_that_cannot_listen_says_why(
     tmp_path: Path, parent: Parent, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its parent is given the sentence and a status that is not 0. Source: E-1, STYLE 8."""
+    """Its parent is given the sentence and a status that is not 0. Source: E-1."""
     os.write(parent.writes, b'{"rate_per_s": 0}\n')
 
     async def feed() -> tuple[FeedServer, str]:

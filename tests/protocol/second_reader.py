@@ -1,7 +1,7 @@
 """A second reader of documents, driven by one table, that shares nothing with the product.
 
 It reads what a server of the public cloud would send, and refuses everything else. Times are read
-by the standard library's reader of mail; the table is section 3 of the specification.
+by the standard library's reader of mail; the table is that of V-1.
 """
 
 from __future__ import annotations

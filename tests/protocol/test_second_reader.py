@@ -106,6 +106,6 @@ def test_second_reader_takes_nothing_else(change: dict[str, object]) -> None:
 
 
 def test_table_has_every_field_once() -> None:
-    """The table is that of the specification. Source: section 3, D-10."""
+    """The table is that of the specification. Source: V-1, D-10."""
     assert [column.name for column in TABLE] == list(ONE)
     assert [column.since for column in TABLE] == sorted(column.since for column in TABLE)

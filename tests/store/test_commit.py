@@ -98,7 +98,7 @@ def test_commit_changes_nothing_when_refused(story: Story, spoil: str) -> None:
 
 
 def test_commit_returns_the_sequence_it_ends_with(story: Story) -> None:
-    """History is numbered from 1 without gaps, failures included. Source: DESIGN invariant 10."""
+    """History is numbered from 1 without gaps, failures included. Source: invariant 10."""
     last = story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
     with pytest.raises(StoreContradiction):
         story.store.commit(Changes(story.state.last_number, entries=[entry(at_ms=TOO_LARGE)]))

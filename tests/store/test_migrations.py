@@ -171,7 +171,7 @@ def test_store_of_the_first_schema_is_carried_on(tmp_path: Path) -> None:
 
 @pytest.mark.postgres
 def test_server_of_the_first_schema_is_carried_on(server: PostgresServer) -> None:
-    """The same on PostgreSQL. Source: DESIGN 11."""
+    """The same on PostgreSQL."""
     with server.database("template0") as empty:
         carry_on(empty)
     with server.database("template0") as empty:
@@ -180,7 +180,7 @@ def test_server_of_the_first_schema_is_carried_on(server: PostgresServer) -> Non
 
 @pytest.mark.postgres
 def test_processes_starting_at_once_share_the_work(server: PostgresServer) -> None:
-    """Of several that meet an empty database one makes the schema. Source: DESIGN 11."""
+    """Of several that meet an empty database one makes the schema."""
     failures = []
 
     def start(where: str) -> None:
@@ -247,7 +247,7 @@ def test_store_that_was_just_made_is_used(server: PostgresServer) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_table_has_the_columns_of_its_records(store: Store, kind: str) -> None:
-    """A field added to a record without a migration is found here first. Source: DESIGN 11."""
+    """A field added to a record without a migration is found here first."""
     with store._engine.reading() as transaction:
         cursor = transaction._connection.execute(f"SELECT * FROM {TABLE_OF[kind]}")
         cursor.fetchall()

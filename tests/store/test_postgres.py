@@ -271,7 +271,7 @@ def test_asynchronous_commit_is_not_accepted(
 
 
 def test_notice_tells_of_a_commit(postgres_address: str, opened: Opener) -> None:
-    """A standby hears of the writer's commits, and of nothing else. Source: DESIGN 11."""
+    """A standby hears of the writer's commits, and of nothing else."""
     writer = begin(opened(postgres_address))
     standby = opened(postgres_address)
     assert standby.notice(0.0)  # a new listener looks for itself first
@@ -294,7 +294,7 @@ def test_question_that_outlives_the_store_leaves_no_connection(
 
 
 def test_place_holds_no_password(server: PostgresServer, database: str) -> None:
-    """Neither errors nor the place show the password of an address. Source: STYLE 8."""
+    """Neither errors nor the place show the password of an address."""
     address = f"postgresql://forewarn:s3cret@/{database}?host={server.folder}"
     store = open_store(address)
     assert "s3cret" not in store.place

@@ -98,7 +98,7 @@ def test_every_session_has_the_terms_it_needs(postgres_address: str, opened: Ope
 
 
 def test_address_may_set_other_terms(postgres_address: str, opened: Opener) -> None:
-    """The operator's word on a connection wins over ours. Source: DESIGN 11."""
+    """The operator's word on a connection wins over ours."""
     engine = opened(f"{postgres_address}&application_name=mine")._engine
     with engine.writing() as transaction:
         assert transaction._connection.execute("SHOW application_name").fetchall() == [("mine",)]
@@ -118,7 +118,7 @@ def test_question_only_reads(postgres_address: str, opened: Opener) -> None:
 
 
 def test_place_names_the_server(server: PostgresServer, postgres_address: str) -> None:
-    """People are told which database it is. Source: STYLE 8."""
+    """People are told which database it is."""
     store = open_store(f"{postgres_address}&port=5432")
     database = postgres_address.partition("@/")[2].partition("?")[0]
     assert store.place == f"postgresql://{server.folder}:5432/{database}"

@@ -112,7 +112,7 @@ def test_record_is_written_again_as_it_is_then(
 @one_store_for_all
 @given(world=strategies.worlds(), text=strategies.prose)
 def test_history_gives_back_its_entries(store: Store, world: Changes, text: str) -> None:
-    """Entries come back word for word, images included. Source: A-6, DESIGN invariant 10."""
+    """Entries come back word for word, images included. Source: A-6, invariant 10."""
     state = store.load()
     before = store.commit(Changes(state.last_number, entries=[entry(text)]))
     changes = taking_over(store, state, world)
@@ -133,7 +133,7 @@ def test_row_gives_back_its_record(kind: str, data: st.DataObject) -> None:
 
 
 def test_replay_of_history_equals_load(address: str, opened: Callable[[str], Store]) -> None:
-    """Replaying the history gives the loaded state. Source: L-7, DESIGN invariant 10."""
+    """Replaying the history gives the loaded state. Source: L-7, invariant 10."""
     story = begin(opened(address))
     story.reboot("h0")
     story.reboot("h1")

@@ -224,7 +224,7 @@ def test_memory_store_leaves_no_file(
 
 @pytest.mark.parametrize("form", ["{path}", "sqlite://{path}", "sqlite:{path}"])
 def test_address_names_a_file(form: str, path: Path, opened: Opener) -> None:
-    """A path may be written plainly or as an address. Source: DESIGN 11."""
+    """A path may be written plainly or as an address."""
     opened(form.format(path=path))
     assert path.exists()
 
@@ -244,7 +244,7 @@ def test_address_names_a_file(form: str, path: Path, opened: Opener) -> None:
 def test_address_that_means_nothing_is_refused(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What no engine understands makes no file. Source: DESIGN 11."""
+    """What no engine understands makes no file."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreAddressInvalid, match="is not the address"):
         open_store(address)
@@ -307,7 +307,7 @@ def test_live_operations_are_found_by_their_own_index(
 
 
 def test_notice_wakes_another_thread(memory: Store) -> None:
-    """Threads of the writing process hear of its commits. Source: DESIGN 11."""
+    """Threads of the writing process hear of its commits."""
     story = begin(memory)
     assert memory.notice(0.0)
     assert not memory.notice(0.0)
@@ -320,7 +320,7 @@ def test_notice_wakes_another_thread(memory: Store) -> None:
 
 
 def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without psycopg the refusal says what to install. Source: DESIGN 3."""
+    """Without psycopg the refusal says what to install."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "forewarn.store.postgres", raising=False)
     with pytest.raises(StoreDriverMissing, match="psycopg") as missing:

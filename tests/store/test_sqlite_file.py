@@ -143,7 +143,7 @@ def test_vacuum_by_a_person_is_no_damage(story: Story, path: Path) -> None:
 
 
 def test_store_is_private(story: Story, path: Path) -> None:
-    """Nobody but the service's user may read what it holds. Source: STYLE 8."""
+    """Nobody but the service's user may read what it holds."""
     story.reboot("h0")
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(modes, 0o600)
@@ -244,7 +244,7 @@ def test_damaged_store_never_starts_with_unreadable_history(story: Story, path: 
 def test_no_message_shows_a_password(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither does an address that no engine understands. Source: STYLE 8."""
+    """Neither does an address that no engine understands."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreAddressInvalid) as refused:
         open_store(address)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_STATUS = "127.0.0.1:8471"
 STATUS_TIMEOUT_S = 5.0
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-"""The least notice of each impact, for explaining what rules would do. Source: section 7."""
+"""The least notice of each impact, for explaining what rules would do. Source: N-1."""
 
 
 class AgentUnreachable(PeerError):
@@ -135,7 +135,7 @@ def _check(options: argparse.Namespace) -> int:
 
 SOURCES = ("Platform", "User")
 SHORT_S = 5
-"""A freeze as live migration and memory-preserving updates bring it. Source: section 7."""
+"""A freeze as live migration and memory-preserving updates bring it. Source: N-1."""
 
 
 def _explained(

@@ -219,11 +219,19 @@ def show(result: Result) -> None:
     reason = f": {result.reason}" if result.reason else ""
     check = result.check
     print(f"{_MARKS[result.verdict.value]}  {check.statement:<5} {check.title}{reason}", flush=True)
+    if result.verdict.value == "failed":
+        print(f"      see {_link(check.statement)}", flush=True)
+
+
+def _link(statement: str) -> str:
+    """Return where the contract has the statement."""
+    return f"docs/reference/contract.md#{statement.lower()}"
 
 
 def _form(result: Result) -> dict[str, str]:
     return {
         "statement": result.check.statement,
+        "link": _link(result.check.statement),
         "title": result.check.title,
         "verdict": result.verdict.value,
         "reason": result.reason,

@@ -16,7 +16,7 @@ from forewarn.conformance.checks import (
 )
 from forewarn.conformance.event_trial import POLL_EVERY_S, EventTrial
 
-#: The least notice of each type, in seconds. Source: SPEC 7.
+#: The least notice of each type, in seconds. Source: N-1.
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
 #: Looks after which an approval that was refused has still not had an effect.
 LOOKS = 3

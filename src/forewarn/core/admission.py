@@ -1,6 +1,6 @@
 """From a request for maintenance to operations, or to a refusal, or to a reason to wait.
 
-Source: SPEC 7, 10 and 11. Reads the draft, never writes it.
+Source: N-1, O-2, G-1. Reads the draft, never writes it.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _operation(
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:
-    """Return the operation with the notice it is owed, or silent. Source: SPEC 7, 10."""
+    """Return the operation with the notice it is owed, or silent. Source: N-1, O-2."""
     if TRAITS[operation.cause].fault:
         return operation
     notice_s = draft.policy.notice_s[operation.impact]

@@ -2,7 +2,7 @@
 
 Whose approvals a deletion waits for besides those of its own groups is decided here, too. Which
 document an event belongs in is decided in `lifecycle.py`, what a group's policy approves as it is
-announced in `transitions.py`, when work may start in `step.py`. Source: SPEC A, L-2, B-3.
+announced in `transitions.py`, when work may start in `step.py`. Source: A-1 to A-10, L-2, B-3.
 """
 
 from __future__ import annotations

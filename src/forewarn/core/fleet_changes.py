@@ -1,6 +1,6 @@
 """Changing the fleet's layout under live work: what may change, and what follows for documents.
 
-Source: DESIGN 5 and SPEC S, B. Work that is announced or running keeps the machines it names
+Source: S-1 to S-6, B-1 to B-4. Work that is announced or running keeps the machines it names
 where they are: a VM is never moved into, or out of, a disturbance without notice.
 Every function costs the records that change, and the groups and hosts they are or were in.
 """

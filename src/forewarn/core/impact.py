@@ -17,7 +17,7 @@ SECOND_MS = 1000
 MINUTE_S = 60
 DAY_S = 24 * 60 * MINUTE_S
 
-#: Shortest and longest terminate notification, in seconds (`PT5M` to `PT15M`). Source: SPEC 7.
+#: Shortest and longest terminate notification, in seconds (`PT5M` to `PT15M`). Source: N-1.
 TERMINATE_NOTICE_S_MIN = 5 * MINUTE_S
 TERMINATE_NOTICE_S_MAX = 15 * MINUTE_S
 
@@ -53,7 +53,7 @@ class Target(Word):
 
 
 class Cause(Word):
-    """Why a disturbance happens: one row of the table of causes. Source: SPEC 10."""
+    """Why a disturbance happens: one row of the table of causes. Source: O-2."""
 
     LIVE_MIGRATION = "live-migration"
     HOST_UPDATE = "host-update"
@@ -69,7 +69,7 @@ class Cause(Word):
     REIMAGE = "reimage"
 
 
-#: The least notice of each impact, in seconds. Terminate's comes from the group. Source: SPEC 7.
+#: The least notice of each impact, in seconds. Terminate's comes from the group. Source: N-1.
 NOTICE_S: dict[Impact, int] = {
     Impact.FREEZE: 15 * MINUTE_S,
     Impact.REBOOT: 15 * MINUTE_S,
@@ -165,5 +165,5 @@ TRAITS: dict[Cause, Traits] = {
 #: Causes after which the virtual machine no longer exists.
 REMOVES_VM = frozenset({Cause.EVICTION, Cause.DELETION})
 
-#: First letters of the size families whose image upgrade is not announced. Source: SPEC 10.
+#: First letters of the size families whose image upgrade is not announced. Source: O-2.
 SIZES_WITHOUT_REIMAGE_NOTICE = frozenset("GMNH")

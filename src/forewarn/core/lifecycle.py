@@ -1,6 +1,6 @@
 """The two machines, operation and event, as tables, and the values that move through them.
 
-Source: SPEC L. The tables are the only place that says which move is legal; `docs/lifecycle.svg`
+Source: L-1 to L-8. The tables alone say which move is legal; `docs/lifecycle.svg`
 is drawn from them. No rule about *when* a move happens may live here (that is `step.py`).
 """
 
@@ -111,7 +111,7 @@ class Operation:
     duration_s: int = DURATION_UNKNOWN_S
     #: Notice owed, in seconds; 0 where none is (faults, silent deletions). Source: N-1.
     notice_s: int = 0
-    #: No event is made: nobody asked for notice. Source: SPEC 7 (Terminate), SPEC 10 (reimage).
+    #: No event is made: nobody asked for notice. Source: N-1 (Terminate), O-2 (reimage).
     silent: bool = False
     state: OperationState = OperationState.PLANNED
     #: Earliest start the operator asked for; 0: as early as notice allows.

@@ -21,7 +21,7 @@ TARGETS_MAX = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMaintenance:
-    """Somebody asks for maintenance; all of its targets, or none. Source: SPEC 10."""
+    """Somebody asks for maintenance; all of its targets, or none. Source: O-2."""
 
     cause: Cause
     #: Names of hosts or VMs, as the cause wants.

@@ -46,7 +46,7 @@ _TABLES = ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by")
 
 
 class GroupKind(Word):
-    """What makes virtual machines share a document. Source: SPEC 1."""
+    """What makes virtual machines share a document. Source: S-1."""
 
     AVAILABILITY_SET = "availability-set"
     SCALE_SET = "scale-set"
@@ -108,9 +108,9 @@ class Group:
     strict_approval: bool = False
     #: User-initiated impacts approved as they are asked for. Source: A-10.
     automatic_approval: frozenset[Impact] = frozenset()
-    #: Terminate notification in seconds, 300 to 900; 0: none is given. Source: SPEC 7.
+    #: Terminate notification in seconds, 300 to 900; 0: none is given. Source: N-1.
     terminate_notice_s: int = 0
-    #: Announce guest image upgrades and reimages. Source: SPEC 10.
+    #: Announce guest image upgrades and reimages. Source: O-2.
     reimage_notice: bool = False
 
     def __post_init__(self) -> None:
@@ -189,7 +189,7 @@ class Vm:
 
     @property
     def reimage_announceable(self) -> bool:
-        """Whether a reimage of a machine of this size can be announced. Source: SPEC 10."""
+        """Whether a reimage of a machine of this size can be announced. Source: O-2."""
         return self.size_family not in SIZES_WITHOUT_REIMAGE_NOTICE
 
 

@@ -11,7 +11,7 @@ VERSIONS = (
     "2019-08-01",
     "2020-07-01",
 )
-"""The api-versions of Scheduled Events, ascending. Source: section 3 of the specification."""
+"""The api-versions of Scheduled Events, ascending. Source: V-1."""
 
 PREVIEW_VERSION = "2024-07-09"
 """The preview with the advisory type; served only where switched on. Source: V-4."""

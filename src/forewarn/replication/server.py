@@ -40,7 +40,7 @@ REFUSED_MAX = 20
 """Refusals that are remembered for people."""
 
 NODES_MAX = 1000
-"""Connected nodes; DESIGN gives direct connections some hundred."""
+"""Connected nodes."""
 
 LOGGED_ITEMS_MAX = 10_000
 """A change of more records than this is sent as a fresh whole, in portions: it would hold the

@@ -62,7 +62,7 @@ class Store(StoreReader):
 
     Every commit is a compare-and-set on a generation that grows by one each time. `load` advances
     it too, so the writer before gets `StoreLost` at its next commit: two processes can never
-    both write, whatever they believe about the lease. Source: L-7, DESIGN invariant 8.
+    both write, whatever they believe about the lease. Source: L-7, invariant 8.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -39,7 +39,7 @@ class Tenure:
 
     No two clocks are compared. A holder counts its term from before it asked for the renewal, a
     rival from after it saw the last beat, so the rival's term ends later even where their clocks
-    show different times. Source: N-4, DESIGN section 4.
+    show different times. Source: N-4.
     """
 
     def __init__(self, store: LeaseStore, term_ms: int) -> None:

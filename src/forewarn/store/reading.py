@@ -200,7 +200,7 @@ class StoreReader:
         Where older history was removed, the first ones are those of its checkpoint. Of a record
         that was there before, an image has what changed: `core.history.Rows` makes it whole, and
         `Replay` the state. Each page is read separately, so a slow reader holds nothing up.
-        Source: DESIGN invariant 10.
+        Source: invariant 10.
         """
         [(seq,)] = self.rows("checkpoint_seq")
         if after < int(seq):

@@ -32,7 +32,7 @@ def test_sdk_work_is_announced_and_ends_with_its_event(arm: Arm, act: str, shown
 
 
 def test_sdk_deletion_waits_for_its_terminate_notice(arm: Arm) -> None:
-    """Terminate notification set by the SDK makes a deletion an event. Source: Z-1, SPEC 7."""
+    """Terminate notification set by the SDK makes a deletion an event. Source: Z-1, N-1."""
     vms = arm.sdk().virtual_machines
     profile = {"terminateNotificationProfile": {"enable": True, "notBeforeTimeout": "PT7M"}}
     vms.begin_update(GROUP, "db-0", {"properties": {"scheduledEventsProfile": profile}}).result()
@@ -72,7 +72,7 @@ def test_sdk_acts_on_instances_of_a_scale_set(arm: Arm) -> None:
 
 
 def test_sdk_scales_a_set_in_with_terminate_notice(arm: Arm) -> None:
-    """A smaller capacity deletes the newest instances, announced as asked. Source: O, Z-1."""
+    """A smaller capacity deletes the newest instances, announced as asked. Source: O-2, Z-1."""
     sets = arm.sdk().virtual_machine_scale_sets
     profile = {"terminateNotificationProfile": {"enable": True, "notBeforeTimeout": "PT5M"}}
     model = {"virtualMachineProfile": {"scheduledEventsProfile": profile}}

@@ -1,6 +1,6 @@
 """What must hold in every situation of the explored core, however it came about.
 
-The rules are those of the simulator's contract, and none of the core's own. Source: DESIGN 8.
+The rules are those of the contract's invariants, and none of the core's own.
 """
 
 from __future__ import annotations

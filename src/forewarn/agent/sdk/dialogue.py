@@ -29,7 +29,7 @@ HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "applica
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
 """Transient statuses. Source: C-7."""
 
-PAUSE_S_MAX = 5.0  # the longest pause between two tries; the shortest notice is 30 s. Source: N
+PAUSE_S_MAX = 5.0  # the longest pause between two tries; the shortest notice is 30 s. Source: N-1
 RETRY_AFTER_S_MAX = 5.0  # a service that throttles may ask for more. Source: C-7
 CLIMB_FIRST_MS = 10_000  # how soon after lowering the version the newest is tried again
 CLIMB_MS_MAX = 600_000  # the pause doubles up to this: an old service is asked 144 times a day

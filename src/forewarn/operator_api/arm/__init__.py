@@ -1,1 +1,1 @@
-"""Azure Resource Manager: users' own acts on their VMs, as Azure's tools send them. Source: Z."""
+"""Azure Resource Manager: users' acts on VMs, as Azure's tools send them. Source: Z-1 to Z-4."""

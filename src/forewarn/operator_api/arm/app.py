@@ -1,4 +1,4 @@
-"""Azure Resource Manager as an ASGI application: from a request to a route and back. Source: Z.
+"""Azure Resource Manager as an ASGI application, from request to route. Source: Z-1 to Z-4.
 
 No rule about what may happen lives in here.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: What Azure takes where no time is given: the shortest terminate notification.
 _TERMINATE_DEFAULT = "PT5M"
-#: The one time an image upgrade or reimage may be announced ahead. Source: SPEC 10.
+#: The one time an image upgrade or reimage may be announced ahead. Source: O-2.
 OS_IMAGE_NOTICE = "PT15M"
 
 _POLICIES = {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
 _VM = _VMS + "/{vm}"
 
-#: Acts that are work, and are announced as the contract says: action -> cause. Source: SPEC 10.
+#: Acts that are work, and are announced as the contract says: action -> cause. Source: O-2.
 WORK: Mapping[str, Cause] = {
     "restart": Cause.REBOOT,
     "redeploy": Cause.REDEPLOY,

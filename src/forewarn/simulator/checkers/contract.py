@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.protocol.documents import ScheduledEvent
 
 OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-"""Least notice of each impact in seconds; a group may set more for Terminate. Source: SPEC 7."""
+"""Least notice of each impact in seconds; a group may set more for Terminate. Source: N-1."""
 DAY_MS = 24 * 3600 * 1000
 """How long a group is silent before it is disabled, in ms. Source: B-2."""
 PREDICTION_S = 7 * 24 * 3600
@@ -40,7 +40,7 @@ DESCRIPTION_SINCE, SOURCE_SINCE, DURATION_SINCE = "2019-04-01", "2019-08-01", "2
 GPU_SIZES = "Standard_N"
 """What the names of sizes with GPUs begin with. Source: S-3."""
 SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
-"""Sizes whose reimage has no notice. Source: SPEC 10."""
+"""Sizes whose reimage has no notice. Source: O-2."""
 DATES_REMEMBERED = 1024
 """Dates of documents that are written once: each is looked at in several, by many VMs."""
 
@@ -54,7 +54,7 @@ def is_fault(operation: Operation) -> bool:
 
 
 def is_owed_notice(operation: Operation, topology: Topology) -> bool:
-    """Whether those it hits must get notice, as all do by default. Source: SPEC 7."""
+    """Whether those it hits must get notice, as all do by default. Source: N-1."""
     vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
     if vm is None:
         return True

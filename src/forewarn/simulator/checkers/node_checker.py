@@ -1,4 +1,4 @@
-"""Checks metadata nodes away from the service, from outside: SPEC section 16, M-1 to M-5.
+"""Checks metadata nodes away from the service, from outside: M-1 to M-5.
 
 It sees what each is sent, how it answers, what is safe on its disk, and when it dies. The rules
 are written from the contract; where VMs are is looked up in what is durable.

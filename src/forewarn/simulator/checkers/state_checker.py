@@ -203,7 +203,7 @@ class StateChecker:
                 self.waited_ms[number] = now_ms - self.announced_ms[number]
 
     def _check_silence(self, operation: Operation, topology: Topology) -> None:
-        """SPEC 7 and 10: work is kept from those it hits only where they asked for no notice."""
+        """N-1 and O-2: work is kept from those it hits only where they asked for no notice."""
         owed = {is_owed_notice(operation, each) for each in (topology, self.state.topology)}
         if operation.silent in owed and len(owed) == 1:
             owed_text = "owed notice" if operation.silent else "not owed notice"

@@ -35,7 +35,7 @@ class Violation(BaseException):
     """The product broke a promise. No `Exception`, for the same reason.
 
     Attributes:
-        invariant: The number of DESIGN's invariant, or a word.
+        invariant: The number of the contract's invariant, or a word.
         line: The line of the transcript's command it came after; 0 in a random world.
     """
 
