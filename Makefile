@@ -111,7 +111,7 @@ coverage: $(DEV) system  ## run all tests with branch coverage and show what the
 	$(BIN)/coverage report --fail-under=100 --include='$(FULLY_COVERED)'
 
 sim: $(RUNTIME)  ## run random simulated worlds (SEED=1 N=100), one at a time on each processor
-	$(BIN)/forewarn simulate --random --seed $(SEED) --runs $(N) --jobs $(JOBS) $(ARGS)
+	$(BIN)/python -m tests.simulator --seed $(SEED) --runs $(N) --jobs $(JOBS) $(ARGS)
 
 hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed (MINUTES=30)
 	$(BIN)/python -m tests.simulator.hunt $(MINUTES) $(ARGS)

@@ -5,8 +5,7 @@ from __future__ import annotations
 #: Done.
 OK = 0
 #: The server refused, the work that was waited for failed or was cancelled, or what was asked for
-#: cannot be done on this machine now; or a simulation broke a promise, or differs from its
-#: transcript.
+#: cannot be done on this machine now.
 REFUSED = 1
 #: The command line was wrong, or names what cannot be used; `argparse` uses the same number.
 USAGE = 2
@@ -23,7 +22,7 @@ PIPE_CLOSED = 141
 MEANINGS = {
     OK: "done",
     REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
-    " here now; of `simulate`: a promise was broken, or a transcript differs",
+    " here now",
     USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
     UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server; of"
     " `watch --count`: it stopped first",

@@ -106,18 +106,6 @@ def test_help_imports_little() -> None:
     assert heavy.isdisjoint(loaded)
 
 
-def test_output_goes_on_where_a_character_is_missing() -> None:
-    """A pipe on Windows has an old code page: what it lacks is escaped, and nothing fails."""
-    ran = subprocess.run(
-        [*COMMAND, "simulate", "--help"],
-        env={**os.environ, "PYTHONIOENCODING": "cp850"},
-        capture_output=True,
-        check=False,
-    )
-    assert ran.returncode == exit_codes.OK, ran.stderr
-    assert b"KIND,\\u2026" in ran.stdout
-
-
 def test_client_side_needs_no_package(live: Live) -> None:
     """A bare installation has the whole command line: the standard library is enough."""
     environment = {**os.environ, "FOREWARN_SERVER": live.url, "PYTHONPATH": "src"}

@@ -19,9 +19,9 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.replication.messages import PublishResult
-from forewarn.simulator.world.side_work import InlineExecutor
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import StoreUncertain
+from tests.simulator.world.side_work import InlineExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,10 +20,10 @@ from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.service.bridge import Bridge
-from forewarn.simulator.world.crash_points import POINTS
 from forewarn.store import Store, open_store
 from tests.e2e import crashing
 from tests.e2e.crashing import Client, Doom, Life
+from tests.simulator.world.crash_points import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.simulator.runs import WorldResult, run_world
-from forewarn.simulator.world.world import WorldPlan
+from tests.simulator.runs import WorldResult, run_world
+from tests.simulator.world.world import WorldPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -93,8 +93,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def noticed_in_world(seed: int, *, shells: bool = False) -> str:
     """The invariant a small world finds broken; empty if none."""
-    from forewarn.simulator.runs import run_world
-    from forewarn.simulator.world.world import WorldPlan
+    from tests.simulator.runs import run_world
+    from tests.simulator.world.world import WorldPlan
 
     plan = WorldPlan(seed, HOSTS, VMS, DAYS)
     if shells:
@@ -104,8 +104,8 @@ def noticed_in_world(seed: int, *, shells: bool = False) -> str:
 
 def noticed_in_transcript(name: str) -> str:
     """What notices that a transcript comes out otherwise; empty if nothing does."""
-    from forewarn.simulator.transcripts.transcript import parse, play
-    from forewarn.simulator.world.crash_points import Violation
+    from tests.simulator.transcripts.transcript import parse, play
+    from tests.simulator.world.crash_points import Violation
 
     text = (TRANSCRIPTS / f"{name}.txt").read_text(encoding="utf-8")
     try:

@@ -14,12 +14,12 @@ from forewarn.core.state import Changes
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Policy as MaintenancePolicy
-from forewarn.simulator.checkers.invariants import LATE_MS, InvariantChecker
-from forewarn.simulator.checkers.maintenance_checker import CLOCK_OFF_MS
-from forewarn.simulator.transcripts.commands import CommandRunner
-from forewarn.simulator.world.crash_points import Violation
-from forewarn.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
 from forewarn.values import replace
+from tests.simulator.checkers.invariants import LATE_MS, InvariantChecker
+from tests.simulator.checkers.maintenance_checker import CLOCK_OFF_MS
+from tests.simulator.transcripts.commands import CommandRunner
+from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
 
 HALF_HOUR_MS = HOUR_MS // 2
 WORK = Operation(

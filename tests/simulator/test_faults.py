@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.simulator.world.deployment import REPUBLISHED_MS
-from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS
-from forewarn.simulator.world.faults import KINDS
-from forewarn.simulator.world.network import NetworkFaultRates
-from forewarn.simulator.world.people import OPTIONAL
-from forewarn.simulator.world.world import World, WorldPlan
+from tests.simulator.world.deployment import REPUBLISHED_MS
+from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS
+from tests.simulator.world.faults import KINDS
+from tests.simulator.world.network import NetworkFaultRates
+from tests.simulator.world.people import OPTIONAL
+from tests.simulator.world.world import World, WorldPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.simulator.runs import WorldResult, run_world
-from forewarn.simulator.world.world import WorldPlan
 from tests.simulator.hunt import SHAPES, first_seed, keep, plans
+from tests.simulator.runs import WorldResult, run_world
+from tests.simulator.world.world import WorldPlan
 
 WORLDS = 3
 

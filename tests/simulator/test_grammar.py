@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.simulator.transcripts.grammar import FORMS, USAGES, CommandForm, read
-from forewarn.simulator.transcripts.time_spans import SPAN_S_MAX, seconds
-from forewarn.simulator.transcripts.transcript import TranscriptInvalid, parse, play
+from tests.simulator.transcripts.grammar import FORMS, USAGES, CommandForm, read
+from tests.simulator.transcripts.time_spans import SPAN_S_MAX, seconds
+from tests.simulator.transcripts.transcript import TranscriptInvalid, parse, play
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "transcripts.md"
 FLEET = "# T\nhost h1\nvm web_0 on=h1 group=web\n"

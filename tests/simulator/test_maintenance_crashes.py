@@ -9,8 +9,8 @@ import pytest
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.simulator.transcripts.commands import CommandRunner
-from forewarn.simulator.world.crash_points import POINTS
+from tests.simulator.transcripts.commands import CommandRunner
+from tests.simulator.world.crash_points import POINTS
 
 FLEET = (
     "host h1 fd=0",

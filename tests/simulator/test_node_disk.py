@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.simulator.world.dice import Dice
-from forewarn.simulator.world.node_disk import NODE_POINTS, NodeDisk, NodeDiskFiles
-from forewarn.simulator.world.virtual_loop import ProcessKilled
+from tests.simulator.world.dice import Dice
+from tests.simulator.world.node_disk import NODE_POINTS, NodeDisk, NodeDiskFiles
+from tests.simulator.world.virtual_loop import ProcessKilled
 
 LINES = (b"one\n", b"two\n")
 

@@ -19,17 +19,17 @@ from forewarn.drivers import Task
 from forewarn.planning.policy_text import policy_text
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication
-from forewarn.simulator.checkers.contract import body_owed
-from forewarn.simulator.checkers.invariants import InvariantChecker
-from forewarn.simulator.checkers.node_checker import HANDED_ON_MS
-from forewarn.simulator.checkers.node_notice import SETTLE_MS
-from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
-from forewarn.simulator.world.dice import Dice
-from forewarn.simulator.world.driver import SimDriver
-from forewarn.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
-from forewarn.simulator.world.metadata_node import SimulatedReply
-from forewarn.simulator.world.simulated_store import TROUBLES, Disk, DiskFaultRates, SimulatedStore
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from tests.simulator.checkers.contract import body_owed
+from tests.simulator.checkers.invariants import InvariantChecker
+from tests.simulator.checkers.node_checker import HANDED_ON_MS
+from tests.simulator.checkers.node_notice import SETTLE_MS
+from tests.simulator.world.crash_points import Crash, CrashPoint, Violation
+from tests.simulator.world.dice import Dice
+from tests.simulator.world.driver import SimDriver
+from tests.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
+from tests.simulator.world.metadata_node import SimulatedReply
+from tests.simulator.world.simulated_store import TROUBLES, Disk, DiskFaultRates, SimulatedStore
 
 
 class CountingObserver:

@@ -9,20 +9,20 @@ import pytest
 from forewarn.core import handlers
 from forewarn.core.draft import Draft
 from forewarn.core.stimulus import DriverBegun
-from forewarn.simulator.runs import WorldResult, breaks_the_same, command, run_world, shrinking
-from forewarn.simulator.world.crash_points import Violation
-from forewarn.simulator.world.event_queue import DAY_MS, HOUR_MS
-from forewarn.simulator.world.faults import KINDS
-from forewarn.simulator.world.people import ACTIVITIES, OPTIONAL, STEADY
-from forewarn.simulator.world.world import World, WorldPlan
+from tests.simulator.runs import WorldResult, breaks_the_same, command, run_world, shrinking
+from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.event_queue import DAY_MS, HOUR_MS
+from tests.simulator.world.faults import KINDS
+from tests.simulator.world.people import ACTIVITIES, OPTIONAL, STEADY
+from tests.simulator.world.world import World, WorldPlan
 
 
 def test_command_repeats_a_plan() -> None:
     """Only what differs from the usual world is named."""
-    assert command(WorldPlan(7, shells=True)) == "forewarn simulate --random --seed 7"
+    assert command(WorldPlan(7, shells=True)) == "python -m tests.simulator --seed 7"
     plan = WorldPlan(7, 3, 9, 0.5, frozenset({"store", "crash"}), rate=3)
     assert command(plan) == (
-        "forewarn simulate --random --seed 7 --hosts 3 --vms 9 --days 0.5 --rate 3"
+        "python -m tests.simulator --seed 7 --hosts 3 --vms 9 --days 0.5 --rate 3"
         " --without crash,shells,store"
     )
 

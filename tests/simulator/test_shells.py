@@ -9,16 +9,16 @@ from contextlib import closing
 
 import pytest
 
-from forewarn.cli.main import main
-from forewarn.simulator.checkers.premises import SHELL_PREMISES
-from forewarn.simulator.runs import command, run_world
-from forewarn.simulator.world.dice import Dice
-from forewarn.simulator.world.event_queue import START_MS, EventQueue
-from forewarn.simulator.world.faults import KINDS
-from forewarn.simulator.world.feed_wire import SLOW_MS, FeedWire, WireEnd
-from forewarn.simulator.world.node_faults import NODE_EFFECTS
-from forewarn.simulator.world.virtual_loop import VirtualLoop
-from forewarn.simulator.world.world import World, WorldPlan
+from tests.simulator.__main__ import main
+from tests.simulator.checkers.premises import SHELL_PREMISES
+from tests.simulator.runs import command, run_world
+from tests.simulator.world.dice import Dice
+from tests.simulator.world.event_queue import START_MS, EventQueue
+from tests.simulator.world.faults import KINDS
+from tests.simulator.world.feed_wire import SLOW_MS, FeedWire, WireEnd
+from tests.simulator.world.node_faults import NODE_EFFECTS
+from tests.simulator.world.virtual_loop import VirtualLoop
+from tests.simulator.world.world import World, WorldPlan
 
 SMALL = WorldPlan(1, 6, 40, 0.5, shells=True)
 NODE_SEEDS_MAX = 12
@@ -137,7 +137,7 @@ def test_simulate_leaves_the_shells_out_on_request(capsys: pytest.CaptureFixture
     size = ["--hosts", "3", "--vms", "9", "--days", "0.1", "--json"]
     rules = []
     for options in ([], ["--without", "shells"]):
-        assert main(["simulate", "--random", *size, *options]) == 0
+        assert main([*size, *options]) == 0
         rules.append(set(json.loads(capsys.readouterr().out)["premises"]))
     assert rules[0] - rules[1] == set(SHELL_PREMISES)
 

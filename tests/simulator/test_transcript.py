@@ -1,4 +1,4 @@
-"""The language of transcripts, and `forewarn simulate`."""
+"""The language of transcripts, and the command that plays it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli import simulate
-from forewarn.cli.main import main
-from forewarn.cli.simulation_report import Summary
 from forewarn.clock import VirtualClock
 from forewarn.core import handlers
 from forewarn.core.draft import Draft
 from forewarn.core.stimulus import DriverBegun
 from forewarn.exit_codes import INTERRUPTED
 from forewarn.replication.messages import DocumentChange
-from forewarn.simulator.checkers.invariants import InvariantChecker
-from forewarn.simulator.runs import WorldResult
-from forewarn.simulator.transcripts.time_spans import clock_time, moment, seconds
-from forewarn.simulator.transcripts.transcript import TranscriptInvalid, parse, play, rewritten
-from forewarn.simulator.world.crash_points import Violation
-from forewarn.simulator.world.event_queue import START_MS
-from forewarn.simulator.world.faults import KINDS
-from forewarn.simulator.world.people import OPTIONAL
-from forewarn.simulator.world.world import WorldPlan
+from tests.simulator.__main__ import main
+from tests.simulator.checkers.invariants import InvariantChecker
+from tests.simulator.runs import WorldResult
+from tests.simulator.simulation_report import Summary
+from tests.simulator.transcripts.time_spans import clock_time, moment, seconds
+from tests.simulator.transcripts.transcript import TranscriptInvalid, parse, play, rewritten
+from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.event_queue import START_MS
+from tests.simulator.world.world import WorldPlan
 
 WAIT_S = 60
 STORY = """# A story.
@@ -85,17 +82,17 @@ def test_simulate_plays_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """A transcript is played; a difference is shown and makes the status 1. Source: L-1."""
     path = tmp_path / "story.txt"
     path.write_text(STORY)
-    assert main(["simulate", str(path)]) == 0
+    assert main([str(path)]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("A story.\n\n> host h1\n> vm web_0")
     assert "> operator reboot h1\n  op-1 announced" in shown.out
     assert shown.err == "2 blocks as expected\n"
     path.write_text(STORY.replace("00:15:00", "00:14:00"))
-    assert main(["simulate", str(path)]) == 1
+    assert main([str(path)]) == 1
     shown = capsys.readouterr()
     assert "expected instead:\n  op-1 announced; not before 00:14:00" in shown.out
     assert shown.err == "1 of 2 blocks differs\n"
-    assert main(["simulate", str(tmp_path / "nothing")]) == 2
+    assert main([str(tmp_path / "nothing")]) == 2
 
 
 def test_simulate_shows_every_difference(
@@ -104,13 +101,13 @@ def test_simulate_shows_every_difference(
     """A block that expects nothing and says something differs, if anything is expected at all."""
     path = tmp_path / "story.txt"
     path.write_text(f"{STORY}\noperator cancel op-1\n\nwait 1h\n----\nop-1 running\n")
-    assert main(["simulate", str(path)]) == 1
+    assert main([str(path)]) == 1
     shown = capsys.readouterr()
     assert "  web 2: nothing\n\nexpected instead:\n  nothing\n" in shown.out
     assert "> wait 1h\n\nexpected instead:\n  op-1 running\n" in shown.out
     assert shown.err == "2 of 4 blocks differ\n"
     path.write_text("# A question.\nhost h1\nvm web_0 on=h1\noperator reboot h1\n")
-    assert main(["simulate", str(path)]) == 0
+    assert main([str(path)]) == 0
     assert capsys.readouterr().err == "1 block played, nothing was expected\n"
 
 
@@ -118,14 +115,14 @@ def test_simulate_sums_a_story_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     """In the end stands what became of the operations, for people and for programs."""
     path = tmp_path / "story.txt"
     path.write_text(STORY + "\nvm web_0 approves ev-1\nuser reboot web_0\noperator cancel op-2\n")
-    assert main(["simulate", str(path)]) == 1
+    assert main([str(path)]) == 1
     told = capsys.readouterr().out.splitlines()[-3:]
     assert [" ".join(line.split()) for line in told] == [
         "CAUSE ASKED SUCCEEDED FAILED CANCELLED UNDER WAY EVENTS APPROVALS",
         "host-reboot 1 0 0 0 1 1 1",
         "reboot 1 0 0 1 0 1 0",
     ]
-    assert main(["simulate", str(path), "--json"]) == 1
+    assert main([str(path), "--json"]) == 1
     form = json.loads(capsys.readouterr().out)
     assert (form["title"], form["agrees"], form["violation"]) == ("A story.", False, "")
     assert [each["agrees"] for each in form["blocks"]] == [True, True, False]
@@ -146,38 +143,18 @@ def test_simulate_names_the_wrong_line(tmp_path: Path, capsys: pytest.CaptureFix
     """A line that is not a command is named by its file and number; the status is 2."""
     path = tmp_path / "story.txt"
     path.write_text(f"{STORY}\nwait 15\n")
-    assert main(["simulate", str(path)]) == 2
+    assert main([str(path)]) == 2
     assert f"{path}:10: 15 is not a duration; write 90s" in capsys.readouterr().err
-
-
-def test_options_of_random_worlds_do_not_fit_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An option that only random worlds have is refused beside a transcript, not ignored."""
-    path = tmp_path / "story.txt"
-    path.write_text(STORY)
-    assert main(["simulate", str(path), "--days", "9999", "--no-shrink"]) == 2
-    shown = capsys.readouterr()
-    assert "simulate: --days, --no-shrink belong to --random;" in shown.err
-    assert shown.out == ""
-    assert main(["simulate", str(path), "--seed", "1"]) == 2
-    assert "simulate: --seed belongs to --random;" in capsys.readouterr().err
-
-
-def test_help_names_every_kind() -> None:
-    """What can be left out is named in the help as the simulator knows it."""
-    assert simulate.FAULTS.split(", ") == list(KINDS)
-    assert simulate.ACTIVITIES.split(", ") == list(OPTIONAL)
 
 
 def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     """Random worlds come to a table, or to JSON with a digest each. Source: L-7."""
     size = ["--hosts", "3", "--vms", "9", "--days", "0.5"]
-    assert main(["simulate", "--random", "--runs", "2", *size]) == 0
+    assert main(["--runs", "2", *size]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("CAUSE")
     assert "2 worlds, 1 day," in shown.err
-    assert main(["simulate", "--random", "--without", "faults", "--json", *size]) == 0
+    assert main(["--without", "faults", "--json", *size]) == 0
     form = json.loads(capsys.readouterr().out)
     assert (form["worlds"], form["violations"]) == (1, [])
     assert not any(count for effects in form["faults"].values() for count in effects.values())
@@ -210,7 +187,7 @@ def test_speed_says_how_many_processes_it_took(capsys: pytest.CaptureFixture[str
 
 def test_interrupted_simulation_tells_what_it_came_to() -> None:
     """Ctrl-C ends all processes; the worlds that were finished are summed up."""
-    command = [sys.executable, "-m", "forewarn.cli.main", "simulate", "--random", "--runs", "5000"]
+    command = [sys.executable, "-m", "tests.simulator", "--runs", "5000"]
     command += ["--jobs", "2", "--hosts", "3", "--vms", "9", "--days", "0.5"]
     ours, theirs = os.openpty()  # progress is told at once where a person looks
     simulating = subprocess.Popen(
@@ -233,7 +210,8 @@ def test_interrupted_simulation_tells_what_it_came_to() -> None:
 @pytest.mark.parametrize("wrong", [["--runs", "0"], ["--without", "rain"], ["--hosts", "9999"]])
 def test_simulate_refuses_nonsense(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A number out of range and an unknown kind are said to be so."""
-    assert main(["simulate", "--random", *wrong]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(wrong)
     assert wrong[0] in capsys.readouterr().err
 
 
@@ -249,14 +227,14 @@ def test_simulate_tells_of_a_broken_promise(
     """Seed, step, last history and the command that repeats it; the status is 1. Source: L-8."""
     monkeypatch.setattr(handlers, "begun", forget)
     size = ["--hosts", "3", "--vms", "9", "--days", "0.5"]
-    assert main(["simulate", "--random", "--seed", "3", *size, *form]) == 1
+    assert main(["--seed", "3", *size, *form]) == 1
     shown = capsys.readouterr()
     assert "seed 3, step" in shown.err
-    assert "repeat it with: forewarn simulate --random --seed 3 --hosts 3" in shown.err
+    assert "repeat it with: python -m tests.simulator --seed 3 --hosts 3" in shown.err
     if form:
         violation = json.loads(shown.out)["violations"][0]
         assert violation["invariant"] == "bug"
-        assert violation["command"].startswith("forewarn simulate --random --seed 3")
+        assert violation["command"].startswith("python -m tests.simulator --seed 3")
 
 
 def test_interrupted_search_leaves_what_was_found(
@@ -271,10 +249,10 @@ def test_interrupted_search_leaves_what_was_found(
 
     monkeypatch.setattr(handlers, "begun", interrupted)
     size = ["--hosts", "8", "--vms", "60", "--days", "1"]
-    assert main(["simulate", "--random", "--seed", "3", *size]) == 1
+    assert main(["--seed", "3", *size]) == 1
     told = capsys.readouterr().err
     found, _, shorter = told.partition("a shorter run that breaks the same promise:")
-    again = "repeat it with: forewarn simulate --random --seed 3"
+    again = "repeat it with: python -m tests.simulator --seed 3"
     assert f"{again} --hosts 8 --vms 60 --days 1\n" in found
     assert again in shorter
     assert "1 broken promise\n" in shorter
@@ -287,12 +265,12 @@ def test_simulate_tells_of_a_promise_broken_in_a_file(
     path = tmp_path / "story.txt"
     path.write_text(STORY)
     monkeypatch.setattr(InvariantChecker, "publishes", always_violated)
-    assert main(["simulate", str(path)]) == 1
+    assert main([str(path)]) == 1
     shown = capsys.readouterr()
     assert "> vm web_0 on=h1 group=web\n\n> operator reboot h1\n\nCAUSE" in shown.out
     told = "broken promise after `operator reboot h1`: invariant 8: for a test"
     assert shown.err == f"{path}:5: {told}\n"
-    assert main(["simulate", str(path), "--json"]) == 1
+    assert main([str(path), "--json"]) == 1
     form = json.loads(capsys.readouterr().out)
     assert form["violation"] == "invariant 8: for a test"
     assert (form["violation_line"], form["agrees"]) == (5, False)

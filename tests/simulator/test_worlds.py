@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forewarn.simulator.runs import command, run_world
-from forewarn.simulator.world.crash_points import POINTS
-from forewarn.simulator.world.faults import KINDS
-from forewarn.simulator.world.world import WorldPlan
+from tests.simulator.runs import command, run_world
+from tests.simulator.world.crash_points import POINTS
+from tests.simulator.world.faults import KINDS
+from tests.simulator.world.world import WorldPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ SMALL = {"hosts": 6, "vms": 40, "days": 2.0}
 NEWER = ("3.12", "3.13", "3.14")
 TIMEOUT_S = 60
 DIGEST = (
-    "from forewarn.simulator.runs import run_world;"
-    "from forewarn.simulator.world.world import WorldPlan;"
+    "from tests.simulator.runs import run_world;"
+    "from tests.simulator.world.world import WorldPlan;"
     "print(run_world(WorldPlan(5, 6, 40, 0.5)).digest)"
 )
 

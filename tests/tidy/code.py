@@ -35,7 +35,6 @@ ROOMS_OF_PACKAGES = {
         "forewarn.operator_api.responses",
         "forewarn.replication.messages",
         "forewarn.store",
-        "forewarn.simulator",
     ),
     "nats": ("forewarn.outbox.nats_sink",),
     "aiokafka": ("forewarn.outbox.kafka_sink",),

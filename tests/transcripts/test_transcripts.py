@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.simulator.transcripts.transcript import parse, play, rewritten
+from tests.simulator.transcripts.transcript import parse, play, rewritten
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "reference" / "transcripts.md"

@@ -70,7 +70,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "clock": ("emulator_commands", "the emulator's clock: show, advance, speed, pause"),
     "scenario": ("emulator_commands", "the emulator's stories: list, run, stop"),
     "fault": ("emulator_commands", "faults on demand of the emulator"),
-    "simulate": ("simulate", "run simulated worlds and transcripts"),
     "conformance": ("conformance", "check whether a server speaks Scheduled Events"),
     "driver": ("driver", "the drivers of the settings: check one, ask it what there is"),
     "completion": ("completion", "print the completion script of a shell"),

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forewarn.simulator.world.crash_points import Violation
 from tests.simulator.exploration.moves import Moves
+from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from tests.simulator.exploration.points import Point

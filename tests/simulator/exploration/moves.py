@@ -17,10 +17,10 @@ from forewarn.core.stimulus import (
     Enable,
     NoticeShown,
 )
-from forewarn.simulator.world.crash_points import Violation
 from tests.simulator.exploration.people import People
 from tests.simulator.exploration.points import Duty, Point
 from tests.simulator.exploration.situations import GRAIN_MS, Effect, Shown, Situations
+from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

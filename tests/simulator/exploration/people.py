@@ -23,8 +23,8 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.topology import Health
-from forewarn.simulator.world.crash_points import Violation
 from tests.simulator.exploration.situation_promises import check_in_time
+from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from forewarn.core.stimulus import (
     Recover,
     Retry,
 )
-from forewarn.simulator.checkers.contract import (
+from tests.simulator.checkers.contract import (
     OWED_S,
     is_a_users_wish,
     is_fault,
@@ -26,8 +26,8 @@ from forewarn.simulator.checkers.contract import (
     owed_s,
     view_owed,
 )
-from forewarn.simulator.checkers.state_checker import ORDER
-from forewarn.simulator.world.crash_points import Violation
+from tests.simulator.checkers.state_checker import ORDER
+from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from forewarn.core.document import View

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.simulator.checkers.contract import is_owed_notice, row_owed, row_shown, views_owed
-from forewarn.simulator.world.crash_points import Violation
+from tests.simulator.checkers.contract import is_owed_notice, row_owed, row_shown, views_owed
+from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation

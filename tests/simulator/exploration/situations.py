@@ -17,9 +17,9 @@ from forewarn.core.state import Changes, State
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Recover, Stimulus, Tick
 from forewarn.errors import CallerError
-from forewarn.simulator.world.crash_points import Violation
 from tests.simulator.exploration import promises
 from tests.simulator.exploration.situation_promises import check_situation
+from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation

@@ -217,8 +217,8 @@ def noticed(room: str, items: list[pytest.Item], say: Callable[[str], None]) -> 
             if violation is not None:
                 return f"exploration {world.name}: {violation.invariant}"
     if room in SIMULATED:
-        from forewarn.simulator.runs import run_world
-        from forewarn.simulator.world.world import WorldPlan
+        from tests.simulator.runs import run_world
+        from tests.simulator.world.world import WorldPlan
 
         say("world 1")
         return run_world(WorldPlan(1, 8, 60, 2.0)).invariant

@@ -1,0 +1,224 @@
+"""Invariant 17: what waits has a true first blocker, as a copy of the world shows. Source: F-4.
+
+The copy is the real core and planner over what the store holds: in it exactly the named blocker is
+taken away, and then nobody may name it any more. Nothing of the world is changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.control.planning import plan_made, snapshot, task_of
+from forewarn.core import stimulus as stimuli
+from forewarn.core.draft import Draft, Terms
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.stimuli import (
+    ApplyPolicy,
+    GatePassed,
+    PlanMade,
+    ResumeMaintenance,
+    StartMaintenance,
+)
+from forewarn.core.maintenance.why import why_host, why_maintenance
+from forewarn.core.policy import maintenance_policy
+from forewarn.core.step import step
+from forewarn.errors import CallerError
+from forewarn.ids import Ids
+from forewarn.planning.blockers import Code
+from forewarn.values import replace
+from tests.simulator.world.crash_points import Violation
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import State
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.planning.blockers import Blocker
+    from forewarn.planning.policy import Policy as MaintenancePolicy
+
+STEPS_MAX = 200
+"""Steps in which what follows from a blocker's end must have come."""
+S = OperationState
+UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.WAVE, Code.UNKNOWN_HOST, Code.CAPACITY})
+"""What only the work of others ends, or nothing that can be drawn here."""
+
+
+def check_blockers(
+    state: State, policy: Policy, *, now_ms: int, number: int, premises: Counter[str]
+) -> None:
+    """Hold what a maintenance and its hosts are said to wait for against a copy of the world.
+
+    Args:
+        state: a copy of what is durable, which nobody else has; it is changed.
+        policy: the service's.
+        now_ms: the service's time.
+        number: the maintenance.
+        premises: where it is counted what there was to check.
+    """
+    world = WorldCopy(state, policy, now_ms)
+    maintenance = state.maintenances[number]
+    for host in maintenance.hosts:
+        target = state.targets.get(f"{number}/{host}")
+        if (target is None or target.state.value == "working") and not world.why(number, host):
+            raise Violation("17", f"host {host} of {maintenance.id} waits, and nothing is said")
+    blocker = world.why(number)
+    if blocker is None:
+        raise Violation("17", f"{maintenance.id} waits for nothing, and is not over")
+    remove = world.remover(blocker, maintenance)
+    premises["17: a maintenance waits"] += 1
+    if remove is None:
+        return
+    touched = world.touched(number)
+    premises[f"17: {blocker.code.value}"] += 1
+    remove()
+    after = world.why(number)
+    same = after is not None and (after.code, after.subject) == (blocker.code, blocker.subject)
+    if same and world.touched(number) == touched:
+        text = blocker.sentence(maintenance.id)
+        raise Violation("17", f"{maintenance.id} waits on, though this was removed: {text}")
+
+
+class WorldCopy:
+    """The core and the planner over a state of their own, stepped until they rest."""
+
+    def __init__(self, state: State, policy: Policy, now_ms: int) -> None:
+        """Begin at a time of the service."""
+        self.state, self.now_ms = state, now_ms
+        self._policy = policy
+        ids = Ids(1)
+        self._terms = Terms(policy, "operator", lambda: ids.guid("copy"), "simulated")
+
+    def why(self, number: int, host: str = "") -> Blocker | None:
+        """What a maintenance, or one host of it, waits for first."""
+        maintenance = self.state.maintenances.get(number)
+        if maintenance is None:
+            return None
+        draft = Draft(self.state, self.now_ms, self._terms)
+        return why_host(draft, maintenance, host) if host else why_maintenance(draft, maintenance)
+
+    def touched(self, number: int) -> object:
+        """How far a maintenance has come, to see whether it goes on."""
+        work = [each for each in self.state.operations.values() if each.maintenance == number]
+        return sorted((each.number, each.state.value) for each in work)
+
+    def take(self, *asked: Stimulus) -> None:
+        """Do something, and what follows from it, plans included."""
+        left = list(asked)
+        for _ in range(STEPS_MAX):
+            if not left:
+                return
+            try:
+                outcome = step(self.state, left.pop(0), now_ms=self.now_ms, terms=self._terms)
+            except CallerError:
+                continue  # such as a plan that came too late
+            self.state.adopt(outcome.changes)
+            shown = tuple(
+                number
+                for number, each in outcome.changes.operations.items()
+                if each.state is S.ANNOUNCED and not each.shown_ms
+            )
+            left += [stimuli.NoticeShown(shown)] if shown else []
+            left += [stimuli.Proceed(outcome.rest)] if outcome.rest else []
+            left += [self._plan(number) for number in outcome.plan if self._wants_plan(number)]
+        raise Violation("17", "a copy of the world does not settle")
+
+    def _wants_plan(self, number: int) -> bool:
+        maintenance = self.state.maintenances.get(number)
+        return maintenance is not None and maintenance.plan_wanted and not maintenance.gate_wanted
+
+    def _plan(self, number: int) -> PlanMade:
+        taken = snapshot(
+            self.state,
+            self.state.maintenances[number],
+            policy=self._policy,
+            now_ms=self.now_ms,
+        )
+        return plan_made(task_of(taken))
+
+    # ---- taking one blocker away ---------------------------------------------------------------
+
+    def remover(self, blocker: Blocker, maintenance: Maintenance) -> Callable[[], None] | None:
+        """Return what takes exactly this blocker away; None where nothing here can."""
+        number, code = maintenance.number, blocker.code
+        works = [each for each in self.state.targets.values() if each.maintenance == number]
+        operation = min((t.operation for t in works if t.state.value == "working"), default=0)
+        if code is Code.OPERATOR and not maintenance.running:
+            draft = maintenance.state is MaintenanceState.DRAFT
+            word = StartMaintenance(number) if draft else ResumeMaintenance(number)
+            return lambda: self.take(word)
+        if code in {Code.OPERATOR, Code.DRIVER}:
+            return lambda: self.take(stimuli.Complete(operation))
+        if code is Code.APPROVAL:
+            return lambda: self.take(stimuli.Acknowledge(self._events(operation, blocker.subject)))
+        if code is Code.GATE:
+            return lambda: self.take(GatePassed(number))
+        if code is Code.PLANNING and not maintenance.plan_wanted:
+            return lambda: self._pass_time(blocker.clears_ms)
+        if code is Code.PLANNING:
+            return lambda: self.take(self._plan(number))
+        if code in {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.HOST_FAILED, Code.ARRIVALS}:
+            return self._end_of(blocker.subject)
+        if code in _POLICY_WITHOUT:
+            return lambda: self._without(maintenance, _POLICY_WITHOUT[code])
+        if code in UNDECIDED or blocker.clears_ms <= self.now_ms:
+            return None
+        return lambda: self._pass_time(blocker.clears_ms)
+
+    def _events(self, operation: int, group: str) -> tuple[str, ...]:
+        known = self.state.operations[operation].events
+        return tuple(each for each in known if self.state.events[each].group == group)
+
+    def _pass_time(self, at_ms: int) -> None:
+        self.now_ms = max(self.now_ms, at_ms)
+        self.take(stimuli.Tick())
+
+    def _end_of(self, subject: str) -> Callable[[], None] | None:
+        """End the work, or repair the host, that a blocker names."""
+        host = subject.removeprefix("the failure of host ")
+        if host in self.state.topology.hosts:
+            busy = [
+                stimuli.Complete(each.number)
+                for each in self.state.operations.values()
+                if each.host == host and not each.of_vm and each.state is S.RUNNING
+            ]
+            return lambda: self._replanned(*busy, stimuli.Repair(host))
+        name = subject.removeprefix("op-")
+        operation = self.state.operations.get(int(name)) if name.isdigit() else None
+        if operation is None:
+            return None
+        if operation.state is S.RUNNING:
+            return lambda: self._replanned(stimuli.Complete(operation.number))
+        return lambda: self._replanned(stimuli.Cancel(operation.number))
+
+    def _without(
+        self, maintenance: Maintenance, without: Callable[[MaintenancePolicy], MaintenancePolicy]
+    ) -> None:
+        """Take a rule out of the policy, and what the maintenance adds to it."""
+        number = maintenance.number
+        asked = replace(maintenance, budgets=(), deadline_ms=0, rests_until_ms=0)
+        self.state.maintenances[number] = asked
+        self._replanned(without=without)
+
+    def _replanned(
+        self,
+        *asked: Stimulus,
+        without: Callable[[MaintenancePolicy], MaintenancePolicy] = lambda policy: policy,
+    ) -> None:
+        """Do something and have a plan made: another policy does that at once."""
+        self.take(*asked)
+        policy = without(maintenance_policy(self.state.policies.get("fleet"), self._policy))
+        self.take(ApplyPolicy(replace(policy, max_failures=policy.max_failures + 1)))
+
+
+_POLICY_WITHOUT: dict[Code, Callable[[MaintenancePolicy], MaintenancePolicy]] = {
+    Code.WINDOW: lambda policy: replace(policy, windows=(), freezes=()),
+    Code.WINDOW_TOO_SHORT: lambda policy: replace(policy, windows=(), freezes=()),
+    Code.BUDGET: lambda policy: replace(policy, budgets=()),
+    Code.PAUSE: lambda policy: replace(policy, pause_s=0),
+    Code.OWNER_REST: lambda policy: replace(policy, owner_rest_s=0),
+    Code.DEADLINE: lambda policy: policy,
+}

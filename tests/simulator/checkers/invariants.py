@@ -1,0 +1,385 @@
+"""The invariants, checked from outside after every step of a simulated world.
+
+It sees what becomes durable, what nodes show, what drivers are called with and what machines are
+answered. Nothing may be changed in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.history import Replay
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.stimulus import Acknowledge, Retry
+from forewarn.ids import Ids
+from tests.simulator.checkers.client_checker import ClientChecker
+from tests.simulator.checkers.contract import DAY_MS, body_owed, view_owed, views_owed
+from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
+from tests.simulator.checkers.node_checker import NodeChecker
+from tests.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
+from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.document_cache import read
+from tests.simulator.world.history_reader import HistoryReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.policy import Policy
+    from forewarn.core.records import Record
+    from forewarn.core.state import Changes
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.protocol.documents import Document
+    from forewarn.replication.messages import DocumentChange
+    from tests.simulator.world.control_process import SimulatedControl
+    from tests.simulator.world.dice import Dice
+    from tests.simulator.world.event_queue import EventQueue
+    from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
+    from tests.simulator.world.simulated_store import SimulatedStore
+
+S, E = OperationState, EventState
+
+ABORT_MS = 300_000
+"""How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
+SHOWN_MS = 30_000
+"""After this time a node that is well shows what is published, or is waited for. Source: M-4."""
+LATE_MS = 120_000
+"""How long something due may take to happen while all is well."""
+
+
+class InvariantChecker(StateChecker):
+    """Everything that can be seen of the product from outside."""
+
+    def __init__(self, queue: EventQueue, policy: Policy) -> None:
+        """Begin with nothing seen."""
+        super().__init__(queue)
+        self._policy = policy
+        #: View -> what the service's own node shows of it now.
+        self.shown: dict[str, Document] = {}
+        self.history = HistoryReader()
+        self._begun: dict[tuple[int, int], int] = {}
+        self._read: set[tuple[str, str, bytes]] = set()
+        self._replay = Replay()
+        self._refusals: dict[str, None] = {}
+        #: What clients were answered, and what must come of it.
+        self.clients = ClientChecker(self, policy)
+        self.maintenance = MaintenanceChecker(self.state, policy, self.premises)
+        #: When a policy was applied last, in true time.
+        self._policy_ms = 0
+        #: The nodes away from the service, where it waits for them.
+        self.nodes = NodeChecker(self, self._counts)
+        self.nodes.delivered = self.clients.accepts
+        self.clients.check_age = self.nodes.check_age
+
+    def take(self, changes: Changes, service_ms: int) -> None:
+        """Take a change that has become durable, at this time of the service."""
+        if changes.policies:
+            self._policy_ms = self.queue.now_ms
+        self.clients.durable(changes, service_ms)
+        self.durable(changes)
+        self.nodes.durable(changes)
+        self.maintenance.durable(changes, service_ms, service_ms - self.queue.now_ms)
+        self.clients.is_durable(changes)
+
+    def gate_answers(self, number: int, *, passes: bool, polls: bool) -> None:
+        """A gate is about to say what it found: with `polls`, whether groups poll again. F-5."""
+        self.maintenance.gate_answers(number, passes=passes)
+        if not polls or number not in self.state.maintenances:  # it was cancelled meanwhile
+            return
+        self.premises["F-5: a gate waits for polls"] += 1
+        topology = self.state.topology
+        for target in self.maintenance.last_wave(number) if passes else ():
+            for name in topology.vms_on(target.host):
+                ended_ms = self.maintenance.ended_ms[number, target.host]
+                self.clients.check_polled(topology.vms[name].group, ended_ms)
+
+    # ---- what nodes show -----------------------------------------------------------------------
+
+    def publishes(self, change: DocumentChange, *, own_ms: int | None) -> None:
+        """A node takes over a change; the service's own node does at this time of the service."""
+        if own_ms is not None and change.whole:
+            self.shown.clear()
+            self.clients.whole_ms = self.queue.now_ms
+        for publication in change.publications:
+            if not publication.enabled:
+                if own_ms is not None:
+                    self.shown.pop(publication.view, None)
+                continue
+            document = publication.document
+            durable = self.documents.ever.get(publication.view, {}).get(document.incarnation, [])
+            if document.events not in durable:
+                raise Violation(
+                    "8", f"{publication.view} {document.incarnation} is shown and is not durable"
+                )
+            if own_ms is not None:
+                self.shown[publication.view] = document
+                self._note_promises(document, own_ms)
+
+    def _note_promises(self, document: Document, now_ms: int) -> None:
+        for event in document.events:
+            number = self.events[event.event_id].operation
+            if number not in self.first_shown:
+                ahead_ms = (event.not_before_ms or now_ms) - now_ms
+                self.first_shown[number] = (self.queue.now_ms + self.jumped_ms, ahead_ms)
+
+    def own_node_died(self) -> None:
+        """The service's own node shows nothing any more."""
+        self.shown.clear()
+
+    def read(self, vm: str, reply: SimulatedReply) -> None:
+        """Invariant 7: a VM was shown a document."""
+        view = reply.view
+        group, _, own = view.partition("/")
+        if group not in self.groups_of[vm] or own not in {"", vm}:
+            raise Violation("7", f"{vm} was shown the document of {view}")
+        self.premises["8: a document is read"] += 1
+        key = (view, reply.version, reply.body)
+        if key in self._read:
+            return
+        self._read.add(key)
+        document = read(reply.body)
+        durable = self.documents.ever.get(view, {}).get(document.incarnation)
+        if durable is None:
+            raise Violation("8", f"{vm} was shown {view} {document.incarnation}: not durable")
+        version = reply.version
+        if not any(reply.body == body_owed(document.incarnation, e, version) for e in durable):
+            owed = body_owed(document.incarnation, durable[-1], version)
+            text = f"{vm} was shown {reply.body.decode()} where {owed.decode()} is true"
+            raise Violation("7", text)
+
+    def view_read(self, vm: str, version: str, body: bytes, *, node: SimulatedNode) -> str:
+        """The view whose document a VM was sent, by what it says; the one it is owed if none is.
+
+        Two views may have said the same: then it is the one that the node was sent for this VM.
+        """
+        topology, incarnation = self.state.topology, read(body).incarnation
+        known = topology.vms.get(vm)
+        owed = view_owed(known, topology.groups[known.group]) if known is not None else ""
+        views = [view for group in sorted(self.groups_of[vm]) for view in (group, f"{group}/{vm}")]
+        for view in (self.nodes.view_sent(node, vm), owed, *views):
+            if (view, version, body) in self._read:
+                return view
+            durable = self.documents.ever.get(view, {}).get(incarnation, ())
+            if any(body == body_owed(incarnation, each, version) for each in durable):
+                return view
+        return owed or views[0]
+
+    # ---- what machines are answered ------------------------------------------------------------
+
+    def asks_to_approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """A VM's approval has arrived."""
+        for event_id in event_ids:
+            self.asked.setdefault(event_id, {})[vm] = None
+
+    def operator_asks(self, stimulus: Stimulus) -> None:
+        """An operator's wish is on its way: it may take effect from now on."""
+        if isinstance(stimulus, Acknowledge):
+            self.acknowledged.update(stimulus.event_ids)
+        elif isinstance(stimulus, Retry):
+            self.retries[stimulus.operation] = self.retries.get(stimulus.operation, 0) + 1
+
+    def operator_is_refused(self, stimulus: Stimulus) -> None:
+        """It was refused, so that it never takes effect."""
+        if isinstance(stimulus, Acknowledge):
+            self.acknowledged.difference_update(stimulus.event_ids)
+        elif isinstance(stimulus, Retry):
+            self.retries[stimulus.operation] -= 1
+
+    def approved(self, vm: str, node: SimulatedNode, event_ids: tuple[str, ...]) -> bool:
+        """Invariant 11: a VM was answered 200, so its approval is durable.
+
+        Returns:
+            whether it is at the control plane; else the node has it. Source: M-3.
+        """
+        delivered = True
+        self.premises["11: an approval is answered 200"] += 1
+        for event_id in event_ids:
+            event = self.events.get(event_id)
+            if event is None or event.group not in self.groups_of[vm]:
+                raise Violation("7", f"{vm} approved {event_id}, which it is not shown")
+            if event.state is E.SCHEDULED and not self._counts(event, vm):
+                delivered = False
+                if not self.nodes.keeps(node, vm, event_id):
+                    text = f"{vm} was answered 200, its approval of {event_id} is not"
+                    raise Violation("11", text)
+        if delivered:
+            self.nodes.answered_approval(vm, node, event_ids)
+        return delivered
+
+    def hears_polls(self, groups: frozenset[str], service_ms: int, age_ms: int) -> None:
+        """The service hears which groups asked, at this time of its own, and how long ago."""
+        self.clients.marked(groups, service_ms, age_ms)
+        self.nodes.marked(groups)
+
+    def _counts(self, event: Event, vm: str) -> bool:
+        group = self.state.topology.groups[event.group]
+        strict = group.strict_approval or event.approved_by
+        return bool(strict) and (vm in event.approved_by or vm not in event.resources)
+
+    def foreign_event(self, vm: str, dice: Dice) -> str:
+        """An event that a VM must not be able to approve, or an id that never was."""
+        groups = self.groups_of[vm]
+        foreign = [e.id for e in self.state.events.values() if e.group not in groups]
+        if foreign and dice.chance(800):
+            return dice.pick(foreign)
+        return Ids(dice.below(1 << 30)).guid("nobody's")
+
+    def probe_answered(self, vm: str, event_id: str, reply: SimulatedReply) -> None:
+        """Invariant 7: what is none of a VM's business was refused, telling nothing."""
+        self.premises["7: a VM asks for another's event"] += 1
+        if reply.status == 200:
+            raise Violation("7", f"{vm} approved {event_id} of another group")
+        if reply.status == 400:
+            self._refusals[reply.body.decode().replace(event_id, "?")] = None
+        if len(self._refusals) > 1:
+            raise Violation("7", f"refusals distinguish ids: {list(self._refusals)}")
+
+    # ---- what drivers are called ----------------------------------------------------------------
+
+    def begins(self, operation: Operation) -> None:
+        """Invariants 8 and 9: a driver's begin is called."""
+        known = self.state.operations.get(operation.number)
+        if known is None or known.state is not S.RUNNING or known.attempt != operation.attempt:
+            raise Violation("8", f"{operation.id} is begun, which is not durably running")
+        if operation.attempt > 1 + self.retries.get(operation.number, 0):
+            raise Violation("9", f"{operation.id} is begun again and nobody asked for it")
+        self.premises["8: a driver's begin is called"] += 1
+        key = (operation.number, operation.attempt)
+        self.premises["9: a beginning is repeated"] += key in self._begun
+        if self._begun.get(key) == self.recoveries:
+            raise Violation("9", f"{operation.id} is begun twice")
+        self._begun[key] = self.recoveries
+        self.nodes.notice.begins(operation)
+        sound_ms = self.queue.now_ms - SHOWN_MS
+        sound = [node for node in self.nodes.far if self.nodes.sound_since_ms(node) <= sound_ms]
+        for view, event_id in self._views_told(operation):
+            shown = {"the service": self.shown.get(view)}
+            for node in sound:
+                if self.nodes.serves(node, view, sound_ms):
+                    self.premises["8: a node away from the service shows what begins"] += 1
+                    shown[node.name] = self.nodes.shown(node, view)
+            for where, document in shown.items():
+                statuses = {e.event_id: e.status for e in document.events} if document else {}
+                if statuses.get(event_id) != "Started":
+                    text = f"{operation.id} is begun, {view} is not shown it yet at {where}"
+                    raise Violation("8", text)
+
+    def _views_told(self, operation: Operation) -> Iterator[tuple[str, str]]:
+        """Yield the views that show an operation, with its event there."""
+        for event_id in operation.events:
+            event = self.events[event_id]
+            enrolment = self.state.enrolments.get(event.group)
+            if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
+                continue
+            for view in views_owed(event.group, self.state.topology):
+                if view.partition("/")[2] in {"", *event.resources}:
+                    yield view, event_id
+
+    def aborts(self, operation: Operation, *, heard: bool) -> None:
+        """A driver's abort is called for an operation that ended without it; it is heard or not."""
+        known = self.operations.get(operation.number)
+        ended = known is not None and not known.live and known.attempt == operation.attempt
+        if not ended or operation.number not in self.owed:
+            raise Violation(
+                "L-7", f"the driver's abort is called for {operation.id}, whose end is not durable"
+            )
+        tries = self.abort_calls.get(operation.number, 0) + 1
+        self.abort_calls[operation.number] = ABORT_TRIES if heard else tries
+
+    # ---- now and then, and at the end ----------------------------------------------------------
+
+    def audit(self, store: SimulatedStore, service: SimulatedControl) -> None:
+        """Invariant 10, and that the service knows what is durable."""
+        self._replay.extend(self.history.news(store))
+        records, state = self._replay.records, self.state
+        self.premises["10: history is replayed"] += 1
+        tables: tuple[tuple[str, object, object], ...] = (
+            ("operation", _live(records["operation"]), state.operations),
+            ("event", _live(records["event"]), state.events),
+            ("document", records["document"], state.views),
+            ("enrolment", set(records["enrolment"]), set(state.enrolments)),
+            ("host", records["host"], state.topology.hosts),
+            ("group", records["group"], state.topology.groups),
+            ("vm", records["vm"], state.topology.vms),
+            ("maintenance", _live(records["maintenance"]), state.maintenances),
+            ("policy", records["policy"], state.policies),
+            ("order", _live(records["order"]), state.orders),
+            ("order_hosts", records["order_hosts"], state.order_hosts),
+        )
+        for kind, replayed, durable in tables:
+            if replayed != durable:
+                raise Violation("10", f"history gives other {kind} records than the state")
+        if service.loop is not None and service.loop.settled and service.plane.state != state:
+            raise Violation("10", "the service believes something that is not durable")
+        self.check_progress(service)
+
+    def in_its_way(self, operation: Operation) -> str:
+        """Say why an announced operation may not start now, its budgets included."""
+        if operation.maintenance and self.queue.now_ms < self._policy_ms + LATE_MS:
+            return "its budgets are found by a new policy"
+        return super().in_its_way(operation) or self.maintenance.lacks_room(operation)
+
+    def check_progress(self, service: SimulatedControl) -> None:
+        """L-8: nothing hangs silently; B-2: nobody is waited for who is silent for a day."""
+        if service.loop is None or not service.loop.settled:
+            return
+        now_ms = service.clock.now_ms()
+        silent_ms = now_ms - DAY_MS - LATE_MS
+        for enrolment in self.state.enrolments.values():
+            if enrolment.polled_ms < silent_ms:
+                raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
+        # A service that comes back starts what became due meanwhile in portions, not in one step.
+        ran = self._is_late(self.recovered_ms)
+        for operation in self.state.operations.values():
+            if operation.state is S.RUNNING:
+                self._check_running(operation, now_ms)
+            due = operation.state is S.ANNOUNCED and operation.not_before_ms + LATE_MS < now_ms
+            if due and ran and not self.in_its_way(operation):
+                raise Violation("12", f"{operation.id} is due and has not started")
+        for operation in self.state.aborts.values():
+            if self.owed[operation.number] + ABORT_MS < self.queue.now_ms:
+                raise Violation("L-7", f"the driver is not notified that {operation.id} has ended")
+
+    def _check_running(self, operation: Operation, now_ms: int) -> None:
+        """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
+        self.premises["13: something runs"] += 1
+        key = (operation.number, operation.attempt)
+        late = self._is_late(self.running_ms[key])
+        due_ms = operation.begun_ms or operation.started_ms
+        due_ms += (max(operation.duration_s, 0) + self._policy.overdue_after_s) * 1000
+        if late and due_ms + LATE_MS < now_ms and not operation.alerted:
+            raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
+        if operation.reason:
+            return  # it waits for people
+        if late and not operation.begun_ms:
+            raise Violation("13", f"{operation.id} runs, and its driver's begin was not called")
+        if key in self.reported and self._is_late(self.reported[key]):
+            raise Violation("13", f"{operation.id} runs on, whose end its driver has reported")
+
+    def _is_late(self, since_ms: int) -> bool:
+        """Whether the service has run for long enough to act on what was so since, true time."""
+        return max(since_ms, self.recovered_ms) + LATE_MS < self.queue.now_ms
+
+    def healed(self, nodes: Iterable[SimulatedNode]) -> None:
+        """Invariants 12 and 13: after healing, everything came to its end, and all nodes know."""
+        self.premises["12, 13, 14: a world heals"] += 1
+        for operation in self.state.operations.values():
+            number = "13" if operation.state is S.RUNNING else "12"
+            raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
+        for operation in self.state.aborts.values():
+            raise Violation("L-7", f"the driver was never notified that {operation.id} has ended")
+        for view in self.state.views.values():
+            if view.document.events:
+                raise Violation("13", f"{view.key} still shows events")
+            for node in nodes:
+                far = self.nodes.find(node)
+                if far is not None and not self.nodes.serves(far, view.key):
+                    continue
+                shown = node.snapshot.view(view.key)
+                if not shown.enabled or shown.document != view.document:
+                    text = f"{node.name} shows {view.key} {shown.document} for {view.document}"
+                    raise Violation("8", text)
+
+
+def _live(records: Mapping[str | int, Record]) -> dict[str | int, Record]:
+    return {key: each for key, each in records.items() if getattr(each, "live", True)}

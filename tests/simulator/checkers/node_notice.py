@@ -1,0 +1,172 @@
+"""Checks that notice counts, and work begins, by what the nodes of its VMs show. Source: M-4.
+
+A node that cannot be reached is waited for as policy says; after that it is reported. What nodes
+are sent and how they answer is checked in `node_checker.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.core.lifecycle import OperationState
+from tests.simulator.world.crash_points import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.state import Changes
+    from forewarn.protocol.documents import Document, ScheduledEvent
+    from tests.simulator.checkers.state_checker import StateChecker
+
+S = OperationState
+
+SETTLE_MS = 15_000
+"""How long what nodes are sent may be under way while nothing is wrong: lines are torn, too."""
+SHOW_TIMEOUT_MS = 10_000
+"""How long the service waits for nodes that do not show something, by its policy. Source: M-4."""
+TOLD_MS = 120_000
+"""How long it may take to report whom work did not wait for."""
+
+
+class FarNode(Protocol):
+    """A node away from the service, as it is seen."""
+
+    name: str
+    up: bool
+    #: Since when its process runs, or does not.
+    since_ms: int
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """Whose VMs it serves; None: everybody's."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has something to show."""
+
+    @property
+    def spooled(self) -> list[bytes]:
+        """The approvals that are safe on its disk."""
+
+    @property
+    def may_come_back_empty(self) -> bool:
+        """Whether its disk has refused to keep what it shows."""
+
+
+class Nodes(Protocol):
+    """What is known of all nodes away from the service."""
+
+    far: Sequence[FarNode]
+
+    def shown(self, node: FarNode, view: str) -> Document | None:
+        """Return what a node shows of a view."""
+
+    def serves(self, node: FarNode, view: str, since_ms: int | None = None) -> bool:
+        """Whether a node has had readers of a view since then, or has them now."""
+
+    def sound_since_ms(self, node: FarNode) -> int:
+        """Since when nothing has kept changes from a node, true time in ms."""
+
+
+class NodeNoticeChecker:
+    """Follows what was announced and begun, and who showed it."""
+
+    def __init__(self, states: StateChecker, nodes: Nodes) -> None:
+        """Begin with nothing announced."""
+        self._states = states
+        self._nodes = nodes
+        #: Operation -> what was reported of who does not show it.
+        self._told: dict[int, str] = {}
+        self._noticed: set[int] = set()
+        #: Operation -> when it was begun, and the nodes that did not show it.
+        self._unaware: dict[int, tuple[int, tuple[FarNode, ...]]] = {}
+
+    def durable(self, changes: Changes) -> None:
+        """A change is durable, and the state has it."""
+        for entry in changes.entries:
+            if entry.action == "operation.not-shown":
+                self._told[entry.operation] = self._told.get(entry.operation, "") + entry.text
+        for operation in changes.operations.values():
+            if operation.shown_ms and operation.number not in self._noticed:
+                self._noticed.add(operation.number)
+                self._check_notice(operation)
+
+    def _check_notice(self, operation: Operation) -> None:
+        """M-4: notice counts once the nodes of its VMs show it, or people know which do not."""
+        if operation.state is not S.ANNOUNCED:
+            return
+        announced_ms = self._states.announced_ms.get(operation.number, 0)
+        for node in self._nodes.far:
+            behind = self._behind(node, operation, announced_ms, operation.announced_ms)
+            self._states.premises["M-4: notice counts from what nodes show"] += behind is False
+            if not behind or (node.hosts is None and self._is_new_to_it(node)):
+                continue
+            self._states.premises["M-4: notice counts though a node is away"] += 1
+            if self._states.queue.now_ms < announced_ms + SHOW_TIMEOUT_MS:
+                text = f"{operation.id} is noticed at once, and {node.name} does not show it"
+                raise Violation("M-4", text)
+            well = self._states.sound_since_ms(None) <= announced_ms
+            if well and node.hosts is not None and not self._is_told(operation.number, node):
+                text = f"{operation.id} is noticed, {node.name} does not show it: not reported"
+                raise Violation("M-4", text)
+
+    def _behind(
+        self, node: FarNode, operation: Operation, since_ms: int, enabled_ms: int
+    ) -> bool | None:
+        """Whether a node does not show an operation to VMs that were there; None: none were."""
+        found = None
+        state = self._states.state
+        for event_id in operation.events:
+            event = self._states.events[event_id]
+            enrolment = state.enrolments.get(event.group)
+            if enrolment is None or enrolment.enabled_ms >= enabled_ms:
+                continue
+            named = {"", *event.resources}
+            for view in self._states.state.views.values():
+                if view.group != event.group or view.key.partition("/")[2] not in named:
+                    continue
+                if not self._nodes.serves(node, view.key, since_ms):
+                    continue
+                shown = {each.event_id: each.status for each in self._events(node, view.key)}
+                started = operation.state is S.RUNNING
+                if event_id not in shown or (started and shown[event_id] != "Started"):
+                    return True
+                found = False
+        return found
+
+    def begins(self, operation: Operation) -> None:
+        """M-4: an operation is begun; of nodes that do not show it people hear soon."""
+        started_ms = self._states.running_ms.get((operation.number, operation.attempt), 0)
+        unaware = tuple(
+            node
+            for node in self._nodes.far
+            if node.hosts is not None
+            and self._behind(node, operation, started_ms, operation.started_ms)
+        )
+        if unaware and operation.attempt == 1:
+            self._states.premises["M-4: work begins though a node is away"] += 1
+            self._unaware[operation.number] = self._states.queue.now_ms, unaware
+
+    def check_told(self) -> None:
+        """M-4: nodes that did not show what was begun were reported."""
+        now_ms = self._states.queue.now_ms
+        for number, (begun_ms, nodes) in tuple(self._unaware.items()):
+            if begun_ms + TOLD_MS > now_ms:
+                continue
+            del self._unaware[number]
+            left = [node.name for node in nodes if not self._is_told(number, node)]
+            if left and self._states.sound_since_ms(None) <= begun_ms:
+                text = f"op-{number} is begun, {left} did not show it: not reported"
+                raise Violation("M-4", text)
+
+    def _is_new_to_it(self, node: FarNode) -> bool:
+        """Whether the service may not know yet that a node is there: only names with hosts are."""
+        return self._nodes.sound_since_ms(node) + SETTLE_MS > self._states.queue.now_ms
+
+    def _is_told(self, number: int, node: FarNode) -> bool:
+        return node.name in self._told.get(number, "")
+
+    def _events(self, node: FarNode, view: str) -> tuple[ScheduledEvent, ...]:
+        document = self._nodes.shown(node, view)
+        return document.events if document is not None else ()

@@ -1,0 +1,393 @@
+"""Checks what became durable: every change of the state is held against the promises.
+
+The rules are those of `contract.py`; documents are checked in `document_checker.py`, and what is
+shown, begun and answered in `invariants.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.state import State
+from tests.simulator.checkers.contract import (
+    OWED_S,
+    is_a_users_wish,
+    is_fault,
+    is_owed_notice,
+    is_prediction,
+    obstacle,
+    owed_s,
+)
+from tests.simulator.checkers.document_checker import DocumentChecker
+from tests.simulator.world.crash_points import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.state import Changes
+    from forewarn.core.topology import Topology
+    from tests.simulator.world.event_queue import EventQueue
+    from tests.simulator.world.metadata_node import SimulatedNode
+
+ABORT_TRIES = 8
+"""How often the abort of a driver that does not hear is called."""
+NOTICE_TOLERANCE_MS = 1500
+"""How far the service's clock may be off true time over a restart, both ways, in ms."""
+RATE_PPM_MAX, PPM = 200, 1_000_000
+"""By how many millionths any machine's clock may run too fast or too slow."""
+
+S, E = OperationState, EventState
+ORDER: dict[OperationState | EventState, int] = dict(
+    (
+        *((S.PLANNED, 0), (S.ANNOUNCED, 1), (S.RUNNING, 2)),
+        *((state, 3) for state in (S.SUCCEEDED, S.FAILED, S.CANCELLED)),
+        *((E.SCHEDULED, 0), (E.APPROVED, 1), (E.STARTED, 2)),
+        *((state, 3) for state in (E.COMPLETED, E.CANCELLED)),
+    )
+)
+"""Nothing ever goes back to an earlier state. Source: L-1."""
+
+
+class StateChecker:
+    """Follows every durable change, and checks it alone and against what went before."""
+
+    def __init__(self, queue: EventQueue) -> None:
+        """Begin with an empty fleet."""
+        self.queue = queue
+        #: Since when nothing has kept a change from a node; the world says it.
+        self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
+        #: Rule -> how often there was something to hold it against.
+        self.premises: Counter[str] = Counter()
+        #: What is durable now.
+        self.state = State()
+        #: Every operation and event that ever was, as it was last.
+        self.operations: dict[int, Operation] = {}
+        self.events: dict[str, Event] = {}
+        #: Event -> VMs that have asked to approve it, whatever became of that.
+        self.asked: dict[str, dict[str, None]] = {}
+        self.acknowledged: set[str] = set()
+        #: (operation, attempt) of which its driver has said that it is over, or has failed -> when
+        #: it said so last, in true ms.
+        self.reported: dict[tuple[int, int], int] = {}
+        #: (operation, attempt) -> since when it durably runs, in true ms.
+        self.running_ms: dict[tuple[int, int], int] = {}
+        #: Operation -> since when its driver is owed the word that it has ended, in true ms, or
+        #: since when the service runs that owes it.
+        self.owed: dict[int, int] = {}
+        #: How often the service took up what was cut off, and when last, in true ms.
+        self.recoveries = 0
+        self.recovered_ms = 0
+        #: Operation -> times its driver's abort was called since, until it heard.
+        self.abort_calls: dict[int, int] = {}
+        #: Operation -> times its operator asked to try again.
+        self.retries: dict[int, int] = {}
+        #: Operation -> true ms from when it was announced until it started, once it has.
+        self.waited_ms: dict[int, int] = {}
+        #: Operation -> when it was announced; view -> when its document changed last: true ms.
+        self.announced_ms: dict[int, int] = {}
+        self.view_changed_ms: dict[str, int] = {}
+        #: Operations whose VMs asked for no notice of such work when it was asked for.
+        self._untold: set[int] = set()
+        #: Operation -> true time its notice was first shown, less what clocks had jumped by then,
+        #: and how far ahead its NotBefore was then by the service's clock, in ms: what is promised
+        #: to VMs whose group is enabled late is less than what was asked for.
+        self.first_shown: dict[int, tuple[int, int]] = {}
+        #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
+        #: the system's clock outlives a process: what it was put right by is not a broken promise.
+        self.jumped_ms = 0
+        self.documents = DocumentChecker(self.state, self.premises)
+        self.groups_of: dict[str, set[str]] = {}
+
+    def recovers(self) -> None:
+        """The service takes up what was cut off, at its start or after a lost commit."""
+        self.recoveries += 1
+        self.recovered_ms = self.queue.now_ms
+        self.owed = dict.fromkeys(self.owed, self.queue.now_ms)
+        self.abort_calls = {
+            number: tries for number, tries in self.abort_calls.items() if tries >= ABORT_TRIES
+        }
+
+    def durable(self, changes: Changes) -> None:
+        """Take a change that has just become durable, and check it."""
+        topology = self.state.topology
+        if changes.of_fleet:
+            topology = topology.draft()
+            topology.apply(changes)
+        for vm in changes.vms.values():
+            if vm is not None:
+                self.groups_of.setdefault(vm.name, set()).add(vm.group)
+        for event in changes.events.values():
+            self._check_event(event, topology, changes)
+        for operation in changes.operations.values():
+            self._check_operation(operation, topology, changes)
+        self.documents.durable(changes)
+        self.view_changed_ms.update(dict.fromkeys(changes.views, self.queue.now_ms))
+        self.state.adopt(changes)
+        self.operations.update(changes.operations)
+        self.events.update(changes.events)
+        if changes.of_fleet:
+            self._check_arrivals()
+        groups = {event.group for event in changes.events.values()}
+        for operation in changes.operations.values():  # a new NotBefore is shown, too
+            groups.update(self.events[each].group for each in operation.events)
+        self.documents.check_groups(groups | {v.group for v in changes.views.values() if v})
+
+    # ---- one record at a time ------------------------------------------------------------------
+
+    def _check_event(self, event: Event, topology: Topology, changes: Changes) -> None:
+        before = self.events.get(event.id)
+        if before is None:
+            self._check_birth(event, topology, changes)
+        else:
+            if (before.group, before.resources) != (event.group, event.resources):
+                raise Violation("3", f"id {event.id} is used again for something else")
+            if before.approved_by != event.approved_by[: len(before.approved_by)]:
+                raise Violation("11", f"an approval of {event.id} is lost")
+            if ORDER[before.state] > ORDER[event.state]:
+                raise Violation("3", f"event {event.id} has come back to {event.state.value}")
+        operation = changes.operations.get(event.operation) or self.operations[event.operation]
+        newly = before is None or before.state is E.SCHEDULED
+        approved = newly and event.state is E.APPROVED
+        if approved and not self._is_approved(event.id, operation, topology, changes):
+            raise Violation("1", f"event {event.id} counts as approved by {event.approved_by}")
+
+    def _check_birth(self, event: Event, topology: Topology, changes: Changes) -> None:
+        """Invariants 4 and 7: whom a new event names."""
+        machines = [topology.vms[name] for name in event.resources]
+        domains = {
+            (topology.hosts[vm.host].zone, topology.hosts[vm.host].update_domain) for vm in machines
+        }
+        self.premises["4: an event of several VMs"] += len(machines) > 1
+        if len(domains) > 1:
+            raise Violation("4", f"event {event.id} spans update domains {sorted(domains)}")
+        if not machines or any(vm.group != event.group for vm in machines):
+            raise Violation("7", f"event {event.id} names VMs of another group")
+        if event.operation not in changes.operations:
+            raise Violation("10", f"event {event.id} has no operation")
+
+    def _check_operation(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+        before = self.operations.get(operation.number)
+        if before is None:
+            if operation.number <= self.state.last_number:
+                raise Violation("3", f"{operation.id} is numbered twice")
+            self._check_silence(operation, topology)
+        elif ORDER[before.state] > ORDER[operation.state] or before.silent != operation.silent:
+            raise Violation("3", f"{operation.id} has come back to {operation.state.value}")
+        self._note_times(operation, before)
+        if operation.state is S.ANNOUNCED:
+            self._check_notice(operation, before, topology)
+        if operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING):
+            self._check_start(operation, before, topology, changes)
+        if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
+            raise Violation("9", f"{operation.id} has ended and never started")
+        self._check_abort(operation, before)
+        new = (
+            before is None or before.state is S.PLANNED
+        )  # who arrives later gets notice separately
+        self._check_told(operation, topology, changes, new=new)
+        for event_id in operation.events:
+            event = changes.events.get(event_id) or self.events.get(event_id)
+            if event is None or event.live != operation.live:
+                raise Violation("13", f"{operation.id} and event {event_id} do not end together")
+
+    def _note_times(self, operation: Operation, before: Operation | None) -> None:
+        number, now_ms = operation.number, self.queue.now_ms
+        if operation.state is S.ANNOUNCED:
+            self.announced_ms.setdefault(number, now_ms)
+        if operation.state is S.RUNNING:
+            self.running_ms.setdefault((number, operation.attempt), now_ms)
+            if number in self.announced_ms and before and before.state is not S.RUNNING:
+                self.waited_ms[number] = now_ms - self.announced_ms[number]
+
+    def _check_silence(self, operation: Operation, topology: Topology) -> None:
+        """N-1 and O-2: work is kept from those it hits only where they asked for no notice."""
+        owed = {is_owed_notice(operation, each) for each in (topology, self.state.topology)}
+        if operation.silent in owed and len(owed) == 1:
+            owed_text = "owed notice" if operation.silent else "not owed notice"
+            raise Violation("6", f"the VM of {operation.id} asked {owed_text} of it")
+        if operation.silent:
+            self._untold.add(operation.number)
+
+    def _check_told(
+        self, operation: Operation, topology: Topology, changes: Changes, *, new: bool
+    ) -> None:
+        """S-5, L-2: every VM that an announced or running operation hits is named, once."""
+        if operation.state not in {S.ANNOUNCED, S.RUNNING}:
+            return
+        events = [changes.events.get(each) or self.events.get(each) for each in operation.events]
+        named = [name for event in events if event is not None for name in event.resources]
+        hit = () if operation.number in self._untold else operation.vms
+        if sorted(named) != sorted(hit):
+            raise Violation("1", f"{operation.id} hits {list(hit)}, and its events name {named}")
+        groups = [event.group for event in events if event is not None]
+        if new and len(groups) != len(set(groups)):
+            raise Violation("1", f"{operation.id} has two events for a group of {groups}")
+        there = topology.vms_on(operation.host)
+        if new and not operation.of_vm and sorted(operation.vms) != sorted(there):
+            raise Violation("1", f"{operation.id} hits {there} and is said to hit {operation.vms}")
+
+    def _check_abort(self, operation: Operation, before: Operation | None) -> None:
+        """L-7: a driver is notified of every end that came without it, whatever crashes."""
+        self.premises["L-7: a driver is owed an end"] += operation.abort_owed
+        if operation.abort_owed:
+            self.owed.setdefault(operation.number, self.queue.now_ms)
+        if before is None or operation.abort_owed:
+            return
+        if before.abort_owed and self.abort_calls.get(operation.number, 0) < ABORT_TRIES:
+            raise Violation("L-7", f"the driver was not notified that {operation.id} has ended")
+        alone = (operation.number, operation.attempt) not in self.reported
+        if before.state is S.RUNNING and not operation.live and alone:
+            raise Violation("L-7", f"{operation.id} ends and its driver is owed nothing")
+
+    def _check_notice(
+        self, operation: Operation, before: Operation | None, topology: Topology
+    ) -> None:
+        """Invariant 6: notice is at least what is owed, from when it was shown."""
+        if operation.number in self._untold:
+            return
+        self.premises["6: notice is given"] += 1
+        self.premises["N-2: a failure is predicted"] += is_prediction(operation)
+        least_s = OWED_S[operation.impact.value]
+        if before is None or before.state is S.PLANNED:
+            least_s = owed_s(operation, topology)
+        since_ms = operation.shown_ms or operation.announced_ms
+        if operation.not_before_ms - since_ms < least_s * 1000:
+            raise Violation(
+                "6",
+                f"{operation.id} gives {(operation.not_before_ms - since_ms) / 1000} s of notice,"
+                f" {least_s} s are owed",
+            )
+        if before is not None and before.not_before_ms > operation.not_before_ms:
+            raise Violation("6", f"{operation.id} was put forward")
+
+    def _check_start(
+        self,
+        operation: Operation,
+        before: Operation | None,
+        topology: Topology,
+        changes: Changes,
+    ) -> None:
+        """Invariant 1 and 5: its time has come, or all approved, or a fault; and it may."""
+        if is_fault(operation):
+            return
+        announced = operation if before is None else before
+        due = bool(announced.shown_ms) and announced.not_before_ms <= operation.started_ms
+        if due:
+            self.premises["1: its time has come"] += 1
+            self._check_true_notice(announced)
+        else:
+            self.premises["1: everybody approved"] += 1
+            self._check_early(operation, topology, changes)
+        left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
+        if left_out and not operation.of_vm:
+            raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who got no notice")
+        blocked = self.blocked(operation, topology, _without_later_starts(operation, changes))
+        if blocked:
+            raise Violation("5", blocked)
+
+    def _check_true_notice(self, announced: Operation) -> None:
+        """N-4: what was promised holds by true time, too, whatever the service's clock did."""
+        if announced.number not in self.first_shown or announced.number in self._untold:
+            return
+        first_ms, ahead_ms = self.first_shown[announced.number]
+        given_ms = self.queue.now_ms + self.jumped_ms - first_ms
+        self.premises["N-4: a promised time has come"] += 1
+        promised_ms = max(ahead_ms, OWED_S[announced.impact.value] * 1000)
+        slowest_ms = promised_ms * (PPM - RATE_PPM_MAX) // PPM
+        if given_ms < slowest_ms - NOTICE_TOLERANCE_MS:
+            raise Violation(
+                "6",
+                f"{announced.id} started {given_ms / 1000} s after it was shown;"
+                f" {promised_ms / 1000} s were promised",
+            )
+
+    def _check_early(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+        waiting = [
+            event_id
+            for event_id in operation.events
+            if self._is_asked(self._group_of(event_id, changes), changes)
+        ]
+        if not waiting and operation.asked_ms > operation.started_ms:
+            raise Violation("1", f"{operation.id} started before its time")
+        for event_id in waiting:
+            if not self._is_approved(event_id, operation, topology, changes):
+                raise Violation("1", f"{operation.id} started without approval of {event_id}")
+        if operation.impact.value != "Terminate":
+            return
+        self.premises["A-8: an approved deletion starts"] += 1
+        for other in self.state.operations.values():
+            sibling = changes.operations.get(other.number, other)
+            if (
+                sibling.request == operation.request
+                and sibling.state is S.ANNOUNCED
+                and sibling.not_before_ms == operation.not_before_ms
+                and not all(
+                    self._is_approved(each, sibling, topology, changes)
+                    for each in sibling.events
+                    if self._is_asked(self._group_of(each, changes), changes)
+                )
+            ):
+                raise Violation("1", f"{operation.id} did not wait for its sibling {sibling.id}")
+
+    def blocked(
+        self, operation: Operation, topology: Topology, changed: Mapping[int, Operation]
+    ) -> str:
+        """Invariant 5: why an operation may not start beside those that run; empty if it may."""
+        for other in {**self.state.operations, **changed}.values():
+            if other.number != operation.number and other.state is S.RUNNING:
+                self.premises["5: something else runs"] += 1
+                blocked = obstacle(operation, other, topology)
+                if blocked:
+                    return blocked
+        return ""
+
+    def in_its_way(self, operation: Operation) -> str:
+        """Say why an announced operation may not start now; empty if it may."""
+        return self.blocked(operation, self.state.topology, {})
+
+    def _check_arrivals(self) -> None:
+        """Nobody is on a host in the middle of work there without notice. Source: L-5, S-5."""
+        for operation in self.state.operations.values():
+            if operation.state is S.RUNNING and not operation.of_vm:
+                there = set(self.state.topology.vms_on(operation.host))
+                if there - set(operation.vms):
+                    untold = sorted(there - set(operation.vms))
+                    raise Violation("1", f"{untold} came to {operation.host}, under {operation.id}")
+
+    # ---- approvals -----------------------------------------------------------------------------
+
+    def _group_of(self, event_id: str, changes: Changes) -> str:
+        event = changes.events.get(event_id) or self.events[event_id]
+        return event.group
+
+    def _is_asked(self, group: str, changes: Changes) -> bool:
+        if group in changes.enrolments:
+            return changes.enrolments[group] is not None
+        return group in self.state.enrolments
+
+    def _is_approved(
+        self, event_id: str, operation: Operation, topology: Topology, changes: Changes
+    ) -> bool:
+        event = changes.events.get(event_id) or self.events[event_id]
+        before = self.events.get(event_id)
+        if event_id in self.acknowledged or (before and before.state is E.APPROVED):
+            return True
+        group = topology.groups[event.group]
+        self.premises["A-7: a strict group is asked"] += group.strict_approval
+        if operation.impact in group.automatic_approval and is_a_users_wish(operation):
+            return True
+        asked = self.asked.get(event_id, {})
+        left = [name for name in event.resources if name in topology.vms]
+        if group.strict_approval or not left:
+            return all(name in asked for name in left)
+        return any(event.group in self.groups_of[vm] for vm in asked)
+
+
+def _without_later_starts(operation: Operation, changes: Changes) -> dict[int, Operation]:
+    """The changed operations, less those that start in the same change after this one."""
+    starts = [entry.operation for entry in changes.entries if entry.action == "operation.started"]
+    later = starts[starts.index(operation.number) + 1 :]
+    return {number: each for number, each in changes.operations.items() if number not in later}

@@ -1,0 +1,208 @@
+"""What simulated worlds came to, for people and for programs: progress, summary, violations.
+
+Nothing is simulated in here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.plurals import noun
+from forewarn.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.clock import Clock
+    from tests.simulator.runs import WorldResult
+
+DAY_MS = 24 * 3600 * 1000
+STATES = ("succeeded", "failed", "cancelled")
+"""How operations end, in the order of the tables."""
+LINE_SHARES = 20
+"""Lines of progress in a log, at most: one each 5 % of the worlds."""
+LINE_MS = 60_000
+"""Least time between two of them, in milliseconds."""
+
+
+class Summary:
+    """Adds results up as they come."""
+
+    def __init__(
+        self, runs: int, jobs: int = 1, *, progress: bool, clock: Clock | None = None
+    ) -> None:
+        """Begin to count worlds, of which `jobs` run at a time.
+
+        Progress is one line on a terminal, elsewhere a line now and then.
+        """
+        self._runs = runs
+        self._jobs = jobs
+        self._progress = progress
+        self._on_terminal = progress and sys.stderr.isatty()
+        self._clock = clock or SystemClock()
+        self._begun_ms = self._line_ms = self._clock.now_ms()
+        self._share = 0
+        self._lasted_ms = 0
+        self._steps = 0
+        self._done = 0
+        self._operations: Counter[tuple[str, str]] = Counter()
+        self._faults: Counter[tuple[str, str]] = Counter()
+        self._habits: Counter[str] = Counter()
+        self._premises: Counter[str] = Counter()
+        self._waits: dict[str, tuple[int, int, int]] = {}
+        self._digests: dict[int, str] = {}
+        #: Each broken promise as it was found, and the shortest run known to break the same.
+        self.broken: list[WorldResult] = []
+        self.shortest: list[WorldResult] = []
+
+    def add(self, result: WorldResult) -> None:
+        """Count one world."""
+        self._done += 1
+        self._lasted_ms += result.lasted_ms
+        self._steps += result.steps
+        self._operations.update(result.operations)
+        self._faults.update(result.faults)
+        self._habits.update(result.habits)
+        self._premises.update(result.premises)
+        self._digests[result.plan.seed] = result.digest
+        for cause, (count, early, waited_s) in result.waits.items():
+            known = self._waits.get(cause, (0, 0, 0))
+            self._waits[cause] = (known[0] + count, known[1] + early, known[2] + waited_s)
+        if self._progress:
+            self._show_progress()
+
+    def broke(self, result: WorldResult) -> None:
+        """Note a broken promise."""
+        self.broken.append(result)
+        self.shortest.append(result)
+
+    def shorter(self, result: WorldResult, tried: int) -> None:
+        """Note the shortest run known by now of the promise broken last, and print progress."""
+        self.shortest[-1] = result
+        if self._on_terminal:
+            print(f"\r{tried} worlds tried ", end="", file=sys.stderr, flush=True)
+
+    def end_progress(self) -> None:
+        """Let the next line begin at the left."""
+        if self._on_terminal:
+            print(file=sys.stderr)
+
+    def print(self, *, json: bool) -> None:
+        """Print what all worlds came to."""
+        if json:
+            print_json(self._form())
+            return
+        rows = []
+        for cause in sorted({cause for cause, _ in self._operations}):
+            ended = {state: self._operations[cause, state] for state in STATES}
+            count, early, waited_s = self._waits.get(cause, (0, 0, 0))
+            share = f"{100 * early // count} %" if count else ""
+            mean = _minutes(waited_s // count) if count else ""
+            rows.append((cause, sum(ended.values()), *ended.values(), share, mean))
+        headings = ("cause", "asked", *STATES, "approved early", "mean wait")
+        print_table(headings, rows)
+        faults = "; ".join(
+            f"{kind}: {_counts(effects)}"
+            for kind, effects in self._effects().items()
+            if any(effects.values())
+        )
+        note(f"faults: {faults or 'none'}")
+        note(f"habits: {_counts(self._habits) or 'none'}")
+        note(f"rules that were never tested: {'; '.join(self.untested()) or 'none'}")
+        days = round(self._lasted_ms / DAY_MS)
+        note(
+            f"{self._counted()}, {days:,} {noun(days, 'day')}, "
+            f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed_text()}, "
+            f"{len(self.broken)} {noun(len(self.broken), 'broken promise')}"
+        )
+
+    def untested(self) -> list[str]:
+        """Rules that no world gave a chance to be broken."""
+        return [name for name, count in self._premises.items() if not count]
+
+    def _counted(self) -> str:
+        worlds = f"{self._runs} {noun(self._runs, 'world')}"
+        return worlds if self._done == self._runs else f"{self._done} of {worlds}"
+
+    def _show_progress(self) -> None:
+        worlds = noun(self._runs, "world")
+        text = f"{self._done} of {self._runs} {worlds}, {self._speed():,.0f} times real time"
+        now_ms, share = self._clock.now_ms(), self._done * LINE_SHARES // self._runs
+        if self._on_terminal:
+            print(f"\r{text} ", end="", file=sys.stderr, flush=True)
+        elif share > self._share and now_ms - self._line_ms >= LINE_MS:
+            self._share, self._line_ms = share, now_ms
+            print(text, file=sys.stderr, flush=True)
+
+    def _effects(self) -> dict[str, dict[str, int]]:
+        """Kind of fault -> what it did -> how often."""
+        effects: dict[str, dict[str, int]] = {}
+        for (kind, effect), count in self._faults.items():
+            effects.setdefault(kind, {})[effect] = count
+        return effects
+
+    def _speed_text(self) -> str:
+        """How fast simulated time has passed while the run lasted, and for each process."""
+        text = f"{self._speed():,.0f} times real time"
+        if self._jobs == 1:
+            return text
+        return f"{text} by {self._jobs} processes, {self._speed() / self._jobs:,.0f} by each"
+
+    def _speed(self) -> float:
+        return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
+
+    def _form(self) -> dict[str, object]:
+        return {
+            "worlds": self._done,
+            "simulated_s": self._lasted_ms // 1000,
+            "steps": self._steps,
+            "times_real_time": round(self._speed()),
+            "processes": self._jobs,
+            "operations": [
+                {"cause": cause, "state": state, "count": count}
+                for (cause, state), count in sorted(self._operations.items())
+            ],
+            "waits": {
+                cause: {"count": count, "approved_early": early, "mean_wait_s": waited_s // count}
+                for cause, (count, early, waited_s) in sorted(self._waits.items())
+            },
+            "faults": self._effects(),
+            "habits": dict(self._habits),
+            "premises": dict(self._premises),
+            "digests": {str(seed): digest for seed, digest in self._digests.items()},
+            "violations": [
+                {**_violation(short), "found": _violation(found)}
+                for found, short in zip(self.broken, self.shortest, strict=True)
+            ],
+        }
+
+
+def _violation(result: WorldResult) -> dict[str, object]:
+    return {
+        "seed": result.plan.seed,
+        "invariant": result.invariant,
+        "text": result.text,
+        "step": result.steps,
+        "command": result.command,
+        "history": result.last,
+    }
+
+
+def print_violation(result: WorldResult) -> None:
+    """Report a broken promise: seed, step, last entries, and how to see it again."""
+    note(f"seed {result.plan.seed}, step {result.steps}: {result.text}")
+    for line in result.last:
+        note(f"  {line}")
+    note(f"repeat it with: {result.command}")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def _minutes(seconds: int) -> str:
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {seconds % 60:02d} s"

@@ -1,0 +1,146 @@
+"""Plays a transcript, and prints what differs, broke or resulted.
+
+What its commands do is in `tests.simulator`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.plurals import noun
+from forewarn.exit_codes import OK, REFUSED, USAGE
+from tests.simulator.simulation_report import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.simulator.transcripts.commands import CommandRunner
+    from tests.simulator.transcripts.transcript import Transcript, TranscriptResult
+    from tests.simulator.world.crash_points import Violation
+
+NOTHING = ("nothing",)
+
+
+def play_file(path: Path, *, json: bool) -> int:
+    """Play a transcript; the status says whether it came out as expected, no promise broken.
+
+    Raises:
+        TranscriptInvalid: a line of it is not a command, or cannot be done.
+    """
+    from tests.simulator.transcripts.commands import CommandRunner
+    from tests.simulator.transcripts.transcript import parse, play
+    from tests.simulator.world.crash_points import Violation
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        print(f"{path} cannot be read: {reason}", file=sys.stderr)
+        return USAGE
+    transcript = parse(text, str(path))
+    actor = CommandRunner()
+    results: list[TranscriptResult] = []
+    broken: Violation | None = None
+    if not json:
+        print(f"{transcript.title}\n")
+    try:
+        for each in play(transcript, actor):
+            results.append(each)
+            if not json:
+                _print_result(each, expects=transcript.expects)
+    except Violation as violation:
+        broken = violation
+    differ = [each for each in results if transcript.expects and not each.agrees]
+    if json:
+        print_json(_form(transcript, results, actor, broken))
+    else:
+        _print_end(transcript, actor, len(differ), broken)
+    return REFUSED if broken or differ else OK
+
+
+def _print_result(result: TranscriptResult, *, expects: bool) -> None:
+    _print_block(result.block.commands, result.lines)
+    if expects and not result.agrees:
+        print("expected instead:")
+        _print_block((), result.block.expected or NOTHING)
+
+
+def _print_block(commands: Sequence[str], lines: Sequence[str]) -> None:
+    for command in commands:
+        print(command if command.startswith("#") else f"> {command}")
+    for line in lines:
+        print(f"  {line}")
+    print()
+
+
+def _print_end(
+    transcript: Transcript, actor: CommandRunner, differ: int, broken: Violation | None
+) -> None:
+    """What it all came to; on a broken promise the commands up to the one after which it broke."""
+    blocks = len(transcript.blocks)
+    if broken is not None:
+        block = next(each for each in reversed(transcript.blocks) if each.line <= broken.line)
+        done = block.commands[: broken.line - block.line + 1]
+        _print_block(done, ())
+        note(f"{transcript.name}:{broken.line}: broken promise after `{done[-1]}`: {broken}")
+    rows = _rows(actor)
+    if rows:
+        headings = ("cause", "asked", *STATES, "under way", "events", "approvals")
+        print_table(headings, [tuple(row.values()) for row in rows])
+    if differ:
+        verb = "differs" if differ == 1 else "differ"
+        note(f"{differ} of {blocks} {noun(blocks, 'block')} {verb}")
+    elif broken is None:
+        outcome = "as expected" if transcript.expects else "played, nothing was expected"
+        note(f"{blocks} {noun(blocks, 'block')} {outcome}")
+
+
+def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
+    """What became of the operations of each cause."""
+    checker = actor.deployment.checker
+    rows: list[dict[str, str | int]] = []
+    for cause in sorted({each.cause.value for each in checker.operations.values()}):
+        operations = [each for each in checker.operations.values() if each.cause.value == cause]
+        events = [checker.events[name] for each in operations for name in each.events]
+        states = [each.state.value for each in operations]
+        ended = {state: states.count(state) for state in STATES}
+        rows.append(
+            {
+                "cause": cause,
+                "asked": len(operations),
+                **ended,
+                "under_way": len(operations) - sum(ended.values()),
+                "events": len(events),
+                "approvals": sum(len(event.approved_by) for event in events),
+            }
+        )
+    return rows
+
+
+def _form(
+    transcript: Transcript,
+    results: Sequence[TranscriptResult],
+    actor: CommandRunner,
+    broken: Violation | None,
+) -> dict[str, object]:
+    agrees = not transcript.expects or all(each.agrees for each in results)
+    return {
+        "title": transcript.title,
+        "blocks": [
+            {
+                "line": each.block.line,
+                "commands": each.block.commands,
+                "lines": each.lines,
+                "expected": each.block.expected,
+                "agrees": each.agrees,
+            }
+            for each in results
+        ],
+        "operations": _rows(actor),
+        "agrees": agrees and broken is None,
+        "violation": str(broken or ""),
+        "violation_line": broken.line if broken else 0,
+    }

@@ -1,0 +1,200 @@
+"""Operators who maintain the fleet: maintenances of many hosts, policies, and words in the middle.
+
+What becomes of a word is decided by the product. Each activity draws from its own stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.core.impact import Cause, Impact
+from forewarn.core.labels import select
+from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.policy import maintenance_policy
+from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.windows import Window
+from forewarn.values import replace
+from tests.simulator.world.event_queue import DAY_MS, HOUR_MS
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from forewarn.control.plane import Committed
+    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.stimulus import Stimulus
+    from tests.simulator.world.deployment import Deployment
+    from tests.simulator.world.dice import Dice
+
+M = MaintenanceState
+
+LIVE_MAX = 3
+"""Maintenances that operators have going at a time."""
+GATE, POLLS = "smoke-test", "polls"
+"""The gates there are: what the first finds is drawn, the other waits for polls."""
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland")
+"""Time zones of windows: with and without daylight saving, and half an hour off."""
+OF_VMS = frozenset({Scope.GROUP, Scope.OWNER})
+"""What counts VMs: a host with more of them than may be disturbed at once can never be done."""
+WINDOW_MIN = 240
+"""Shortest window in minutes: a wave takes its notice and half an hour."""
+DURATIONS_S = (60, 600, 1800)
+"""How long the work on a host may take."""
+
+
+class Operators(Protocol):
+    """Those who ask the service for something, and where they do."""
+
+    @property
+    def world(self) -> Deployment:
+        """What they look after."""
+
+    def ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+        """Ask the service; return its answer, which may not have come yet."""
+
+    def submit(self, stimulus: Stimulus, actor: str) -> bool:
+        """Ask the service; return whether it agreed."""
+
+
+def maintain(people: Operators, dice: Dice) -> None:
+    """An operator describes a maintenance, and most often has it begin."""
+    world = people.world
+    live = world.checker.state.maintenances
+    if len(live) >= LIVE_MAX:
+        return
+    now_ms = world.service.clock.now_ms()
+    hosts = _hosts(people, dice)
+    cause = dice.pick((Cause.HOST_REBOOT, Cause.HOST_UPDATE, Cause.NETWORK_UPDATE))
+    updates = cause is Cause.HOST_UPDATE and dice.chance(300)
+    earliest_ms = now_ms + dice.between(1, 12) * HOUR_MS if dice.chance(200) else 0
+    ask = stimuli.CreateMaintenance(
+        cause,
+        hosts,
+        dice.pick(DURATIONS_S),
+        impact=Impact.REBOOT if updates else None,
+        earliest_ms=earliest_ms,
+        deadline_ms=now_ms + dice.between(8, 72) * HOUR_MS if dice.chance(250) else 0,
+        priority=dice.below(3),
+        budgets=_own_budgets(dice, world.topology.hosts["h0"].zone),
+        canary_hosts=hosts[:1] if dice.chance(200) else (),
+        max_failures=dice.pick((0, 1, 5)),
+        gate=dice.pick((GATE, POLLS)) if dice.chance(500) else "",
+    )
+    answer = people.ask(ask, "operator")
+    if answer.done() and answer.exception() is None:
+        created = answer.result().maintenance
+        assert created is not None
+        if dice.chance(850):
+            people.submit(stimuli.StartMaintenance(created.number), "operator")
+
+
+def apply_policy(people: Operators, dice: Dice) -> None:
+    """An operator applies another policy, also in the middle of maintenances."""
+    zone = people.world.topology.hosts["h0"].zone
+    now_ms = people.world.service.clock.now_ms()
+    frozen_ms = now_ms + dice.between(-2, 12) * HOUR_MS
+    policy = Policy(
+        budgets=_budgets(dice, zone),
+        windows=_windows(dice),
+        freezes=((frozen_ms, frozen_ms + dice.between(1, 12) * HOUR_MS),)
+        if dice.chance(300)
+        else (),
+        pause_s=dice.pick((0, 0, 300, 1800)),
+        owner_rest_s=dice.pick((0, 0, 0, 1800)),
+        canary_count=dice.pick((0, 0, 1, 2)),
+        postpone_max_s=dice.pick((0, 4, 24)) * HOUR_MS // 1000,
+    )
+    people.submit(stimuli.ApplyPolicy(policy), "operator")
+
+
+def steer(people: Operators, dice: Dice) -> None:
+    """An operator has a say in one of the maintenances that there are."""
+    live = list(people.world.checker.state.maintenances.values())
+    if live:
+        word = _word(dice.pick(live), dice, now_ms=people.world.service.clock.now_ms())
+        if word is not None:
+            people.submit(word, "operator")
+
+
+def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> Stimulus | None:
+    number = maintenance.number
+    if dice.chance(100):
+        return stimuli.CancelMaintenance(number, "not needed any more")
+    if maintenance.state is M.DRAFT:
+        return stimuli.StartMaintenance(number)
+    if maintenance.state is not M.RUNNING:
+        return stimuli.ResumeMaintenance(number)
+    if dice.chance(300):
+        hosts = tuple(dice.some(list(maintenance.hosts), dice.between(1, 2)))
+        until_ms = now_ms + dice.between(1, 8) * HOUR_MS
+        return stimuli.PostponeHosts(number, hosts, until_ms, "an owner", "not now")
+    if dice.chance(300):
+        return stimuli.PauseMaintenance(number, "let us see", dice.chance(400))
+    return None
+
+
+def heal(people: Operators) -> None:
+    """Apply a policy under which every host can be done, however many VMs of a group it has."""
+    world = people.world
+    before = maintenance_policy(world.checker.state.policies.get("fleet"), world.policy)
+    budgets = tuple(each for each in before.budgets if each.scope not in OF_VMS)
+    people.submit(stimuli.ApplyPolicy(replace(before, budgets=budgets)), "operator")
+
+
+def finish(people: Operators) -> None:
+    """While a world heals: what halts goes on, what can never be done any more is cancelled."""
+    heal(people)
+    now_ms = people.world.service.clock.now_ms()
+    for maintenance in list(people.world.checker.state.maintenances.values()):
+        number = maintenance.number
+        late = maintenance.deadline_ms and maintenance.deadline_ms < now_ms
+        if maintenance.state is M.DRAFT or late:
+            people.submit(stimuli.CancelMaintenance(number, "comes too late"), "operator")
+        elif maintenance.state is not M.RUNNING:
+            people.submit(stimuli.ResumeMaintenance(number), "operator")
+
+
+def _hosts(people: Operators, dice: Dice) -> tuple[str, ...]:
+    """Hosts by name, or by a selector."""
+    hosts = people.world.topology.hosts
+    if dice.chance(500):
+        return tuple(dice.some(list(hosts), dice.pick((1, 3, 5, 8))))
+    of = hosts[dice.pick(list(hosts))]
+    rack = dict(of.labels)["rack"]
+    return select(hosts.values(), dice.pick((f"zone={of.zone}", f"rack={rack}")))
+
+
+def _budgets(dice: Dice, zone: str) -> tuple[Budget, ...]:
+    """A few budgets, each with room for one host or half a group."""
+    drawn = (
+        Budget(Scope.FLEET, dice.between(1, 4)),
+        Budget(Scope.FLEET, dice.pick((20, 40)), percent=True),
+        Budget(Scope.ZONE, dice.between(1, 3)),
+        Budget(Scope.ZONE, 1, name=zone),
+        Budget(Scope.RACK, dice.between(1, 2)),
+        Budget(Scope.LABEL, dice.between(1, 3), name="row=odd"),
+        Budget(Scope.GROUP, dice.pick((60, 100)), percent=True),
+        Budget(Scope.OWNER, dice.pick((50, 100)), percent=True),
+    )
+    return tuple(dice.some(drawn, dice.pick((0, 1, 1, 2))))
+
+
+def _own_budgets(dice: Dice, zone: str) -> tuple[Budget, ...]:
+    """What a maintenance adds, which nobody can take back."""
+    drawn = _budgets(dice, zone) if dice.chance(300) else ()
+    return tuple(each for each in drawn if each.scope not in OF_VMS)
+
+
+def _windows(dice: Dice) -> tuple[Window, ...]:
+    """No window, one for everybody, or one for everybody and another one for some."""
+    if dice.chance(400):
+        return ()
+    every = _window(dice, "nightly", ())
+    return (every, _window(dice, "odd rows", ("row=odd",))) if dice.chance(300) else (every,)
+
+
+def _window(dice: Dice, name: str, hosts: tuple[str, ...]) -> Window:
+    from_min = dice.below(48) * 30
+    to_min = (from_min + dice.between(WINDOW_MIN, 16 * 60)) % (DAY_MS // 60_000)
+    days = tuple(range(7)) if dice.chance(700) else (0, 2, 4, 5)
+    return Window(name, dice.pick(ZONES), days, from_min, to_min or 1, hosts=hosts)

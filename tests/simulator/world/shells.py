@@ -1,0 +1,131 @@
+"""The service's process where the product's shells run: its node, its bridge, its end of the feed.
+
+Nodes away from it have the other end (`far_node.py`), and nothing else of it reaches them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from forewarn.replication.nodes import FeedPace
+from forewarn.replication.server import FeedServer
+from forewarn.service.bridge import Bridge
+from forewarn.values import value
+from tests.simulator.world.shell_node import ShellNode
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from forewarn.control.engine import ControlEngine
+    from forewarn.replication.access import NodeAccess
+    from forewarn.replication.messages import DocumentChange, PublishResult, Upstream
+    from forewarn.settings import MetadataSettings
+    from tests.simulator.world.control_process import SimulatedControl
+    from tests.simulator.world.event_queue import EventQueue
+    from tests.simulator.world.feed_wire import WireEnd
+
+EPOCH = "the store of the world"
+HEARTBEAT_S, SILENT_S_MAX = 30, 90
+"""Signs of life, rarer than in life: one a second for each node would be most of a world."""
+
+
+@value
+class FeedTerms:
+    """How the service serves its feed."""
+
+    #: Which nodes may have which hosts; None: each has all.
+    access: NodeAccess | None
+    portion_bytes: int
+
+    @property
+    def pace(self) -> FeedPace:
+        """Signs of life and portions."""
+        return FeedPace(HEARTBEAT_S, SILENT_S_MAX, self.portion_bytes)
+
+
+@value
+class Observers:
+    """Who sees what nodes do."""
+
+    #: Brings a change to a node, under everybody's eyes.
+    show: Callable[[ShellNode, DocumentChange], None]
+    #: Called with the groups that asked, and how long ago in ms, as the service hears of it.
+    polled: Callable[[frozenset[str], int], None]
+
+
+class OwnNode(ShellNode):
+    """The node in the service's process, with the bridge and the feed beside it."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: MetadataSettings,
+        service: SimulatedControl,
+        *,
+        queue: EventQueue,
+        terms: FeedTerms,
+        observers: Observers,
+    ) -> None:
+        """Begin with nothing to show."""
+        self._terms = terms
+        self._observers = observers
+        self._feed_ends: list[WireEnd] = []
+        super().__init__(name, settings, service, queue=queue, new_upstream=self._new_bridge)
+
+    def clear(self) -> None:
+        """End the process, with its ends of the feed."""
+        ends, self._feed_ends = self._feed_ends, []
+        super().clear()
+        for end in ends:
+            end.die()
+
+    def publish(self, change: DocumentChange) -> Future[PublishResult]:
+        """Publish over the bridge, which waits until the nodes away from here show it, too."""
+        shown = self.loop.run(self.bridge.publish, change)
+        # The control plane hears before that, and then has something to do.
+        shown.add_done_callback(lambda _: self._queue.after(0, self.service.turn))
+        return shown
+
+    def accept_feed(self, end: WireEnd) -> None:
+        """Serve a node on a connection that was made."""
+        self._feed_ends = [each for each in self._feed_ends if not each.is_closing()]
+        self._feed_ends.append(end)
+        self.loop.call_soon(self._serve_feed, end)
+
+    def _serve_feed(self, end: WireEnd) -> None:
+        serve = self.feed.serve(end.reader, end.writer, self._terms.access)
+        self.loop.create_task(serve).add_done_callback(_raise)
+
+    def _new_bridge(self, _: ShellNode) -> Upstream:
+        bridge = self.bridge = Bridge(self.loop)
+        terms = self._terms
+        self.feed = FeedServer(bridge, epoch=EPOCH, access=terms.access, pace=terms.pace)
+        shown = _Shown(self, self._observers.show)
+        bridge.connect(cast("ControlEngine", self.service), shown, far=self.feed)
+        bridge.on_polled = self._observers.polled
+        return bridge
+
+
+class _Shown:
+    """The node as its bridge sees it."""
+
+    def __init__(self, node: ShellNode, show: Callable[[ShellNode, DocumentChange], None]) -> None:
+        """Bring changes to this node."""
+        self._node = node
+        self._show = show
+
+    def apply(self, change: DocumentChange) -> None:
+        """Show what this change says."""
+        self._show(self._node, change)
+
+    def group_of(self, vm: str) -> str:
+        """Return the group of a VM; empty if there is none of that name."""
+        return self._node.shell.group_of(vm)
+
+
+def _raise(served: asyncio.Task[None]) -> None:
+    """Let what ended a node's session by a bug end the world."""
+    if not served.cancelled():
+        served.result()

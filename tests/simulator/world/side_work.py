@@ -1,0 +1,126 @@
+"""Where a simulated process has its drivers called, its plans made and its gates checked.
+
+A driver is called at once. A plan is the product's own, made from what was true when it was asked
+for, and comes back later; so does what a gate finds, which looks at polls or is drawn.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.control.gate_checks import POLLS_TRIES, run_gate
+from forewarn.control.planner_host import PlannerHost
+from forewarn.core.maintenance.records import Maintenance
+from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
+from tests.simulator.world.crash_points import NeverReturns, Violation
+from tests.simulator.world.event_queue import MINUTE_MS, SECOND_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from forewarn.control.gate_checks import Gate
+    from forewarn.core.policy import AppliedPolicy
+    from tests.simulator.world.control_process import SimulatedControl
+    from tests.simulator.world.dice import Dice
+    from tests.simulator.world.event_queue import EventQueue
+
+SLOW_PERMILLE = 100
+"""How often in a thousand a plan takes long."""
+SAME_PLANS_MAX = 300
+"""Plans in a row for a maintenance that stays as it is: after each loss of a commit, of which a bad
+time of the store has at most two hundred. One that can take no force would be made for ever."""
+
+
+class InlineExecutor:
+    """Makes each call at once, on the thread that asks for it; some never return."""
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do some work."""
+        with suppress(NeverReturns):
+            work()
+
+
+class Findings(Protocol):
+    """Who knows what gates find, and hears of it."""
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """The gates of the settings."""
+
+    def gate_finds(self) -> str:
+        """Return what a gate finds that nothing else decides: why it fails, or nothing."""
+
+    def gate_answers(
+        self, service: SimulatedControl, number: int, gate: Gate, *, passes: bool
+    ) -> None:
+        """A gate is about to say what it found."""
+
+
+class SideWork(InlineExecutor):
+    """Calls drivers at once; plans and checks come back when some time has passed."""
+
+    def __init__(
+        self, service: SimulatedControl, queue: EventQueue, *, dice: Dice, findings: Findings
+    ) -> None:
+        """Work beside one process; `findings` has what is drawn of gates."""
+        self._service, self._queue, self._dice = service, queue, dice
+        self._findings = findings
+        #: Number of a maintenance -> what the last plan was made for, and how often in a row.
+        self._planned: dict[int, tuple[object, int]] = {}
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do some work; what a process that has ended reports is lost with it."""
+        host = getattr(getattr(work, "func", None), "__self__", None)
+        if not isinstance(host, PlannerHost):
+            super().submit(work)
+            return
+        assert isinstance(work, partial)
+        subject, given = work.args
+        if not isinstance(subject, Maintenance):  # the number of one, and the name of a gate
+            delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
+            self._later(delay_ms, partial(self._answer_gate, subject, given))
+        else:
+            self._note_plan(subject, given().applied)
+            slow = self._dice.chance(SLOW_PERMILLE)
+            self._later(self._dice.between(1, MINUTE_MS if slow else SECOND_MS), work)
+
+    def _note_plan(self, maintenance: Maintenance, applied: AppliedPolicy | None) -> None:
+        """F-2: a plan that takes no force is not made again while nothing has changed."""
+        number, wanted = maintenance.number, (maintenance, applied)
+        known, count = self._planned.get(number, (None, 0))
+        count = count + 1 if known == wanted else 1
+        self._planned[number] = (wanted, count)
+        if count > SAME_PLANS_MAX:
+            raise Violation("F-2", f"m-{number} is planned {count} times, and is as it was")
+
+    def _later(self, delay_ms: int, work: Callable[[], None]) -> None:
+        loop = self._service.loop
+
+        def due() -> None:
+            if self._service.loop is loop and loop is not None:
+                work()
+                self._service.turn()
+
+        self._queue.after(delay_ms, partial(self._once_awake, due))
+
+    def _once_awake(self, act: Callable[[], None]) -> None:
+        if self._service.up:
+            self._service.once_awake(act)
+
+    def _answer_gate(self, number: int, name: str, tries: int = POLLS_TRIES) -> None:
+        gate = self._findings.gates[name]
+        service, loop = self._service, self._service.loop
+        assert loop is not None
+        problem = self._findings.gate_finds()
+        if gate.polls:
+            now_ms = service.clock.now_ms()
+            silent = partial(service.plane.silent_groups, number, now_ms)
+            problem = run_gate(gate, f"m-{number}", silent)
+        if problem and gate.polls and tries > 1:
+            wait_ms = int(gate.every_s * SECOND_MS)
+            self._later(wait_ms, partial(self._answer_gate, number, name, tries - 1))
+            return
+        self._findings.gate_answers(service, number, gate, passes=not problem)
+        loop.bring(GateFailed(number, problem) if problem else GatePassed(number))
