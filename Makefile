@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt kill-agent test-azure test-nova test-fast test-postgres \
-	coverage sim hunt transcripts docs book crashes explore mutants tutorial-libvirt \
+	coverage nightly sim hunt transcripts docs book crashes explore mutants tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
@@ -92,7 +92,7 @@ test: $(DEV) system  ## set up and pass all tests
 	$(PYTEST) $(PARALLEL)
 
 test-fast: $(DEV)  ## the tests that take seconds: while you work
-	$(PYTEST) $(PARALLEL) -m "not slow"
+	$(PYTEST) $(PARALLEL) -m "not slow and not nightly"
 
 test-azure: $(DEV)  ## the tests with Azure's own tools; installs azure-cli (730 MB) once
 	@tools/test-azure
@@ -101,7 +101,11 @@ test-nova: $(DEV)  ## the nova driver on Nova's own API; installs Nova (410 MB) 
 	@tools/test-nova
 
 test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
-	$(PYTEST) -m postgres
+	$(PYTEST) -m "postgres and not nightly"
+
+nightly: $(DEV) system  ## the tests that take minutes, and 1,000 random worlds
+	$(PYTEST) $(PARALLEL) -m nightly
+	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
 
 coverage: $(DEV) system  ## run all tests with branch coverage and show what they miss
 	@rm -f .coverage .coverage.*

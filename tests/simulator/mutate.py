@@ -16,28 +16,8 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from tests.simulator import (
-    mutants_around,
-    mutants_core,
-    mutants_feed,
-    mutants_maintenance,
-    mutants_orders,
-    mutants_policy,
-    mutants_seen,
-    mutants_when,
-)
-from tests.simulator.mutant import Mutant
+from tests.simulator.breakages import BREAKAGES, Breakage
 
-MUTANTS = (
-    *mutants_core.MUTANTS,
-    *mutants_around.MUTANTS,
-    *mutants_seen.MUTANTS,
-    *mutants_policy.MUTANTS,
-    *mutants_maintenance.MUTANTS,
-    *mutants_when.MUTANTS,
-    *mutants_orders.MUTANTS,
-    *mutants_feed.MUTANTS,
-)
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0
@@ -67,10 +47,10 @@ class _Broken(importlib.machinery.SourceFileLoader):
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules that are to be broken."""
 
-    def __init__(self, mutant: Mutant) -> None:
-        """Break what the mutant says."""
+    def __init__(self, breakage: Breakage) -> None:
+        """Break what the breakage says."""
         self._edits: dict[str, tuple[tuple[str, str], ...]] = {}
-        for module, old, new in mutant.edits:
+        for module, old, new in breakage.edits:
             self._edits[module] = (*self._edits.get(module, ()), (old, new))
 
     def find_spec(
@@ -145,9 +125,9 @@ def others_after(who: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the mutant that is named first."""
-    mutant = next(each for each in MUTANTS if each.name == arguments[0])
-    sys.meta_path.insert(0, _Finder(mutant))
+    """Run the product with the breakage that is named first."""
+    breakage = next(each for each in BREAKAGES if each.name == arguments[0])
+    sys.meta_path.insert(0, _Finder(breakage))
     logging.disable(logging.CRITICAL - 1)
     logging.getLogger("forewarn").setLevel(logging.ERROR)
     logging.disable(logging.NOTSET)

@@ -38,5 +38,7 @@ OPTIONS = (
 
 def arguments(room: str) -> tuple[str, ...]:
     """Return how pytest is called for the tests of a room."""
-    marks = "not slow" if room in POSTGRES else "not slow and not postgres"
+    marks = "not slow and not nightly"
+    if room not in POSTGRES:
+        marks += " and not postgres"
     return (*OPTIONS, "-m", marks, *TESTS[room])

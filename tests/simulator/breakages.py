@@ -1,0 +1,549 @@
+"""Deliberate breakages of the product: each proves one checker of the simulator.
+
+`mutate.py` runs one in a process of its own; `make mutants` breaks the product by rule instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Edit = tuple[str, str, str]
+"""Module, a text that stands in it exactly once, and what takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakage:
+    """One way to break the product."""
+
+    name: str
+    #: What is broken, for the table.
+    what: str
+    edits: tuple[Edit, ...]
+    #: Who is asked first: `world SEED: INVARIANT`, `exploration WORLD: INVARIANT` or
+    #: `transcript NAME`.
+    caught_by: str
+
+
+BREAKAGES = (
+    Breakage(
+        "early",
+        "an operation starts five minutes before NotBefore",
+        (
+            (
+                "forewarn.core.step",
+                "operation.not_before_ms <= draft.now_ms:",
+                "operation.not_before_ms - 300_000 <= draft.now_ms:",
+            ),
+            (
+                "forewarn.core.draft",
+                "        return [*self._state.starts.due(self.now_ms), ",
+                "        return [*self._state.starts.due(self.now_ms + 300_000), ",
+            ),
+        ),
+        "world 1: 1",
+    ),
+    Breakage(
+        "incarnation-stands-still",
+        "the incarnation does not move when the events change",
+        (
+            (
+                "forewarn.core.document",
+                (
+                    "    incarnation = view.document.incarnation + 1\n"
+                    "    assert incarnation > view.document.incarnation >= 0, view\n"
+                ),
+                "    incarnation = view.document.incarnation\n",
+            ),
+        ),
+        "world 1: 2",
+    ),
+    Breakage(
+        "foreign-event-shown",
+        "events are shown to every group",
+        (
+            (
+                "forewarn.core.state",
+                "return tuple(self._by_group.get(group, ()))",
+                "return tuple(self.events)",
+            ),
+            ("forewarn.core.lifecycle", "return self.group == group and (", "return (True) and ("),
+        ),
+        "world 1: 13",
+    ),
+    Breakage(
+        "approval-answered-first",
+        "an approval is answered 200 although it was not written",
+        (
+            (
+                "forewarn.core.approvals",
+                "                approve_event(draft, event, by=(approval.vm,))\n",
+                "                pass\n",
+            ),
+        ),
+        "world 1: 11",
+    ),
+    Breakage(
+        "second-fault-domain",
+        "routine work disturbs two fault domains of a group",
+        (("forewarn.core.admission", "if elsewhere != zone and", "if elsewhere == () and"),),
+        "world 1: 5",
+    ),
+    Breakage(
+        "second-fault-domain-at-the-start",
+        "a second fault domain is looked at when work is announced, not when it starts",
+        (
+            (
+                "forewarn.core.step",
+                "    blocked = admission.obstacle(draft, operation) if reason else None\n",
+                "    blocked = None\n",
+            ),
+        ),
+        "transcript L-6-later-than-approval",
+    ),
+    Breakage(
+        "driver-begun-twice",
+        "a driver is called to begin twice",
+        (
+            (
+                "forewarn.control.driver_calls",
+                "        driver.begin(call.task)\n",
+                ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
+            ),
+        ),
+        "world 1: 9",
+    ),
+    Breakage(
+        "late-notice-kept",
+        "a notice that is shown late is not given again",
+        (
+            (
+                "forewarn.core.handlers",
+                "        if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:\n",  # noqa: E501
+                "        if not operation:\n",
+            ),
+        ),
+        "world 3: 6",
+    ),
+    Breakage(
+        "unknown-id-accepted",
+        "an approval of an unknown id is answered 200",
+        (
+            (
+                "forewarn.core.approvals",
+                (
+                    "        if vm is None or event is None or not event.live:\n"
+                    "            raise UnknownEvent(event_id=event_id)\n"
+                ),
+                (
+                    "        if vm is None or event is None or not event.live:\n"
+                    "            continue\n"
+                ),
+            ),
+        ),
+        "world 1: 7",
+    ),
+    Breakage(
+        "failure-announced",
+        "a host failure is first shown as Scheduled",
+        (
+            (
+                "forewarn.core.transitions",
+                '    draft.put("operation.started", f"{running.id} is running", running, *started)\n',  # noqa: E501
+                '    draft.put("operation.started", f"{running.id} is running", running)\n',
+            ),
+        ),
+        "world 1: 8",
+    ),
+    Breakage(
+        "id-reused",
+        "event ids are drawn from sixteen",
+        (
+            (
+                "forewarn.ids",
+                ("bits = self.stream(kind).getrandbits(128)\n        bits = bits &"),
+                ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
+            ),
+        ),
+        "world 1: 3",
+    ),
+    Breakage(
+        "approval-not-written",
+        "an approval is kept in memory only, and lost on a crash",
+        (
+            (
+                "forewarn.store",
+                ("        if record is None:\n            gone"),
+                (
+                    '        if kind == "event" and record and record.state.value == "approved":\n'
+                    "            continue\n"
+                    "        if record is None:\n"
+                    "            gone"
+                ),
+            ),
+        ),
+        "world 1: 10",
+    ),
+    Breakage(
+        "abort-forgotten",
+        "a driver that a crash kept from being called to abort is not called after the restart",
+        (("forewarn.control.plane", " or state.aborts.get(n)\n", "\n"),),
+        "world 3: L-7",
+    ),
+    Breakage(
+        "approved-before-all-are-prepared",
+        "an agent approves for others that are not prepared",
+        (
+            (
+                "forewarn.agent.core.coordination",
+                "        if missing:\n",
+                "        if not others:\n",
+            ),
+        ),
+        "world 1: C-5",
+    ),
+    Breakage(
+        "event-over-domains",
+        "an event of work on a host names the VMs of every host",
+        (
+            (
+                "forewarn.core.transitions",
+                ("else draft.topology.vms_on(operation.host)\n    shares"),
+                ("else tuple(sorted(draft.topology.vms))\n    shares"),
+            ),
+        ),
+        "world 1: 4",
+    ),
+    Breakage(
+        "postponing-without-limit",
+        "a host may be postponed for longer than the policy allows",
+        (
+            (
+                "forewarn.core.maintenance.postponing",
+                "    if until_ms > latest_ms:\n",
+                "    if not latest_ms:\n",
+            ),
+        ),
+        "transcript F-8-refused",
+    ),
+    Breakage(
+        "silent-groups-pass",
+        "a gate that waits for polls lets a maintenance go on without them",
+        (
+            (
+                "forewarn.core.maintenance.targets",
+                "<= polled_ms < max(ended_ms, since_ms + 1):",
+                "<= polled_ms < ended_ms - before_s * SECOND_MS:",
+            ),
+        ),
+        "world 7: F-5",
+    ),
+    Breakage(
+        "budget-not-asked-again",
+        "a budget is not looked at again when a wave is announced",
+        (
+            (
+                "forewarn.core.maintenance.headroom",
+                "taken(subject) + amount > limit:",
+                "taken(subject) > limit + 10**6:",
+            ),
+        ),
+        "transcript F-3-failed-host-counts",
+    ),
+    Breakage(
+        "paused-work-starts",
+        "announced work of a maintenance that is paused or cancelled starts",
+        (
+            (
+                "forewarn.core.maintenance.waves",
+                "    if maintenance is None or not maintenance.live:\n",
+                "    if not draft:\n",
+            ),
+            (
+                "forewarn.core.maintenance.waves",
+                "if not maintenance.running and not maintenance.keeps_announced:",
+                "if not draft:",
+            ),
+        ),
+        "transcript F-6-cancelled",
+    ),
+    Breakage(
+        "failures-have-no-limit",
+        "a maintenance goes on however many hosts have failed",
+        (
+            (
+                "forewarn.core.maintenance.waves",
+                "    if failed > maintenance.max_failures",
+                "    if failed > 10**6 + maintenance.max_failures",
+            ),
+        ),
+        "transcript F-5-stopped-by-its-gate",
+    ),
+    Breakage(
+        "planner-knows-no-fault-domains",
+        "planner and its checker let a wave disturb two fault domains of a group",
+        (
+            (
+                "forewarn.planning.fleet",
+                "zones.setdefault(host.fault_zone, len(zones))",
+                "zones.setdefault(('', 0), len(zones))",
+            ),
+            (
+                "forewarn.planning.checker",
+                "            if len(zones[group]) > 1:",
+                "            if len(zones[group]) > 9:",
+            ),
+        ),
+        "transcript F-1-life-of-a-maintenance",
+    ),
+    Breakage(
+        "window-too-short-is-used",
+        "planner and its checker have work end after its window",
+        (
+            (
+                "forewarn.planning.timing",
+                "            if start_ms + duration_ms > closes_ms:",
+                "            if start_ms > closes_ms:",
+            ),
+            ("forewarn.planning.eligible", "end - start >= duration_s * 1000", "end >= start"),
+            (
+                "forewarn.planning.checker",
+                "self.hosts[host], start, entry.latest_end_ms)",
+                "self.hosts[host], start, start + 1)",
+            ),
+        ),
+        "transcript F-7-window-too-short",
+    ),
+    Breakage(
+        "another-blocker-named",
+        "a blocked maintenance names an operator in place of its first blocker",
+        (
+            (
+                "forewarn.core.maintenance.why",
+                "            return _of_host(*blocked[0])",
+                "            return Blocker(Code.OPERATOR, maintenance.id, 0)",
+            ),
+        ),
+        "transcript F-4-plan-impossible",
+    ),
+    Breakage(
+        "approvals-never-start",
+        "approvals never start work early",
+        (
+            (
+                "forewarn.core.step",
+                "any(event.state is EventState.SCHEDULED for event in asked)",
+                "asked",
+            ),
+        ),
+        "world 1: L-1",
+    ),
+    Breakage(
+        "disabled-after-half-a-day",
+        "groups are disabled after twelve hours",
+        (
+            (
+                "forewarn.core.policy",
+                "disable_after_s: int = DAY_S",
+                "disable_after_s: int = DAY_S // 2",
+            ),
+        ),
+        "world 1: B-2",
+    ),
+    Breakage(
+        "no-own-documents",
+        "GPU VMs have no documents of their own",
+        (
+            (
+                "forewarn.core.topology",
+                "return self.fault_domain_count == 1 and self.kind is GroupKind.SCALE_SET",
+                "return False",
+            ),
+        ),
+        "world 1: S-3",
+    ),
+    Breakage(
+        "end-not-shown",
+        "a document that becomes empty is not shown",
+        (
+            (
+                "forewarn.metadata.snapshot",
+                "            self.view(publication.view).publish(publication)\n",
+                (
+                    "            if publication.document.events or whole:\n"
+                    "                self.view(publication.view).publish(publication)\n"
+                ),
+            ),
+        ),
+        "world 1: S-1",
+    ),
+    Breakage(
+        "end-wakes-nobody",
+        "work that waits for other work is not looked at when that ends",
+        (("forewarn.core.transitions", "    draft.wake(ended)\n", ""),),
+        "exploration routine: F-4",
+    ),
+    Breakage(
+        "cancelled-deletion-couples",
+        "deletions go on waiting for one of their request that was cancelled",
+        (
+            (
+                "forewarn.core.transitions",
+                "    wake_coupled(draft, cancelled, deletion_key(cancelled))\n",
+                "",
+            ),
+        ),
+        "exploration silence: 12",
+    ),
+    Breakage(
+        "arrivals-on-a-failed-host-without-notice",
+        "VMs that arrive on a host that has failed meanwhile get no notice",
+        (
+            (
+                "forewarn.core.transitions",
+                ("    if not come:\n        return\n    events"),
+                ("    if come:\n        return\n    events"),
+            ),
+        ),
+        "exploration failures: 1",
+    ),
+    Breakage(
+        "destination-not-kept-clear",
+        "VMs are moved to a host in the middle of work there",
+        (
+            (
+                "forewarn.core.admission",
+                '        places.append(("host", operation.destination))\n',
+                "        pass\n",
+            ),
+        ),
+        "exploration failures: 5",
+    ),
+    Breakage(
+        "failure-aborts-nothing",
+        "the driver is not notified that a failure has ended its work",
+        (
+            (
+                "forewarn.core.transitions",
+                "            end(draft, other, failed=True, reason=reason, abort=True)",
+                "            end(draft, other, failed=True, reason=reason)",
+            ),
+        ),
+        "exploration failures: L-7",
+    ),
+    Breakage(
+        "start-shown-to-nobody",
+        "the start of announced work changes no document",
+        (
+            (
+                "forewarn.core.transitions",
+                ("    _touch(draft, running, started)\n    if any("),
+                "    if any(",
+            ),
+        ),
+        "exploration routine: 13",
+    ),
+    Breakage(
+        "enabled-at-one",
+        "a document begins at incarnation 1 although nothing was scheduled",
+        (
+            (
+                "forewarn.core.document",
+                "Document(incarnation=0, events=()))",
+                "Document(incarnation=1, events=()))",
+            ),
+        ),
+        "exploration silence: 2",
+    ),
+    Breakage(
+        "late-notice-not-renewed-for-long",
+        "a notice that is shown ten minutes late is not given again",
+        (
+            (
+                "forewarn.core.handlers",
+                "if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:",
+                "if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS - 600_000:",  # noqa: E501
+            ),
+        ),
+        "exploration routine: 6",
+    ),
+    Breakage(
+        "far-nodes-not-awaited",
+        "work begins before the nodes away from the service show it",
+        (
+            (
+                "forewarn.service.bridge",
+                ("        if self._far is None:\n            shown"),
+                ("        if True:\n            shown"),
+            ),
+        ),
+        "shells 1: M-4",
+    ),
+    Breakage(
+        "change-acknowledged-unshown",
+        "a node acknowledges changes, and shows only wholes",
+        (
+            (
+                "forewarn.replication.follower",
+                "            self._apply(change)\n",
+                ("            if change.whole:\n                self._apply(change)\n"),
+            ),
+        ),
+        "shells 1: M-1",
+    ),
+    Breakage(
+        "answer-overtakes-changes",
+        "a node is answered before it is sent what the answer is about",
+        (
+            (
+                "forewarn.replication.node_session",
+                "        self._answers.append((self.feed.log.next, feed.line_of(message)))\n",
+                "        self.writer.write(feed.line_of(message))\n",
+            ),
+        ),
+        "shells 1: A-6",
+    ),
+    Breakage(
+        "nodes-sent-all-vms",
+        "a node is sent VMs that are not on its hosts",
+        (
+            (
+                "forewarn.replication.scopes",
+                "{feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}",
+                "dict.fromkeys(self._feeds.values())",
+            ),
+        ),
+        "shells 1: M-5",
+    ),
+    Breakage(
+        "shown-before-kept",
+        "a node shows a change before it is on its disk",
+        (
+            (
+                "forewarn.replication.follower",
+                (
+                    "            if self._store is not None:\n"
+                    "                self._store.keep(change, position)\n"
+                    "            self._apply(change)\n"
+                ),
+                (
+                    "            self._apply(change)\n"
+                    "            if self._store is not None:\n"
+                    "                self._store.keep(change, position)\n"
+                ),
+            ),
+        ),
+        "shells 1: M-2",
+    ),
+    Breakage(
+        "changes-not-kept",
+        "a node keeps the whole, and none of the changes since",
+        (
+            (
+                "forewarn.replication.node_store",
+                "self.files.append(FILE, (each.line for each in portions))",
+                "1",
+            ),
+        ),
+        "shells 1: D-1",
+    ),
+)
