@@ -105,7 +105,8 @@ test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
 
 nightly: $(DEV) system  ## the tests that take minutes, and 1,000 random worlds
 	$(PYTEST) $(PARALLEL) -m nightly
-	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
+	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
+		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
 
 coverage: $(DEV) system  ## run all tests with branch coverage and show what they miss
 	@rm -f .coverage .coverage.*

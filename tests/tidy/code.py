@@ -1,4 +1,4 @@
-"""The tidy checks of Python: size, shape, names, and where the impurities live.
+"""The tidy checks of Python: shape, names, and where the impurities live.
 
 What ruff or mypy can check may not go in here; they do it better.
 """
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 from tests.tidy.house import Found, Function, Source, check
 
-MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 PARAMETERS_MAX = 5
 POSITIONAL_MAX = 3
@@ -53,14 +52,6 @@ ROOMS_OF_PACKAGES = {
 ADR; a room that is not named here stays free of it, the agent of all of them."""
 
 UNIT_SUFFIXES = ("_ns", "_us", "_ms", "_s", "_m", "_h", "_days", "_min", "_max", "_count")
-
-
-@check("*.py", bad="x = 1\n" * (MODULE_LINES_MAX + 1), good="x = 1\n" * MODULE_LINES_MAX)
-def module_length(source: Source) -> Found:
-    """A module near its limit has a second noun in it."""
-    count = source.text.count("\n")
-    if count > MODULE_LINES_MAX:
-        yield 1, f"{count} lines; at most {MODULE_LINES_MAX}: look for the second noun in it"
 
 
 @check(
@@ -184,21 +175,6 @@ def packages_in_their_rooms(source: Source) -> Found:
         if not any(_within(source.module, room) for room in rooms):
             allowed = " or ".join(rooms) if rooms else "no room; a new package needs an ADR"
             yield line, f"{top} may be imported by {allowed}", top
-
-
-@check(
-    "src/*.py",
-    bad='"""A thing."""\n\nx = 1\n',
-    good='"""A thing. No policy may go in here."""\n\nx = 1\n',
-)
-def modules_say_what_they_are(source: Source) -> Found:
-    """A module's docstring says what it is, and then where it ends: what may not go in it."""
-    text = " ".join((ast.get_docstring(source.tree) or "").split())
-    small_package = source.path.endswith("/__init__.py") and len(source.tree.body) <= 1
-    border = r"(?i)\b(no|nothing|none|not|never|only|nobody|decided|else)\b|\bin `[\w/]+\.\w+`"
-    sentences = re.findall(r"[\w`)][.:](?:\s|$)", text)
-    if not small_package and len(sentences) < 2 and not re.search(border, text):
-        yield 1, "say in the docstring what may not go in here"
 
 
 @check("src/*.py", bad="poll_timeout = 5\n", good="poll_timeout_s = 5\n")
