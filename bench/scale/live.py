@@ -1,6 +1,6 @@
 """A whole service over a large fleet: applying it, starting with it, and what VMs wait meanwhile.
 
-    python -m bench.scale.live [--quick] [--vms N] [--seconds N] [--order N] [--folder PATH]
+    python -m bench.scale.live [--quick] [--vms N] [--seconds N] [--hosts N] [--folder PATH]
 
 A real `forewarn serve` on a SQLite file, durable to the disk. The fleet is applied by `forewarn
 topology apply`. The service is stopped and started again; then VMs of some blocks poll and approve
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 VMS, QUICK_VMS = 1_000_000, 50_000
 #: VMs on a host; hosts of a block, which share their groups: a group has one VM on each.
 VMS_A_HOST, BLOCK, DOMAIN_HOSTS = 10, 20, 4
-ORDER_HOSTS = 20_000
+HOSTS = 20_000
 #: How fast VMs of the watched blocks poll and approve, a second.
 POLLS, APPROVALS = 200, 20
 #: When ordered work is to start: its VMs are told, though no group of theirs has asked yet.
@@ -224,25 +224,6 @@ def shown(times: list[float]) -> str:
     return f"{statistics.median(times):.1f} / {statistics.quantiles(times, n=100)[98]:.1f}"
 
 
-async def order(service: Service, hosts: list[int]) -> str:
-    """Order work on many hosts at once; return how long the answer and the last turn took."""
-    ask = asker(service)
-    targets = [f"h{n}" for n in hosts]
-    form = {"cause": "host-reboot", "targets": targets, "not_before": NOT_BEFORE}
-    begun = time.perf_counter()
-    placed = (await ask("POST", "/v1/operations", form))["order"]
-    answered_s = time.perf_counter() - begun
-    while placed["unplanned"]:
-        await asyncio.sleep(0.5)
-        placed = (await ask("GET", f"/v1/orders/{placed['id']}"))["order"]
-    took_s = time.perf_counter() - begun
-    counts = ", ".join(f"{count} {state}" for state, count in placed["operations"].items() if count)
-    return (
-        f"while {len(hosts):,} hosts are ordered (answered in {answered_s:.2f} s, all planned"
-        f" in {took_s:.1f} s: {counts})"
-    )
-
-
 def asker(service: Service) -> Callable[..., Coroutine[Any, Any, dict[str, Any]]]:
     """Return what asks the operator API off the event loop."""
     line = Line(service.operator_port)
@@ -271,12 +252,12 @@ async def maintain(service: Service, hosts: list[int]) -> str:
     return f"while {len(hosts):,} hosts are planned ({took_s:.1f} s) and announced"
 
 
-async def measure(service: Service, vms: int, *, seconds: float, ordered: int) -> None:
-    """Print what VMs wait, alone and while many hosts are ordered."""
+async def measure(service: Service, vms: int, *, seconds: float, maintained: int) -> None:
+    """Print what VMs wait, alone and while a maintenance of many hosts begins."""
     hosts = vms // VMS_A_HOST
     blocks = list(range(hosts // BLOCK))
     random.Random(1).shuffle(blocks)
-    # An approval for each event of a watched block, while the fleet has room for the two orders.
+    # An approval for each event of a watched block, while the fleet has room for the maintenance.
     watched_blocks = min(-(-3 * APPROVALS * int(seconds) // VMS_A_HOST), len(blocks) // 2)
     blocks, free = blocks[:watched_blocks], blocks[watched_blocks:]
     watched = Watched(service, [block * BLOCK for block in blocks])
@@ -284,16 +265,14 @@ async def measure(service: Service, vms: int, *, seconds: float, ordered: int) -
     before = watched.all_notices()
     await watched.live(before, seconds)
     print(f"| alone | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
-    middle = len(free) // 2
-    for large, theirs in ((order, free[:middle]), (maintain, free[middle:])):
-        watched.polls, watched.approvals = [], []
-        every = (block * BLOCK + n for n in range(BLOCK) for block in theirs)
-        many = list(islice(every, ordered))
-        case, _ = await asyncio.gather(large(service, many), watched.live(before, seconds))
-        print(f"| {case} | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
-        after = watched.notices()
-        renewed = sum(after[name] != told for name, told in before.items() if name in after)
-        print(f"notices renewed by then: {renewed} of {len(after)} events", flush=True)
+    watched.polls, watched.approvals = [], []
+    every = (block * BLOCK + n for n in range(BLOCK) for block in free)
+    many = list(islice(every, maintained))
+    case, _ = await asyncio.gather(maintain(service, many), watched.live(before, seconds))
+    print(f"| {case} | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
+    after = watched.notices()
+    renewed = sum(after[name] != told for name, told in before.items() if name in after)
+    print(f"notices renewed by then: {renewed} of {len(after)} events", flush=True)
 
 
 def main() -> None:
@@ -302,7 +281,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_VMS:,} VMs only")
     parser.add_argument("--vms", type=int, default=0, help=f"default: {VMS:,}")
     parser.add_argument("--seconds", type=float, default=40, help="of polls and approvals, each")
-    parser.add_argument("--order", type=int, default=ORDER_HOSTS, help="hosts ordered at once")
+    parser.add_argument("--hosts", type=int, default=HOSTS, help="hosts of the maintenance")
     parser.add_argument("--folder", type=Path, help="where the store is made")
     given = parser.parse_args()
     vms = given.vms or (QUICK_VMS if given.quick else VMS)
@@ -329,7 +308,7 @@ def main() -> None:
             print(f"processor: {service.processor_s():.1f} s")
             print(f"resident: {service.resident_mib():,.0f} MiB\n")
             print("| ms, median / p99 | poll | approval |\n|---|---|---|", flush=True)
-            asyncio.run(measure(service, vms, seconds=seconds, ordered=given.order))
+            asyncio.run(measure(service, vms, seconds=seconds, maintained=given.hosts))
         finally:
             service.stop()
 

@@ -8,10 +8,16 @@ from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, DriverDone, Enable
-from forewarn.core.topology import Host, Vm
+from forewarn.core.stimulus import (
+    Cancel,
+    ChangeTopology,
+    Complete,
+    DriverDone,
+    Enable,
+    RequestMaintenance,
+)
+from forewarn.core.topology import Group, Host, Vm
 from tests.core.maintenance import fleet
-from tests.core.orders import apart, work
 from tests.core.rig import MINUTE_MS, Rig, small
 
 S = OperationState
@@ -187,8 +193,16 @@ def test_work_that_waits_for_what_is_withdrawn_in_the_same_step_goes_on() -> Non
 
 def test_step_announces_a_full_portion() -> None:
     """One step announces as much as it may, and no more. Source: L-1."""
-    rig = apart()
-    outcome = rig._tell(work())
+    names = [f"h{n}" for n in range(2 * PORTION_MAX)]
+    rig = Rig()
+    rig.tell(
+        ChangeTopology(
+            hosts=tuple(Host(name) for name in names),
+            groups=tuple(Group(f"g-{name}") for name in names),
+            vms=tuple(Vm(f"v-{name}", name, f"g-{name}") for name in names),
+        )
+    )
+    outcome = rig._tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=tuple(names)))
     announced = [each.state for each in outcome.changes.operations.values()].count(S.ANNOUNCED)
     assert announced == PORTION_MAX
 

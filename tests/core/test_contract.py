@@ -7,7 +7,7 @@ from enum import Enum
 
 import pytest
 
-from forewarn.core import admission, handlers, impact, naming, order, refusals, stimulus
+from forewarn.core import admission, handlers, impact, naming, refusals, stimulus
 from forewarn.core.admission import Waiting
 from forewarn.core.labels import NothingSelected, SelectorInvalid
 from forewarn.core.maintenance import commands, postponing, records, targets, waves
@@ -70,8 +70,6 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.AlreadyExists: 409,
     refusals.Unknown: 404,
     refusals.UnknownOperation: 404,
-    refusals.UnknownOrder: 404,
-    refusals.AlreadyOrdered: 409,
     approvals.UnknownEvent: 400,
     refusals.InUse: 409,
     refusals.OperationInvalid: 422,
@@ -109,7 +107,6 @@ def test_refusal_has_its_status() -> None:
         (admission.DURATION_S_MAX, 86_400),
         (admission.AHEAD_S_MAX, 366 * 86_400),
         (stimulus.TARGETS_MAX, 2000),
-        (order.ORDER_TARGETS_MAX, 100_000),
         (stimulus.DRIVER_REASON_LENGTH_MAX, 1000),
         (naming.DOMAIN_MAX, 999),
         (naming.ADDRESSES_MAX, 64),

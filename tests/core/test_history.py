@@ -19,8 +19,6 @@ from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
     Enable,
-    PlaceOrder,
-    RequestMaintenance,
 )
 from forewarn.core.topology import Group, Health, Vm
 from forewarn.planning.policy import Policy as MaintenancePolicy
@@ -56,7 +54,7 @@ def test_every_action_has_a_meaning() -> None:
     """What the core can write into history is what the table of actions says. Source: A-6."""
     room = Path(str(core.__file__)).parent
     texts = [each.read_text() for each in room.rglob("*.py") if each.name != "actions.py"]
-    named = r'"((?:operation|event|document|group|maintenance|order|policy)\.[a-z-]+)"'
+    named = r'"((?:operation|event|document|group|maintenance|policy)\.[a-z-]+)"'
     written = {name for text in texts for name in re.findall(named, text)}
     of_fleet = {f"{kind}.{verb}" for kind in ("host", "group", "vm") for verb in VERBS}
     of_states = {f"host.{health.value}" for health in Health}
@@ -145,13 +143,13 @@ def as_kept(entry: Entry) -> Entry:
 def test_history_as_it_is_kept_gives_whole_rows_and_what_is_live() -> None:
     """Of every kind of record, from its first image to its last. Source: A-6."""
     rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
-    rig.tell(PlaceOrder(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))))
+    rig.ask(Cause.HOST_REBOOT, "h2")
     first, second = rig.start("h0", "h1"), rig.start("h4")
     rig.run()
     open_ended = rig.start("h3")
     failed = rig.ask(Cause.HARDWARE_FAILURE, "h5")
     rig.tell(Complete(failed.number))
-    rig.tell(PlaceOrder(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h1",))))
+    rig.ask(Cause.HOST_REBOOT, "h1")
     rig.tell(ChangeTopology(groups=(Group("new"),)), Enable("new"))
     rows = Rows()
     for entry in rig.entries:
@@ -159,7 +157,7 @@ def test_history_as_it_is_kept_gives_whole_rows_and_what_is_live() -> None:
     found = {(image.kind, image.key): image.row for image in rows.live()}
     state = rig.state
     records: list[Record] = [*state.operations.values(), *state.aborts.values()]
-    records += [*state.events.values(), *state.orders.values(), *state.maintenances.values()]
+    records += [*state.events.values(), *state.maintenances.values()]
     records += [*state.views.values(), *state.enrolments.values()]
     records += [*state.topology.hosts.values(), *state.topology.groups.values()]
     assert {first, second, open_ended} & set(state.maintenances) == {open_ended}

@@ -12,12 +12,12 @@ from forewarn.core.policy import Policy
 from forewarn.core.refusals import TooManyOperations
 from forewarn.core.step import PORTION_MAX, step
 from forewarn.core.stimulus import (
+    TARGETS_MAX,
     Approve,
     Cancel,
     ChangeTopology,
     Enable,
     NoticeShown,
-    PlaceOrder,
     Proceed,
     RequestMaintenance,
     Tick,
@@ -121,8 +121,9 @@ def test_all_that_is_due_at_once_starts_in_one_tick(monkeypatch: pytest.MonkeyPa
         rig.tell(Enable(f"g{number}"))
     later_ms = rig.now_ms + 16 * MINUTE_MS
     names = tuple(f"h{n}" for n in range(count))
-    work = RequestMaintenance(cause=Cause.HOST_UPDATE, targets=names, not_before_ms=later_ms)
-    rig.tell(PlaceOrder(work))
+    for start in range(0, count, TARGETS_MAX):
+        some = names[start : start + TARGETS_MAX]
+        rig.tell(RequestMaintenance(cause=Cause.HOST_UPDATE, targets=some, not_before_ms=later_ms))
     rig.show()
     looks = count_looks(monkeypatch)
     rig.now_ms += 16 * MINUTE_MS

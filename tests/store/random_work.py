@@ -35,7 +35,7 @@ class RandomWork:
     def next(self, state: State) -> Stimulus:
         """Return something that may happen in a state."""
         seldom = (self._fleet, self._approve, self._shown, self._operator, self._time, self._polls)
-        often = (self._request, self._order, self._driver)
+        often = (self._request, self._driver)
         draw = self._random.choice((*seldom, self._maintenance, *often, *often))
         return draw(state)
 
@@ -63,20 +63,6 @@ class RandomWork:
             cause, target = self._random.choice(OF_VMS), self._random.choice(vms)
         text = self._random.choice(TEXTS)[:200] or None
         return words.RequestMaintenance(cause=cause, targets=(target,), description=text)
-
-    def _order(self, state: State) -> Stimulus:
-        orders = [order for order in state.orders.values() if not order.cancelled_ms]
-        if orders:
-            one = self._random.choice(orders)
-            if self._random.random() < 0.2:
-                return words.CancelOrder(one.number, self._random.choice(TEXTS)[:200])
-            return words.Proceed((one.number,))
-        hosts = tuple(sorted(state.topology.hosts)) or ("none",)
-        text = self._random.choice(TEXTS)[:200] or None
-        asked = words.RequestMaintenance(
-            cause=self._random.choice(OF_HOSTS), targets=hosts, description=text
-        )
-        return words.PlaceOrder(asked)
 
     def _approve(self, state: State) -> Stimulus:
         events = sorted(state.events.values(), key=lambda each: each.id)

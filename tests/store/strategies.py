@@ -26,7 +26,6 @@ from forewarn.core.maintenance.records import (
     TargetState,
 )
 from forewarn.core.naming import DOMAIN_MAX
-from forewarn.core.order import Order, OrderHosts
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
@@ -254,38 +253,12 @@ policies = st.builds(
     AppliedPolicy, name=st.just(FLEET_POLICY), applied_ms=times, actor=prose, body=prose
 )
 
-orders = st.builds(
-    Order,
-    number=st.integers(1, 2**31),
-    cause=st.sampled_from(Cause),
-    impact=st.sampled_from(Impact),
-    source=st.sampled_from(Source),
-    hosts=st.integers(1, 100_000),
-    digest=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
-    description=prose,
-    duration_s=st.integers(-1, 86_400),
-    asked_ms=times,
-    destination=names,
-    created_ms=times,
-    actor=prose,
-    planned=st.integers(0, 100_000),
-    left_out=st.integers(0, 100_000),
-    cancelled_ms=times,
-    ended_ms=times,
-    reason=prose,
-)
-order_hosts = st.builds(
-    OrderHosts, number=st.integers(1, 2**31), names=st.lists(names, min_size=1).map(tuple)
-)
-
 OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "host": hosts,
     "maintenance": maintenances,
     "plan": plans,
     "target": targets,
     "policy": policies,
-    "order": orders,
-    "order_hosts": order_hosts,
     "group": groups,
     "vm": vms,
     "operation": operations,

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.stimuli import StartMaintenance
 from forewarn.core.records import KINDS, columns_of
-from forewarn.store import HistoryPage, Store, open_store
-from forewarn.store.addresses import engine_of
+from forewarn.store import Store, open_store
 from forewarn.store.engine import Transaction
 from forewarn.store.errors import (
     StoreContradiction,
@@ -23,7 +19,7 @@ from forewarn.store.errors import (
 from forewarn.store.migrations import Migration, every_step, migrate
 from forewarn.store.statements import APART, TABLE_OF, column
 from tests.postgres import PostgresServer
-from tests.store.story import Story, begin
+from tests.store.story import begin
 
 Opener = Callable[[str], Store]
 NEXT = len(every_step()) + 1
@@ -33,42 +29,6 @@ GOOD = Migration(
 BAD = Migration(
     NEXT, f"{NEXT:04}_bad", "CREATE TABLE extra (a BIGINT);\nINSERT INTO nowhere VALUES (1);\n"
 )
-OLD_OPERATION = """
-INSERT INTO operation (
-    number, request, cause, impact, source, routine, host, vms, of_vm, description, duration_s,
-    notice_s, silent, state, asked_ms, not_before_ms, created_ms, noticed_ms, shown_ms, started_ms,
-    begun_ms, ended_ms, attempt, reason, alerted, destination, actor, events
-) VALUES (
-    1, 1, 'host-reboot', 'Reboot', 'Platform', 1, 'h', '[]', 0, '', -1,
-    900, 0, 'running', 0, 0, 1, 1, 1, 1,
-    1, 0, 1, '', 0, '', 'operator', '[]'
-)
-"""
-
-OLD_ENTRY = """
-INSERT INTO history (
-    seq, at_ms, actor, action, text, operation, event, group_name, vm, host, images
-) VALUES (
-    1, 7, 'operator', 'operation.noticed', 'op-2 is announced', 2, '', '', '', 'h',
-    '[["operation",2,{"number":2,"state":"noticed","noticed_ms":7}]]'
-)
-"""
-
-OLD_MAINTENANCE = """
-INSERT INTO maintenance (
-    number, cause, impact, hosts, created_ms, actor, duration_s, reason, description, earliest_ms,
-    deadline_ms, priority, budgets, canary_hosts, max_failures, state, started_ms, ended_ms, plan,
-    plan_wanted, due_ms, plan_due, rests_until_ms, wave, moved_ms, halted_by, keeps_announced,
-    forgiven
-) VALUES (
-    3, 'host-reboot', 'Reboot', '["h0", "h1"]', 1, 'operator', 600, '', '', 0,
-    0, 0, '[]', '[]', 0, 'draft', 0, 0, '',
-    0, 0, 0, 0, 0, 1, '', 0,
-    0
-)
-"""
-#: Steps of the schema before hosts had a table of their own.
-HOSTS_BESIDE = 19
 
 
 def steps_done(store: Store) -> list[int]:
@@ -116,66 +76,6 @@ def test_other_steps_are_refused(address: str, opened: Opener) -> None:
     store.close()
     with pytest.raises(StoreDamaged, match="0001_initial"):
         open_store(address)
-
-
-def carry_on_maintenances(address: str) -> None:
-    """Fill an empty database as a later version did, and load and change it as this one does."""
-    engine = engine_of(address)(must_exist=False)
-    migrate(engine, every_step()[:HOSTS_BESIDE])
-    with engine.writing() as transaction:
-        transaction.run_text(OLD_MAINTENANCE)
-        ended = OLD_MAINTENANCE.replace("    3,", "    4,").replace("'draft'", "'done'")
-        transaction.run_text(ended.replace('"h1"', '"h2"'))
-        transaction.run_text("UPDATE service SET last_number = 4")
-    engine.close()
-    store = open_store(address)
-    story = Story(store, store.load())
-    assert story.state.maintenances[3].hosts == ("h0", "h1")
-    story.tell(StartMaintenance(3))
-    found = [(each.hosts, each.state) for each in store.maintenances.page()]
-    store.close()
-    assert found == [
-        (("h0", "h2"), MaintenanceState.DONE),
-        (("h0", "h1"), MaintenanceState.RUNNING),
-    ]
-
-
-def carry_on(address: str) -> None:
-    """Fill an empty database as the first version did, and load it as this one does."""
-    engine = engine_of(address)(must_exist=False)
-    assert migrate(engine, every_step()[:1]) == 1
-    with engine.writing() as transaction:
-        transaction.run_text(OLD_OPERATION)
-        transaction.run_text(
-            OLD_OPERATION.replace("1, 1,", "2, 2,", 1).replace("running", "noticed")
-        )
-        transaction.run_text(OLD_ENTRY)
-    engine.close()
-    store = open_store(address)
-    state, history = store.load(), store.history(HistoryPage(images=True))
-    store.close()
-    states = {each.id: (each.state.value, each.announced_ms) for each in state.operations.values()}
-    assert states == {"op-1": ("running", 1), "op-2": ("announced", 1)}
-    assert not state.aborts
-    assert [each.entry.action for each in history] == ["operation.announced"]
-    row = history[0].entry.images[0].row
-    assert row is not None
-    assert (row["state"], row["announced_ms"]) == ("announced", 7)
-
-
-def test_store_of_the_first_schema_is_carried_on(tmp_path: Path) -> None:
-    """What an older version wrote is read by this one, new columns as it was meant then."""
-    carry_on(str(tmp_path / "old.db"))
-    carry_on_maintenances(str(tmp_path / "newer.db"))
-
-
-@pytest.mark.postgres
-def test_server_of_the_first_schema_is_carried_on(server: PostgresServer) -> None:
-    """The same on PostgreSQL."""
-    with server.database("template0") as empty:
-        carry_on(empty)
-    with server.database("template0") as empty:
-        carry_on_maintenances(empty)
 
 
 @pytest.mark.postgres

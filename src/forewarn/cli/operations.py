@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}(/[0-9]{1,6})?")
-_ORDER = re.compile(r"(?i:order-)[0-9]{1,15}")
 _OPERATION = re.compile(r"(?i:op-)?[0-9]{1,15}")
 
 
@@ -50,7 +49,7 @@ def add_commands(commands: Commands) -> None:
         "id",
         metavar="ID",
         nargs="?",
-        help="op-12, an event's id or its beginning, order-12, m-12, m-12/3 (a wave), or a host",
+        help="op-12, an event's id or its beginning, m-12, m-12/3 (a wave), or a host",
     )
     why.add_argument("--all", action="store_true", help="everything that waits, by what for")
     for parser in (approve, cancel, complete, retry):
@@ -79,8 +78,6 @@ def _why(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     if arguments.all:
         return _why_all(client, as_json=arguments.json)
-    if _ORDER.fullmatch(arguments.id):
-        return _why_all(client, order=arguments.id, as_json=arguments.json)
     if _is_of_fleet(client, arguments.id):
         return _why_blocked(client, arguments.id, as_json=arguments.json)
     answer = client.get(f"/v1/operations/{part(arguments.id)}/why")
@@ -133,9 +130,9 @@ def _why_blocked(client: ApiClient, name: str, *, as_json: bool) -> int:
     return OK
 
 
-def _why_all(client: ApiClient, *, order: str = "", as_json: bool) -> int:
-    """Print what everything that waits, or one order's operations, waits for, grouped."""
-    answer = client.get("/v1/blockers", **({"order": order} if order else {}))
+def _why_all(client: ApiClient, *, as_json: bool) -> int:
+    """Print what everything that waits is waiting for, grouped."""
+    answer = client.get("/v1/blockers")
     if as_json:
         return print_json(answer)
     print_table(

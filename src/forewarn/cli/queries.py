@@ -42,9 +42,6 @@ def add_commands(commands: Commands) -> None:
     document.add_argument("--api-version", metavar="V", help="as this version shows it")
     operations = commands.command("operations", run=_operations)
     add_filters(operations, ("host", "vm", "group"))
-    operations.add_argument(
-        "--order", metavar="ORDER", help="only those of this order of many hosts"
-    )
     operations.add_argument("--all", action="store_true", help="also those that have ended")
     operations.add_argument("--limit", metavar="N", type=whole_number, default=100)
     history = commands.command("history", run=_history)
@@ -181,7 +178,7 @@ def _operations(arguments: argparse.Namespace) -> int:
             live=not arguments.all,
             before=before,
             limit=min(arguments.limit - len(found), 500),
-            **_given(arguments, "host", "vm", "group", "order"),
+            **_given(arguments, "host", "vm", "group"),
         )
         found += page["operations"]
         before = page["next"]

@@ -5,10 +5,10 @@ The words for work are here; what each means is decided by the server.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from forewarn.cli.host_selection import add_host_selection, named_hosts
-from forewarn.cli.orders import print_order, wait_for_order
 from forewarn.cli.output import note, print_json, print_table, when
 from forewarn.cli.parsing import seconds
 from forewarn.errors import CallerError
@@ -178,7 +178,7 @@ def _add_work(commands: Commands, action: str, cause: str, line: str) -> argpars
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.api_client import ApiRefused, client_of  # noqa: PLC0415
 
     names = named_hosts(arguments)
     client = client_of(arguments)
@@ -195,20 +195,42 @@ def _ask(arguments: argparse.Namespace) -> int:
         "impact": arguments.impact,
         "source": arguments.source,
     }
-    answer = client.post("/v1/operations", form)
-    operations, order = answer["operations"], answer["order"]
-    if arguments.wait and order:
-        return wait_for_order(client, order, after=after, arguments=arguments)
+    try:
+        answer = client.post("/v1/operations", form)
+    except ApiRefused as refusal:
+        if refusal.code == "too-many-targets" and sys.stdin.isatty() and _wants_maintenance():
+            return _create_maintenance(client, form, as_json=arguments.json)
+        raise
+    operations = answer["operations"]
     if arguments.wait:
         return wait(client, operations, after=after, arguments=arguments)
     if arguments.json:
         return print_json(answer)
-    if order:
-        print_order(order, client.now_ms)
-        note(f"its hosts are planned and announced in portions: forewarn order show {order['id']}")
-        return OK
     print_operations(operations, client.now_ms)
     _tell_unasked(operations)
+    return OK
+
+
+def _wants_maintenance() -> bool:
+    note("These are too many for one request. A maintenance works on them in waves.")
+    return input("Create and start it? [y/N] ").strip().lower() in {"y", "yes"}
+
+
+def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: bool) -> int:
+    """Create and start a maintenance of what was too much for one request."""
+    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
+
+    wanted = {
+        "hosts": form["targets"],
+        "earliest_start": form["not_before"],
+        "duration": form["duration"] or "PT10M",
+        **{name: form[name] for name in ("selector", "cause", "impact", "description")},
+    }
+    made = client.post("/v1/maintenances", wanted)["maintenance"]
+    made = client.post(f"/v1/maintenances/{made['id']}/start")["maintenance"]
+    if as_json:
+        return print_json({"maintenance": made})
+    print_maintenances([made], client.now_ms)
     return OK
 
 

@@ -22,7 +22,6 @@ from forewarn.core.state import Entry
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import (
     Cancel,
-    CancelOrder,
     ChangeTopology,
     Complete,
     GroupsPolled,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
     from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
-    from forewarn.core.order import Order
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus
@@ -74,8 +72,6 @@ class Committed:
     plan: tuple[int, ...] = ()
     #: The maintenance the stimulus was about, as it is now.
     maintenance: Maintenance | None = None
-    #: The order of many hosts the stimulus was about, as it is now.
-    order: Order | None = None
     #: What was written, for those who keep a copy of the state; None: nothing.
     changes: Changes | None = None
     #: Grows by one with each commit that has written something.
@@ -252,7 +248,6 @@ class ControlPlane(StateView):
             rest=outcome.rest,
             plan=outcome.plan,
             maintenance=self._maintenance(outcome.operations, written),
-            order=next(map(written.orders.get, outcome.operations), None),
             changes=written or None,
             sequence=self.sequence,
         )
@@ -327,11 +322,6 @@ class ControlPlane(StateView):
         """Say that an operation or maintenance has ended, rather than that it is not there."""
         if isinstance(stimulus, OperatorWord):
             return self._ended_maintenance(stimulus)
-        if isinstance(stimulus, CancelOrder):
-            order = self.store.orders.get(stimulus.order)
-            if order is None:
-                return None
-            return WrongState(operation=order.id, state="ended", asked="cancelled")
         asked = {Cancel: "cancelled", Complete: "completed", Retry: "retried"}
         if not isinstance(stimulus, (Cancel, Complete, Retry)):
             return None

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
-from forewarn.core.drafted_orders import DraftedOrders
 from forewarn.core.indexes import Place, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.drafted import DraftedMaintenances
@@ -65,11 +64,6 @@ class Draft:
         #: Maintenances of many hosts that may go on now, and those that need a plan made.
         self.touched_maintenances: set[int] = set()
         self.unplanned: set[int] = set()
-        #: Orders of many hosts that may go on now, and those that may have ended.
-        self.due_orders: set[int] = set()
-        self.touched_orders: set[int] = set()
-        #: What is to be looked at in steps of its own: orders and operations, by their numbers.
-        self.later: list[int] = []
         self.uncoupled: set[Place] = set()  # coupled deletions, woken since all are decided: A-8
         #: Operations to begin once what they do is shown, and operations to abort.
         self.begin: list[int] = []
@@ -85,11 +79,6 @@ class Draft:
     def maintenances(self) -> DraftedMaintenances:
         """Maintenances of many hosts."""
         return DraftedMaintenances(self._state, self.changes)
-
-    @cached_property
-    def orders(self) -> DraftedOrders:
-        """Orders of many hosts."""
-        return DraftedOrders(self._state, self.changes)
 
     @cached_property
     def usage(self) -> DraftedUsage:
@@ -154,9 +143,8 @@ class Draft:
                 yield operation
 
     def live_count(self) -> int:
-        """How many operations were live before this draft, or will be; costs orders with hosts."""
-        state = self._state
-        return len(state.operations) + sum(state.orders[n].unplanned for n in state.order_hosts)
+        """How many operations were live before this draft."""
+        return len(self._state.operations)
 
     def every_operation(self) -> list[Operation]:
         """Every operation that was live before this draft; costs all of them: at a start only."""
@@ -188,8 +176,6 @@ class Draft:
         if operation is None:
             if self.maintenances.get(number) is not None:
                 self.touched_maintenances.add(number)
-            elif self.orders.get(number) is not None:
-                self.due_orders.add(number)
         elif operation.state is OperationState.PLANNED:
             self.planned.add(number)
         elif operation.state is OperationState.ANNOUNCED:

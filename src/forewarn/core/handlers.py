@@ -281,7 +281,6 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
             draft.begin.append(operation.number)
     draft.abort += draft.aborts()
     draft.unplanned.update(draft.maintenances.without_plan())
-    draft.due_orders.update(order.number for order in draft.orders.live())
     return tick(draft)
 
 

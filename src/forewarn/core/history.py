@@ -92,8 +92,6 @@ def _has_ended(kind: str, row: Row) -> bool:
         return row["state"] in _ENDED and not row.get("abort_owed")
     if kind == "maintenance":
         return row["state"] in _ENDED_MAINTENANCE
-    if kind == "order":
-        return row["ended_ms"] != 0
     return kind == "event" and row["state"] in _ENDED
 
 

@@ -124,8 +124,6 @@ def places_of(operation: Operation, topology: Topology) -> Iterator[Place]:
     state = operation.state
     assert operation.live, operation
     yield "state", state.value
-    if operation.ordered:
-        yield "request", operation.request
     if not operation.of_vm:
         yield "host", operation.host
     for host in operation.destinations:

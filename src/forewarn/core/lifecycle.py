@@ -92,8 +92,7 @@ class Operation:
     """
 
     number: int
-    #: The number of the first operation asked for in the same request, or of the order of many
-    #: hosts that it is part of. Source: A-8.
+    #: The number of the first operation asked for in the same request. Source: A-8.
     request: int
     cause: Cause
     impact: Impact
@@ -170,11 +169,6 @@ class Operation:
     def live(self) -> bool:
         """Whether it has not ended."""
         return self.state in LIVE_OPERATION
-
-    @property
-    def ordered(self) -> bool:
-        """Whether its request may be an order of many hosts; that of a request's first is not."""
-        return self.request != self.number
 
     @property
     def destinations(self) -> tuple[str, ...]:

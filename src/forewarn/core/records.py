@@ -24,7 +24,6 @@ from forewarn.core.maintenance.records import (
     Target,
     TargetState,
 )
-from forewarn.core.order import Order, OrderHosts
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.planning.plan_text import budgets_text, read_budgets
@@ -46,8 +45,6 @@ Record: TypeAlias = (
     | MaintenancePlan
     | Target
     | AppliedPolicy
-    | Order
-    | OrderHosts
 )
 Row: TypeAlias = dict[str, str | int]
 #: The operation, event, group, VM and host that an entry of history is found by; 0 or empty: none.
@@ -73,8 +70,6 @@ KINDS: dict[str, type[Record]] = {
     "maintenance": Maintenance,
     "target": Target,
     "policy": AppliedPolicy,
-    "order": Order,
-    "order_hosts": OrderHosts,
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
@@ -91,8 +86,6 @@ KEYS: dict[str, str] = {
     "maintenance": "number",
     "target": "key",
     "policy": "name",
-    "order": "number",
-    "order_hosts": "number",
 }
 
 #: Columns that never change once a record is there: what it belongs to. A store that leaves them
@@ -103,7 +96,6 @@ FIXED: dict[str, tuple[str, ...]] = {
     "document": ("group",),
     "maintenance": ("cause", "impact", "hosts", "created_ms", "actor", "duration_s"),
     "target": ("maintenance", "host"),
-    "order": ("cause", "impact", "source", "hosts", "digest", "created_ms", "actor"),
 }
 
 #: Columns whose texts many records share: each text is kept once.
@@ -375,10 +367,4 @@ _FORMS: dict[str, dict[str, _Form]] = {
     },
     "target": {"state": _word(TargetState)},
     "policy": {},
-    "order": {
-        "cause": _word(Cause),
-        "impact": _word(Impact),
-        "source": _word(Source),
-    },
-    "order_hosts": {"names": _TEXTS},
 }

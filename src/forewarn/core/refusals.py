@@ -52,14 +52,6 @@ class UnknownOperation(Unknown):
     advice = "List what there is with `forewarn operations --all` or `forewarn events`."
 
 
-class UnknownOrder(Unknown):
-    """A name that no order of many hosts has."""
-
-    code = "unknown-order"
-    message = "There is no order {name}."
-    advice = "List what there is with `forewarn order list`."
-
-
 class InUse(CallerError):
     """A removal of something others still stand on."""
 
@@ -118,15 +110,6 @@ class AlreadyAsked(CallerError):
     status = 409
     message = "{cause} of {target} is already under way as {operation}."
     advice = "See `forewarn why {operation}`; cancel it, or complete it if it runs, to ask again."
-
-
-class AlreadyOrdered(CallerError):
-    """The same work on the same hosts, in the same order, that has an order already."""
-
-    code = "already-ordered"
-    status = 409
-    message = "{order} is {cause} of the same {count} hosts, and has not ended."
-    advice = "See `forewarn order show {order}`; cancel it, or wait for its end, to ask again."
 
 
 class WrongState(CallerError):

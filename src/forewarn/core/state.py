@@ -20,7 +20,6 @@ from forewarn.core.maintenance.records import (
     Target,
     target_key,
 )
-from forewarn.core.order import Order, OrderHosts
 from forewarn.core.owner_rest import note_end
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _K = TypeVar("_K", str, int)
-_R = TypeVar("_R", Enrolment, View, Target, OrderHosts)
+_R = TypeVar("_R", Enrolment, View, Target)
 
 #: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
 TABLES: dict[str, str] = {
@@ -52,8 +51,6 @@ TABLES: dict[str, str] = {
     "maintenance": "maintenances",
     "target": "targets",
     "policy": "policies",
-    "order": "orders",
-    "order_hosts": "order_hosts",
 }
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
@@ -116,9 +113,6 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: The maintenance policy that was applied, by its one name; empty before the first one.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
-    #: Orders of many hosts that have not ended; the hosts of those some of which have no turn yet.
-    orders: dict[int, Order] = field(default_factory=dict)
-    order_hosts: dict[int, OrderHosts] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
@@ -170,11 +164,6 @@ class State:
         _merge(self.views, changes.views)
         self._adopt_maintenances(changes)
         self.policies.update(changes.policies)
-        for number, order in changes.orders.items():
-            self.orders[number] = order
-            if not order.live:
-                del self.orders[number]
-        _merge(self.order_hosts, changes.order_hosts)
         self._adopt_derived(changes)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
@@ -314,8 +303,6 @@ class State:
                 maintenances=dict(self.maintenances),
                 targets=dict(self.targets),
                 policies=dict(self.policies),
-                orders=dict(self.orders),
-                order_hosts=dict(self.order_hosts),
                 mark=self.mark,
                 waits=dict(self.waits),
             )
@@ -354,8 +341,6 @@ class Changes:
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     targets: dict[str, Target | None] = field(default_factory=dict)
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
-    orders: dict[int, Order] = field(default_factory=dict)
-    order_hosts: dict[int, OrderHosts | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.

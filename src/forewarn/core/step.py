@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from forewarn.core import admission, approvals, handlers, ordering, transitions
+from forewarn.core import admission, approvals, handlers, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
@@ -71,12 +71,9 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     each = stimulus.reports if isinstance(stimulus, stimuli.DriverReports) else (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
     more = waves.advance(draft, PORTION_MAX) if draft.touched_maintenances else ()
-    more += ordering.advance(draft, PORTION_MAX) if draft.due_orders else ()
-    rest = (*_settle(draft), *more, *draft.later)
+    rest = (*_settle(draft), *more)
     if draft.touched_maintenances:
         waves.conclude(draft)
-    if draft.touched_orders:
-        ordering.conclude(draft)
     rest = (*rest, *sorted(draft.planned | draft.candidates))  # woken since they were looked at
     _refresh(draft)
     publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
@@ -114,8 +111,6 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
     match stimulus:
         case stimuli.RequestMaintenance():
             return transitions.plan(draft, admission.plan(draft, stimulus))
-        case stimuli.PlaceOrder() | stimuli.CancelOrder():
-            return ordering.act(draft, stimulus)
         case stimuli.Approve():
             return approvals.approve(draft, stimulus)
         case stimuli.Acknowledge():
@@ -212,11 +207,6 @@ def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
         operation = draft.operation(number)
         if operation is None or operation.state is not OperationState.PLANNED:
             continue
-        withdrawn = ordering.withdrawn_because(draft, operation) if operation.ordered else ""
-        if withdrawn:
-            transitions.cancel(draft, operation, withdrawn)
-            announced += 1
-            continue
         blocked = admission.obstacle(draft, operation) if operation.routine else None
         draft.wait(number, blocked.number if blocked else 0)
         if blocked is None:
@@ -255,9 +245,7 @@ def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int
 
 def _withdrawn_because(draft: Draft, operation: Operation) -> str:
     """Say why announced work must not start at all; empty if it may."""
-    if operation.maintenance:
-        return waves.withdrawn_because(draft, operation)
-    return ordering.withdrawn_because(draft, operation) if operation.ordered else ""
+    return waves.withdrawn_because(draft, operation) if operation.maintenance else ""
 
 
 def _start_or_wait(draft: Draft, operation: Operation) -> bool:

@@ -39,23 +39,6 @@ class RequestMaintenance:
 
 
 @value
-class PlaceOrder:
-    """Somebody asks for work on many hosts, which is planned and announced in portions."""
-
-    work: RequestMaintenance
-    #: Whether each of its hosts was checked as of a commit just before: see `ordering.check`.
-    checked: bool = False
-
-
-@value
-class CancelOrder:
-    """An operator withdraws what has not started of an order. Source: L-3."""
-
-    order: int
-    reason: str = ""
-
-
-@value
 class Approve:
     """A VM approves events of its document. Source: A-1."""
 
@@ -259,7 +242,7 @@ class Tick:
 class Proceed:
     """What an earlier step left undone, since it was enough for one, goes on."""
 
-    #: Operations that may be announced or started, maintenances and orders that have more hosts.
+    #: Operations that may be announced or started, maintenances that have more hosts.
     operations: tuple[int, ...]
 
 
@@ -273,8 +256,6 @@ class Recover:
 
 SingleStimulus: TypeAlias = (
     RequestMaintenance
-    | PlaceOrder
-    | CancelOrder
     | Approve
     | Acknowledge
     | Cancel

@@ -33,21 +33,18 @@ if TYPE_CHECKING:
 
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
-    from forewarn.core.order import Order
     from forewarn.core.stimulus import DriverProgressed
     from forewarn.core.topology import Vm
 
 
-def plan(
-    draft: Draft, operations: Sequence[Operation], changed: tuple[Order, ...] = ()
-) -> tuple[int, ...]:
-    """Write planned operations, with an order that they are of; begin those that are faults."""
+def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
+    """Write planned operations; begin those that are faults."""
     for operation in operations:
         assert operation.state is OperationState.PLANNED, operation
         kind = "vm" if operation.of_vm else "host"
         asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
         text = f"{operation.id}: {asked} is asked for"
-        draft.put("operation.planned", text, operation, *changed)
+        draft.put("operation.planned", text, operation)
         draft.planned.add(operation.number)
         if TRAITS[operation.cause].fault:
             _fail_hardware(draft, operation)
@@ -220,8 +217,6 @@ def end(
     draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
     _touch(draft, ended, gone)
     targets.operation_ended(draft, ended)
-    if ended.ordered:
-        draft.touched_orders.add(ended.request)
     draft.wake(ended)
     if abort:
         draft.abort.append(ended.number)
@@ -241,8 +236,6 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     draft.put("operation.cancelled", text, cancelled, *gone)
     _touch(draft, cancelled, gone)
     targets.operation_ended(draft, cancelled)
-    if cancelled.ordered:
-        draft.touched_orders.add(cancelled.request)
     draft.wake(cancelled)
     wake_coupled(draft, cancelled, deletion_key(cancelled))
     return cancelled

@@ -20,7 +20,6 @@ from forewarn.operator_api import (
     fleet_routes,
     maintenance_routes,
     openapi,
-    order_routes,
     overview_routes,
     policy_routes,
     postponing_routes,
@@ -100,7 +99,6 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
     found = (
         *fleet_routes.routes(),
         *work_routes.routes(),
-        *order_routes.routes(),
         *maintenance_routes.routes(),
         *postponing_routes.routes(),
         *why_routes.routes(),

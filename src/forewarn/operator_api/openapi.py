@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.operator_api import maintenance_schemas, order_routes, policy_file, schemas
+from forewarn.operator_api import maintenance_schemas, policy_file, schemas
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api.routes import Route
 from forewarn.validation.fields import Schema
@@ -47,7 +47,6 @@ _PATH_NAMES = {
     "operations": "op-12, an event id, or the beginning of one.",
     "events": "op-12, an event id, or the beginning of one.",
     "maintenances": "m-12, or 12.",
-    "orders": "order-12, or 12.",
     "faults": "Its kind, such as slow-first.",
 }
 
@@ -78,7 +77,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
 def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     found: dict[str, Schema] = {"Error": _ERROR}
     found |= {route.form.name: route.form.definition() for route in routes if route.form}
-    for module in (forms, policy_file, schemas, maintenance_schemas, order_routes):
+    for module in (forms, policy_file, schemas, maintenance_schemas):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 found[each.name] = each.definition()

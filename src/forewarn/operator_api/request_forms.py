@@ -16,6 +16,7 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
+from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
@@ -25,7 +26,6 @@ from forewarn.core.naming import (
     TAGS_MAX,
     VALUE_PATTERN,
 )
-from forewarn.core.order import ORDER_TARGETS_MAX
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
 from forewarn.validation.fields import (
@@ -184,12 +184,12 @@ FAILURE = Form(
         Field("lost", Boolean(), "The host does not come back: its VMs are brought up elsewhere."),
     ),
 )
-ORDER = Form(
-    "OrderForm",
-    "Work on several hosts or VMs, all of it or none.",
+WORK_REQUEST = Form(
+    "WorkRequestForm",
+    "Work on at most 100 hosts or VMs, all of it or none.",
     (
         Field("cause", CAUSES, "Why; decides what is done.", required=True),
-        Field("targets", ListOf(NAME, ORDER_TARGETS_MAX), "Names of hosts or of VMs."),
+        Field("targets", ListOf(NAME, HOSTS_MAX), "Names of hosts or of VMs."),
         Field("selector", Text(), "In place of names: hosts that have all of these: zone=2."),
         *_ASKED,
     ),

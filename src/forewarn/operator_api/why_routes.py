@@ -13,7 +13,6 @@ from forewarn.core.maintenance.refusals import UnknownMaintenance
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
 from forewarn.core.refusals import Unknown
 from forewarn.operator_api.maintenance_schemas import BLOCKER, Waits
-from forewarn.operator_api.order_routes import number_of_order, view_of_order
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
 from forewarn.operator_api.schemas import TEXT, TEXTS, TIME, WHOLE
 from forewarn.validation.durations import written
@@ -123,14 +122,7 @@ def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
 async def _why_all(call: ApiCall) -> ApiResponse:
     """Group what waits by what it waits for; costs the live work it is asked of, in portions."""
     now_ms = call.control.clock.now_ms()
-    order = call.query.get("order")
-    if order is None:
-        numbers = await call.control.read(lambda view: list(view.state.operations))
-    else:
-        number = (await view_of_order(call, number_of_order(order))).order.number
-        numbers = await call.control.read(
-            lambda view: sorted(view.state.places.of(("request", number)))
-        )
+    numbers = await call.control.read(lambda view: list(view.state.operations))
     waiting: list[Waits] = []
     for start in range(0, len(numbers), PORTION):
         portion = numbers[start : start + PORTION]
@@ -148,8 +140,7 @@ async def _why_all(call: ApiCall) -> ApiResponse:
         pairs = [(m.id, why_maintenance(draft, m)) for m in view.state.maintenances.values()]
         return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
-    if order is None:
-        waiting += await call.control.read(maintenances)
+    waiting += await call.control.read(maintenances)
     return ApiResponse({"groups": _grouped(waiting)})
 
 
@@ -194,7 +185,6 @@ def routes() -> tuple[Route, ...]:
             name="list_blockers",
             summary="Say what everything that waits now waits for, grouped.",
             act=_why_all,
-            query=(Field("order", Text(144), "Only operations of this order: order-12."),),
             answer=_GROUPS,
         ),
     )

@@ -8,26 +8,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.core import ordering
 from forewarn.core.impact import TRAITS, Cause, Target
 from forewarn.core.labels import select
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
-from forewarn.core.order import ORDER_TARGETS_MAX
 from forewarn.core.refusals import WrongState
 from forewarn.core.stimulus import (
-    TARGETS_MAX,
     Acknowledge,
     Cancel,
     Complete,
-    PlaceOrder,
     Repair,
     RequestMaintenance,
     Retry,
 )
+from forewarn.errors import CallerError
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
-from forewarn.operator_api.order_routes import ORDER, OrderView, number_of_order
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
 from forewarn.store import OperationPage
@@ -38,7 +34,6 @@ from forewarn.validation.fields import (
     Choice,
     Integer,
     Schema,
-    Text,
     ValidationFailed,
 )
 from forewarn.validation.forms import Field, Form, ListOf
@@ -50,23 +45,10 @@ if TYPE_CHECKING:
 
 #: Operations on one page.
 PAGE_MAX = 500
-#: Hosts of a request that are planned in the one step that answers it; more are an order, which is
-#: accepted in that step and planned in portions.
-AT_ONCE_MAX = 64
+#: Hosts or VMs that one request may name; more hosts are a maintenance.
+REQUEST_TARGETS_MAX = 100
 
 _OPERATIONS = listed("operations", schemas.OPERATION.schema())
-_ORDERED: Schema = {
-    "type": "object",
-    "properties": {
-        "operations": {"type": "array", "items": schemas.OPERATION.schema()},
-        "order": {
-            "anyOf": [ORDER.schema(), {"type": "null"}],
-            "description": "Of more than 64 hosts: planned in portions; else null.",
-        },
-    },
-    "required": ["operations", "order"],
-    "additionalProperties": False,
-}
 _FULL: Schema = {
     "type": "object",
     "properties": {
@@ -102,6 +84,14 @@ VM_ACTS: dict[str, tuple[Cause, str]] = {
     "delete": (Cause.DELETION, "Delete a VM."),
     "reimage": (Cause.REIMAGE, "Give a VM a new system image."),
 }
+
+
+class TooManyTargets(CallerError):
+    """A request that names more hosts or VMs than one request may."""
+
+    code = "too-many-targets"
+    message = "{count} targets are named; one request takes at most {limit}."
+    advice = "{remedy}"
 
 
 def routes() -> tuple[Route, ...]:
@@ -140,42 +130,28 @@ def _precise(cause: Cause, call: ApiCall) -> Cause:
     return Cause.HOST_LOST if call.form.get("lost") else cause
 
 
-async def _order(call: ApiCall) -> ApiResponse:
+async def _request_work(call: ApiCall) -> ApiResponse:
     targets, selector = call.form.get("targets", ()), call.form.get("selector")
     if bool(targets) == bool(selector):
         raise ValidationFailed(where="the body", problem="must have either targets or a selector")
+    cause: Cause = call.form["cause"]
     if selector:
-        if TRAITS[call.form["cause"]].target is Target.VM:
-            problem = f"selects hosts, and {call.form['cause'].value} is work on VMs; give targets"
+        if TRAITS[cause].target is Target.VM:
+            problem = f"selects hosts, and {cause.value} is work on VMs; give targets"
             raise ValidationFailed(where="selector", problem=problem)
         targets = await call.control.read(
             lambda view: select(view.state.topology.hosts.values(), selector)
         )
-        if len(targets) > ORDER_TARGETS_MAX:
-            problem = f"it names {len(targets)} hosts; an order takes at most {ORDER_TARGETS_MAX}"
-            raise ValidationFailed(where="selector", problem=problem)
-    work = _work(call, call.form["cause"], targets)
-    if len(targets) > AT_ONCE_MAX and TRAITS[work.cause].target is Target.HOST:
-        return await _place(call, work)
-    if len(targets) > TARGETS_MAX:  # deletions wait for each other, limits count all (A-8, O-1)
-        problem = f"names {len(targets)} VMs; {TARGETS_MAX} of them can be decided at once"
-        raise ValidationFailed(where="targets", problem=problem)
-    committed = await call.control.submit(work, call.actor)
-    shown = {"operations": schemas.OPERATION.each(committed.operations), "order": None}
-    return ApiResponse(shown, 202)
-
-
-async def _place(call: ApiCall, work: RequestMaintenance) -> ApiResponse:
-    """Have an order of many hosts accepted; each is checked by the readers' copy before.
-
-    The writer would take 60 ms to check 20,000, and approvals wait for it. What changes from here
-    on is found when the turn of a host comes.
-    """
-    now_ms = call.control.clock.now_ms()
-    await call.control.read(lambda view: ordering.check(view.draft(now_ms), work))
-    committed = await call.control.submit(PlaceOrder(work, checked=True), call.actor)
-    assert committed.order is not None
-    return ApiResponse({"operations": [], "order": ORDER.of(OrderView(committed.order))}, 202)
+    if len(targets) > REQUEST_TARGETS_MAX:
+        remedy = f"Ask for {REQUEST_TARGETS_MAX} at a time; nothing was changed."
+        if TRAITS[cause].routine and TRAITS[cause].target is Target.HOST:
+            hosts = f"--selector {selector}" if selector else "--file FILE"
+            remedy = (
+                "Make it a maintenance, which is planned in waves: forewarn maintenance create"
+                f" --cause {cause.value} {hosts} --start"
+            )
+        raise TooManyTargets(count=len(targets), limit=REQUEST_TARGETS_MAX, remedy=remedy)
+    return await _ask(call, cause, targets)
 
 
 async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResponse:
@@ -214,8 +190,6 @@ async def _list(call: ApiCall) -> ApiResponse:
     live = query.pop("live", False)
     states = frozenset(query.pop("state", ())) or (LIVE_OPERATION if live else frozenset())
     limit = query.pop("limit", 100)
-    if "order" in query:
-        query["order"] = number_of_order(query["order"])
     page = OperationPage(states=states, limit=limit, **query)
     found = await call.control.look_up(lambda store: store.operations(page))
     if not found:
@@ -298,12 +272,12 @@ _ROUTES = (
     Route(
         method="POST",
         path="/v1/operations",
-        name="order_work",
-        summary="Ask for work on several hosts or VMs; deletions of one order wait for each other.",
-        act=_order,
-        form=forms.ORDER,
+        name="request_work",
+        summary="Ask for work on hosts or VMs; deletions of one request wait for each other.",
+        act=_request_work,
+        form=forms.WORK_REQUEST,
         body_bytes_max=NAMES_BYTES_MAX,
-        answer=_ORDERED,
+        answer=_OPERATIONS,
         status=202,
     ),
     Route(
@@ -318,7 +292,6 @@ _ROUTES = (
             Field("host", NAME, "Only on this host."),
             Field("vm", NAME, "Only those that disturb this VM."),
             Field("group", NAME, "Only those that disturb this group."),
-            Field("order", Text(64), "Only those of this order of many hosts: order-12."),
             Field("before", Integer(1), "Only numbers below this one."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         ),

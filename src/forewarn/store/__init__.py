@@ -29,7 +29,6 @@ from forewarn.store.lease import Lease
 from forewarn.store.loading import loaded
 from forewarn.store.maintenances import MaintenanceReader
 from forewarn.store.migrations import migrate
-from forewarn.store.orders import OrderReader
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
 from forewarn.store.statements import APART
@@ -69,7 +68,6 @@ class Store(StoreReader):
         """Use an engine whose schema is up to date."""
         super().__init__(engine)
         self.maintenances = MaintenanceReader(self)
-        self.orders = OrderReader(self)
         self.cursors = OutboxCursors(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.

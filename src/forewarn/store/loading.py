@@ -11,7 +11,6 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
-from forewarn.core.order import Order, OrderHosts
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, Policy, maintenance_policy
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes
@@ -61,8 +60,6 @@ def loaded(
         maintenances={each.number: each for each in live(transaction, Maintenance)},
         targets={each.key: each for each in live(transaction, Target)},
         policies=policies,
-        orders={each.number: each for each in live(transaction, Order)},
-        order_hosts={each.number: each for each in live(transaction, OrderHosts)},
     )
 
 

@@ -107,22 +107,6 @@ SELECT {target} FROM maintenance_target WHERE maintenance IN (
 -- name: load_policy
 SELECT {policy} FROM maintenance_policy
 
--- name: load_order
-SELECT {order} FROM work_order WHERE ended_ms = 0 ORDER BY number
-
--- name: load_order_hosts
-SELECT {order_hosts} FROM work_order_hosts
-
--- name: order
-SELECT {order} FROM work_order WHERE number = :number
-
--- name: orders
-SELECT {order} FROM work_order WHERE number < :before ORDER BY number DESC LIMIT :limit
-
--- name: order_states
-SELECT state, COUNT(*) FROM operation
-WHERE request = :number AND request <> number GROUP BY state
-
 -- name: maintenance
 SELECT {maintenance} FROM maintenance WHERE number = :number
 

@@ -11,7 +11,6 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
-from forewarn.core.order import Order, OrderHosts
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
         MaintenancePlan,
         Target,
         AppliedPolicy,
-        Order,
-        OrderHosts,
     )
 
 
@@ -89,8 +86,6 @@ class OperationPage:
     vm: str = ""
     #: A group that has an event of it.
     group: str = ""
-    #: The order of many hosts that it is part of.
-    order: int = 0
     #: Only operations with a lower number; 0: from the newest.
     before: int = 0
     limit: int = 100
@@ -158,7 +153,6 @@ _OPERATION_FILTERS = {
     "host": "host = :host",
     "vm": "number IN (SELECT operation FROM operation_vm WHERE vm = :vm)",
     "group": "number IN (SELECT operation FROM event WHERE group_name = :group)",
-    "order": "request = :order AND request <> number",
     "before": "number < :before",
 }
 _NO_FILTER = "1 = 1"

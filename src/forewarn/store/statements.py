@@ -18,8 +18,6 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "plan": "maintenance_plan",
     "target": "maintenance_target",
     "policy": "maintenance_policy",
-    "order": "work_order",
-    "order_hosts": "work_order_hosts",
 }
 
 #: Long lists that never change once a record is there, in tables of their own: a change of the

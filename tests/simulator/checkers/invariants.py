@@ -303,8 +303,6 @@ class InvariantChecker(StateChecker):
             ("vm", records["vm"], state.topology.vms),
             ("maintenance", _live(records["maintenance"]), state.maintenances),
             ("policy", records["policy"], state.policies),
-            ("order", _live(records["order"]), state.orders),
-            ("order_hosts", records["order_hosts"], state.order_hosts),
         )
         for kind, replayed, durable in tables:
             if replayed != durable:

@@ -17,7 +17,6 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     Enable,
-    PlaceOrder,
     Repair,
     RequestMaintenance,
     Retry,
@@ -194,16 +193,13 @@ class CommandRunner:
         verb, rest = words[0], words[1:]
         if verb in CAUSES:
             return self._submit(_asked(CAUSES[verb], rest, options))
-        if verb == "order":
-            self._maintenances.follow()
-            return self._submit(PlaceOrder(_asked(CAUSES[rest[0]], rest[1:], options)))
         if verb == "repair":
             return self._submit(Repair(rest[0]))
         if verb == "acknowledge":
             event_ids = tuple(self._report.id_of(each) for each in rest)
             self.deployment.checker.acknowledged.update(event_ids)
             return self._submit(Acknowledge(event_ids))
-        if verb in {"maintenance", "policy"} or (rest and rest[0].startswith(("m-", "order-"))):
+        if verb in {"maintenance", "policy"} or (rest and rest[0].startswith("m-")):
             return self._maintenances.operator(verb, rest, options)
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])

@@ -39,7 +39,6 @@ USAGES = (
     "move NAME to=HOST",
     "remove host|group|vm NAME",
     f"operator reboot|update|network|migrate|degrade|fail|lose HOST… {_ASKING}",
-    f"operator order reboot|update|network|migrate|degrade|fail|lose HOST… {_ASKING}",
     "operator cancel|complete WORK [REASON…]",
     "operator give-up OP REASON…",
     "operator retry WORK",
@@ -89,7 +88,7 @@ _PATTERNS: Mapping[str, tuple[str, str]] = {
     "HH:MM:SS": (r"\d{1,4}:\d\d:\d\d", "is not a time since the beginning; write 00:15:00"),
     "N": (r"\d{1,9}", "is not a number of 0 or more"),
     "OP": (r"op-\d{1,9}", "is not an operation; write op-1"),
-    "WORK": (r"(op|m|order)-\d{1,9}", "is not an operation; write op-1"),
+    "WORK": (r"(op|m)-\d{1,9}", "is not an operation; write op-1"),
     "EVENT": (r"ev-\d{1,9}", "is not an event; write ev-1"),
 }
 """What fits where a kind of value stands, and what is wrong with what does not."""

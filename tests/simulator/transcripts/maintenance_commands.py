@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.why import why_host, why_maintenance
-from forewarn.core.stimulus import CancelOrder
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.windows import Window
 from forewarn.store import HistoryPage
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
     from tests.simulator.transcripts.grammar import Options, Words
     from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
-#: What of history is printed: each move of a maintenance and of its waves, and of an order.
+#: What of history is printed: each move of a maintenance and of its waves.
 _TOLD = (
     "policy.applied",
-    *(f"order.{what}" for what in ("accepted", "left-out", "planned", "cancelled", "ended")),
     *(
         f"maintenance.{what}"
         for what in (
@@ -65,7 +63,6 @@ class MaintenanceCommands:
         #: Number of the last maintenance described, and where its history was read up to.
         self._last = 0
         self._seq = 0
-        self._follows = False
 
     def operator(self, verb: str, rest: Words, options: Options) -> list[str]:
         """Do what an operator says."""
@@ -73,10 +70,7 @@ class MaintenanceCommands:
             return self._create(rest, options)
         if verb == "policy":
             return self._apply_policy(options)
-        kind, _, digits = rest[0].partition("-")
-        number, reason = int(digits), " ".join(rest[1:])
-        if kind == "order" and verb == "cancel":
-            return self._submit(CancelOrder(number, reason))
+        number, reason = int(rest[0].partition("-")[2]), " ".join(rest[1:])
         if verb == "why":
             return self._why(number, reason)
         if verb == "postpone":
@@ -92,14 +86,10 @@ class MaintenanceCommands:
             raise ValueError(f"nobody can {verb} a maintenance")
         return self._submit(word[verb])
 
-    def follow(self) -> None:
-        """Report orders, too, from now on."""
-        self._follows = True
-
     def changes(self) -> list[str]:
-        """Return what has become of maintenances and orders since it was asked last."""
+        """Return what has become of maintenances since it was asked last."""
         store = self._deployment.service.store
-        if not (self._last or self._follows) or store is None:
+        if not self._last or store is None:
             return []
         page = HistoryPage(after=self._seq, limit=_ENTRIES_MAX)
         found = store.history(page)

@@ -12,11 +12,9 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (
     Acknowledge,
     Cancel,
-    CancelOrder,
     ChangeTopology,
     Complete,
     GroupsPolled,
-    PlaceOrder,
     Repair,
     RequestMaintenance,
     Retry,
@@ -42,8 +40,6 @@ TELL_MS = 30_000
 """How long the platform waits until it reports a failed host again."""
 BOOT_FAILED_MS = 10 * MINUTE_MS
 """How often it is seen whether a failed host can hold its machines again."""
-ORDERS_EVERY = 4
-"""Many hosts are ordered at once in the worlds whose seeds this divides."""
 MARK_MS = 6 * HOUR_MS
 """How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
 
@@ -65,8 +61,6 @@ class People:
     def begin(self, without: frozenset[str]) -> None:
         """Plan the first of each activity that is not left out."""
         for name in ACTIVITIES:
-            if name == "orders" and self.world.seed % ORDERS_EVERY:
-                continue
             if name not in without or name in STEADY:
                 self._plan(name)
 
@@ -184,24 +178,6 @@ def _routine(people: People, dice: Dice) -> None:
         source=Source.USER if dice.chance(30) else None,
     )
     people.submit(ask, "operator")
-
-
-def _order(people: People, dice: Dice) -> None:
-    """The operator orders work on many hosts at once, or cancels an order."""
-    world = people.world
-    orders = [each for each in world.checker.state.orders.values() if not each.cancelled_ms]
-    if orders and dice.chance(300):
-        people.submit(CancelOrder(dice.pick(orders).number, "not now"), "operator")
-        return
-    hosts = list(world.topology.hosts)
-    cause = dice.pick((Cause.HOST_UPDATE, Cause.HOST_REBOOT, Cause.NETWORK_UPDATE))
-    later_ms = world.service.clock.now_ms() + dice.between(1, 8) * HOUR_MS
-    work = RequestMaintenance(
-        cause=cause,
-        targets=tuple(dice.some(hosts, len(hosts) - dice.below(3))),
-        not_before_ms=later_ms if dice.chance(250) else 0,
-    )
-    people.submit(PlaceOrder(work, checked=dice.chance(500)), "operator")
 
 
 def _predict(people: People, dice: Dice) -> None:
@@ -322,7 +298,6 @@ def _marks(people: People, dice: Dice) -> None:
 
 ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "routine": (2 * HOUR_MS, _routine),
-    "orders": (12 * HOUR_MS, _order),
     "prediction": (24 * HOUR_MS, _predict),
     "users": (HOUR_MS, _users),
     "evictions": (4 * HOUR_MS, _evict),

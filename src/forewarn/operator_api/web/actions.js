@@ -67,7 +67,7 @@ export function buttons(kind, name, record = {}, done = () => {}) {
 export const offer = {
   /** What can be done to the fleet as a whole. */
   fleet: () => h("div", { className: "buttons", role: "group", aria: { label: "What can be done to the fleet" } },
-    h("button", { type: "button", data: { act: "order_work" }, onclick: () => act("order_work", { label: "Order work" }) }, "Order work"),
+    h("button", { type: "button", data: { act: "request_work" }, onclick: () => act("request_work", { label: "Ask for work" }) }, "Ask for work"),
     h("button", { type: "button", className: "plain", data: { act: "put_host" }, onclick: () => act("put_host", { label: "Add a host", fresh: true }) }, "Add host"),
     h("button", { type: "button", className: "plain", data: { act: "put_group" }, onclick: () => act("put_group", { label: "Add a group", fresh: true }) }, "Add group"),
     h("button", { type: "button", className: "plain", data: { act: "put_vm" }, onclick: () => act("put_vm", { label: "Add a VM", fresh: true }) }, "Add VM"),

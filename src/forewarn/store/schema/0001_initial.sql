@@ -9,7 +9,16 @@ CREATE TABLE service (
     generation BIGINT NOT NULL CHECK (generation >= 0),
     writer TEXT NOT NULL,
     history_seq BIGINT NOT NULL CHECK (history_seq >= 0),
-    last_number BIGINT NOT NULL CHECK (last_number >= 0)
+    last_number BIGINT NOT NULL CHECK (last_number >= 0),
+    -- Where the service's clock stands against the time since its machine's boot: a service that
+    -- is started again within that boot goes on by its own time while a notice runs (N-4).
+    boot TEXT NOT NULL DEFAULT '',
+    clock_ahead_ms BIGINT NOT NULL DEFAULT 0,
+    -- Which checkpoint is whole, 0: none.
+    checkpoint_seq BIGINT NOT NULL DEFAULT 0,
+    -- Names the sequence of commits that metadata nodes follow; the first writer gives it (M-1).
+    -- Empty it where a backup was put back: nodes know commits then that never were.
+    epoch TEXT NOT NULL DEFAULT ''
 );
 INSERT INTO service (id, generation, writer, history_seq, last_number) VALUES (1, 0, '', 0, 0);
 
@@ -27,7 +36,9 @@ CREATE TABLE host (
     update_domain BIGINT NOT NULL CHECK (update_domain >= 0),
     zone TEXT NOT NULL,
     driver TEXT NOT NULL,
-    health TEXT NOT NULL CHECK (health IN ('healthy', 'degraded', 'failed'))
+    health TEXT NOT NULL CHECK (health IN ('healthy', 'degraded', 'failed')),
+    -- By which many hosts are named at once (F-1).
+    labels TEXT NOT NULL
 );
 
 CREATE TABLE vm_group (
@@ -57,7 +68,9 @@ CREATE TABLE vm (
     location TEXT NOT NULL,
     resource_group TEXT NOT NULL,
     subscription TEXT NOT NULL,
-    tags TEXT NOT NULL
+    tags TEXT NOT NULL,
+    -- Further instance metadata, by its dotted names (I-1).
+    instance TEXT NOT NULL
 );
 CREATE INDEX vm_host ON vm (host);
 CREATE INDEX vm_group_name ON vm (group_name);
@@ -81,12 +94,12 @@ CREATE TABLE operation (
     notice_s BIGINT NOT NULL CHECK (notice_s >= 0),
     silent BIGINT NOT NULL CHECK (silent IN (0, 1)),
     state TEXT NOT NULL CHECK (
-        state IN ('planned', 'noticed', 'running', 'succeeded', 'failed', 'cancelled')
+        state IN ('planned', 'announced', 'running', 'succeeded', 'failed', 'cancelled')
     ),
     asked_ms BIGINT NOT NULL CHECK (asked_ms >= 0),
     not_before_ms BIGINT NOT NULL CHECK (not_before_ms >= 0),
     created_ms BIGINT NOT NULL CHECK (created_ms >= 0),
-    noticed_ms BIGINT NOT NULL CHECK (noticed_ms >= 0),
+    announced_ms BIGINT NOT NULL CHECK (announced_ms >= 0),
     shown_ms BIGINT NOT NULL CHECK (shown_ms >= 0),
     started_ms BIGINT NOT NULL CHECK (started_ms >= 0),
     begun_ms BIGINT NOT NULL CHECK (begun_ms >= 0),
@@ -96,11 +109,28 @@ CREATE TABLE operation (
     alerted BIGINT NOT NULL CHECK (alerted IN (0, 1)),
     destination TEXT NOT NULL,
     actor TEXT NOT NULL,
-    events TEXT NOT NULL
+    events TEXT NOT NULL,
+    -- It ended without its driver, which has not been told yet (L-7).
+    abort_owed BIGINT NOT NULL CHECK (abort_owed IN (0, 1)),
+    -- The driver it was begun with, whatever becomes of its host's record.
+    driver TEXT NOT NULL,
+    -- What the driver said last, and how much of the work is done; -1 where it said no share.
+    progress TEXT NOT NULL,
+    progress_percent BIGINT NOT NULL,
+    maintenance BIGINT NOT NULL,
+    hold_ms BIGINT NOT NULL,
+    -- Where its driver takes its VMs, as pairs of VM and host, where nobody said before.
+    placements TEXT NOT NULL,
+    -- Whose VMs it has disturbed, once it has ended: owners rest after that (F-3).
+    disturbed TEXT NOT NULL
 );
+-- By comparisons: of a list SQLite makes an index each time it looks into it, which was half the
+-- work of writing an operation or an event. A question must be put in the same words.
 CREATE INDEX operation_live ON operation (number)
-    WHERE state IN ('planned', 'noticed', 'running');
+    WHERE state = 'planned' OR state = 'announced' OR state = 'running';
 CREATE INDEX operation_host ON operation (host, number);
+CREATE INDEX operation_abort ON operation (number) WHERE abort_owed = 1;
+CREATE INDEX operation_ended ON operation (ended_ms) WHERE ended_ms > 0;
 
 -- Which operations disturbed a VM; the list in `operation.vms` again, in a form that can be sought.
 CREATE TABLE operation_vm (
@@ -121,14 +151,16 @@ CREATE TABLE event (
     approved_by TEXT NOT NULL
 );
 CREATE INDEX event_live ON event (operation)
-    WHERE state IN ('scheduled', 'approved', 'started');
+    WHERE state = 'scheduled' OR state = 'approved' OR state = 'started';
 CREATE INDEX event_operation ON event (operation);
 CREATE INDEX event_group ON event (group_name, operation);
 
 CREATE TABLE enrolment (
     group_name TEXT PRIMARY KEY REFERENCES vm_group (name),
     enabled_ms BIGINT NOT NULL CHECK (enabled_ms >= 0),
-    polled_ms BIGINT NOT NULL CHECK (polled_ms >= 0)
+    polled_ms BIGINT NOT NULL CHECK (polled_ms >= 0),
+    -- Which hosts VMs have left lately: an approval that a node there had accepted counts (M-3).
+    departures TEXT NOT NULL
 );
 
 CREATE TABLE document (
@@ -139,7 +171,8 @@ CREATE TABLE document (
 CREATE INDEX document_group ON document (group_name);
 
 -- One row for each transition, in the order they happened, without gaps.
--- `images` is what the records became: [[kind, key, row or null], …].
+-- `images` is what the records became: [[kind, key, row or null], …]. A new host, group or VM may
+-- leave out what most of them have in common: ["+vm", key, {what differs}].
 CREATE TABLE history (
     seq BIGINT PRIMARY KEY CHECK (seq > 0),
     at_ms BIGINT NOT NULL,
@@ -159,3 +192,91 @@ CREATE INDEX history_group ON history (group_name, seq) WHERE group_name <> '';
 CREATE INDEX history_vm ON history (vm, seq) WHERE vm <> '';
 CREATE INDEX history_host ON history (host, seq) WHERE host <> '';
 CREATE INDEX history_action ON history (action, seq);
+
+-- The whole state as history had left it where its older part was removed: a replay begins there.
+-- Written in portions; `service.checkpoint_seq` says which one is whole.
+CREATE TABLE checkpoint (
+    seq BIGINT NOT NULL CHECK (seq > 0),
+    portion BIGINT NOT NULL CHECK (portion > 0),
+    at_ms BIGINT NOT NULL,
+    images TEXT NOT NULL,
+    PRIMARY KEY (seq, portion)
+);
+
+-- Maintenances of many hosts, their plans, and the hosts they have touched (F-1, F-2).
+CREATE TABLE maintenance (
+    number BIGINT PRIMARY KEY CHECK (number > 0),
+    cause TEXT NOT NULL,
+    impact TEXT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    duration_s BIGINT NOT NULL CHECK (duration_s > 0),
+    reason TEXT NOT NULL,
+    description TEXT NOT NULL,
+    earliest_ms BIGINT NOT NULL,
+    deadline_ms BIGINT NOT NULL,
+    priority BIGINT NOT NULL,
+    budgets TEXT NOT NULL,
+    canary_hosts TEXT NOT NULL,
+    max_failures BIGINT NOT NULL CHECK (max_failures >= 0),
+    state TEXT NOT NULL
+        CHECK (state IN ('draft', 'running', 'paused', 'stopped', 'done', 'cancelled')),
+    started_ms BIGINT NOT NULL,
+    ended_ms BIGINT NOT NULL,
+    plan TEXT NOT NULL,
+    plan_wanted BIGINT NOT NULL CHECK (plan_wanted IN (0, 1)),
+    due_ms BIGINT NOT NULL,
+    plan_due BIGINT NOT NULL CHECK (plan_due IN (0, 1)),
+    rests_until_ms BIGINT NOT NULL,
+    wave BIGINT NOT NULL CHECK (wave >= 0),
+    moved_ms BIGINT NOT NULL,
+    halted_by TEXT NOT NULL,
+    keeps_announced BIGINT NOT NULL CHECK (keeps_announced IN (0, 1)),
+    forgiven BIGINT NOT NULL CHECK (forgiven >= 0),
+    gate TEXT NOT NULL,
+    gate_wanted BIGINT NOT NULL CHECK (gate_wanted IN (0, 1)),
+    -- Later starts that were granted to owners, by host (F-8).
+    postponed TEXT NOT NULL
+);
+
+-- The hosts of a maintenance never change: they are not written again with its progress (F-1).
+CREATE TABLE maintenance_hosts (
+    maintenance BIGINT PRIMARY KEY,
+    hosts TEXT NOT NULL
+);
+
+CREATE TABLE maintenance_plan (
+    id TEXT PRIMARY KEY,
+    maintenance BIGINT NOT NULL,
+    parent TEXT NOT NULL,
+    made_ms BIGINT NOT NULL,
+    body TEXT NOT NULL
+);
+
+CREATE TABLE maintenance_target (
+    key TEXT PRIMARY KEY,
+    maintenance BIGINT NOT NULL,
+    host TEXT NOT NULL,
+    wave BIGINT NOT NULL,
+    operation BIGINT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('working', 'done', 'failed')),
+    ended_ms BIGINT NOT NULL,
+    reason TEXT NOT NULL
+);
+CREATE INDEX maintenance_target_of ON maintenance_target (maintenance);
+
+-- The policy of maintenances, applied while the service runs (F-3); one row.
+CREATE TABLE maintenance_policy (
+    name TEXT PRIMARY KEY,
+    applied_ms BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    body TEXT NOT NULL
+);
+
+-- How far each destination of the outbox is in history. `active` is 1 where the settings have it:
+-- history is kept for it then.
+CREATE TABLE outbox (
+    name TEXT PRIMARY KEY,
+    seq BIGINT NOT NULL CHECK (seq >= 0),
+    active BIGINT NOT NULL CHECK (active IN (0, 1))
+);

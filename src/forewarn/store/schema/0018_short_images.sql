@@ -1,2 +1,0 @@
--- `history.images` may leave out what most new hosts, groups and VMs have in common:
--- [["+vm", key, {what differs}], …]. Rows that are there stay as they are.
