@@ -57,7 +57,8 @@ def test_service_wants_a_token_on_every_call(service: Live, authorization: str) 
 
 def test_service_gives_a_token_for_an_operators_own(service: Live) -> None:
     """The secret is the operator's token; what it gives out is good for calls. Source: Z-3."""
-    assert token(service, "wrong-wrong-wrong-wrong").status_code == 401
+    refused = token(service, "wrong-wrong-wrong-wrong")
+    assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
     given = token(service, TOKEN).json()["access_token"]
     headers = {"Authorization": f"Bearer {given}"}
     answer = ask(service, "GET", PLACE, params=VERSION, headers=headers)

@@ -111,6 +111,7 @@ class ArmApp:
         self._callers = callers
         self._resources = Resources(control, bookkeeping)
         self._table = ArmTable(every_route())
+        self._ids = Ids()
         self._noted: OrderedDict[str, None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,6 +133,7 @@ class ArmApp:
         except Exception:
             log.exception("%s %s failed by a bug", scope["method"], scope["path"])
             response = azure_refusal(OurError())
+        response.headers["x-ms-request-id"] = self._ids.guid("request").lower()
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -206,6 +208,8 @@ def _read_object(body: bytes) -> JsonObject:
 
 def _response(answer: ArmResponse, method: str) -> Response:
     headers = {"Cache-Control": "no-cache", **answer.headers}
-    body = b"" if answer.value is None or method == "HEAD" else encoded(answer.value)
-    media = None if answer.value is None else "application/json"
-    return Response(body, answer.status, headers, media_type=media)
+    if method == "HEAD":  # what is there is answered 204, never 200
+        return Response(status_code=204, headers=headers)
+    if answer.value is None:
+        return Response(status_code=answer.status, headers=headers)
+    return Response(encoded(answer.value), answer.status, headers, media_type="application/json")

@@ -13,7 +13,6 @@ from forewarn.core.topology import GroupKind
 from forewarn.operator_api.arm.graph_query import answered
 from forewarn.operator_api.arm.inventory import location_of, place_of
 from forewarn.operator_api.arm.json_values import member, text_of
-from forewarn.operator_api.arm.resources import unknown
 from forewarn.operator_api.arm.routes import COMPUTE, RESOURCE_GROUP, ArmResponse, ArmRoute
 from forewarn.operator_api.arm.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.operator_api.arm.tokens import TENANT_ID
@@ -60,7 +59,8 @@ async def _acknowledge(call: ArmCall) -> ArmResponse:
     event_id = call.path["event"].upper()
     event = await call.control.read(lambda plane: plane.state.events.get(event_id))
     if event is None or not event.live or not await _is_of(call, event):
-        raise unknown("Microsoft.Maintenance/scheduledevents", call.path["event"], call.place)
+        kind = "Microsoft.Maintenance/scheduledevents"
+        raise await call.resources.unknown(kind, call.path["event"], call.place)
     await call.control.submit(Acknowledge((event_id,)), call.actor)
     return ArmResponse({"value": "Successfully Approved"})
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forewarn.operator_api.arm.inventory import Inventory, Place, place_of
-from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forewarn.core.topology import Group, Vm
+    from forewarn.errors import CallerError
     from forewarn.operator_api.arm.json_values import JsonObject
     from forewarn.operator_api.control_client import ControlClient
 
@@ -49,14 +50,34 @@ class Resources:
         """Return a VM; costs nothing but where its name is in another case.
 
         Raises:
-            ArmResourceUnknown: it is not there, or elsewhere.
+            ArmResourceUnknown, ArmResourceGroupUnknown: it is not there, or elsewhere.
         """
         vm = await self.control.read(lambda plane: plane.state.topology.vms.get(name))
         if vm is None:
             vm = (await self.inventory()).vm(name)
         if vm is None or place_of(vm).key != place.key:
-            raise unknown("Microsoft.Compute/virtualMachines", name, place)
+            raise await self.unknown("Microsoft.Compute/virtualMachines", name, place)
         return vm
+
+    async def unknown(self, kind: str, name: str, place: Place) -> CallerError:
+        """Return the refusal of a resource that is not there, or whose resource group is not."""
+        try:
+            await self.check_place(place)
+        except ArmResourceGroupUnknown as error:
+            return error
+        return ArmResourceUnknown(
+            kind=kind, name=name[:128], resource_group=place.resource_group[:128]
+        )
+
+    async def check_place(self, place: Place) -> None:
+        """Refuse a resource group that is not there.
+
+        Raises:
+            ArmResourceGroupUnknown: it is not.
+        """
+        made = place.key in self.resource_groups
+        if not made and place.key not in (await self.inventory()).places:
+            raise ArmResourceGroupUnknown(name=place.resource_group[:128])
 
     async def group_of(self, vm: Vm) -> Group:
         """Return the group of a VM."""
@@ -78,8 +99,3 @@ class Resources:
         while len(self.resource_groups) > REMEMBERED_MAX:
             self.resource_groups.popitem(last=False)
         return new
-
-
-def unknown(kind: str, name: str, place: Place) -> ArmResourceUnknown:
-    """Return the refusal of a resource that is not there."""
-    return ArmResourceUnknown(kind=kind, name=name[:128], resource_group=place.resource_group[:128])

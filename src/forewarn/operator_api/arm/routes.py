@@ -33,6 +33,8 @@ RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
 COMPUTE = "/providers/Microsoft.Compute"
 
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
+#: SDKs whose endpoint ends in a slash put another one behind it.
+_SLASHES = re.compile("//+")
 
 
 @value
@@ -112,6 +114,18 @@ class ArmCall:
             raise ArmSubscriptionUnknown(name=name[:64])
         return name
 
+    async def scope(self) -> tuple[str, str]:
+        """Return the subscription and resource group to list; empty: all groups.
+
+        Raises:
+            ArmSubscriptionUnknown, ArmResourceGroupUnknown: there is none of this name.
+        """
+        subscription = await self.subscription()
+        if "resource_group" not in self.path:
+            return subscription, ""
+        await self.resources.check_place(self.place)
+        return subscription, self.path["resource_group"]
+
 
 @value
 class ArmRoute:
@@ -144,7 +158,7 @@ class ArmTable:
             ArmPathUnknown: there is none.
         """
         method = "GET" if method == "HEAD" else method
-        path = path.rstrip("/")
+        path = _SLASHES.sub("/", path).rstrip("/")
         for pattern, route in self._rows.get(path.count("/"), ()):
             if route.method == method:
                 found = pattern.fullmatch(path)

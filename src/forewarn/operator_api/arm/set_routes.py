@@ -16,7 +16,6 @@ from forewarn.operator_api.arm.creation import check_allowed, scaled_out
 from forewarn.operator_api.arm.event_settings import with_settings
 from forewarn.operator_api.arm.inventory import Place, place_of
 from forewarn.operator_api.arm.json_values import member
-from forewarn.operator_api.arm.resources import unknown
 from forewarn.operator_api.arm.routes import (
     COMPUTE,
     RESOURCE_GROUP,
@@ -96,7 +95,9 @@ async def _set(call: ArmCall, kind: GroupKind = GroupKind.SCALE_SET) -> tuple[In
     group = inventory.group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(inventory, group, call.place):
         word = SCALE_SETS if kind is GroupKind.SCALE_SET else AVAILABILITY_SETS
-        raise unknown(f"Microsoft.Compute/{word}", call.path["set"], call.place)
+        raise await call.resources.unknown(
+            f"Microsoft.Compute/{word}", call.path["set"], call.place
+        )
     return inventory, group
 
 
@@ -119,7 +120,7 @@ async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
     for each in wanted:
         if each.lower() not in by_id:
             kind = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
-            raise unknown(kind, f"{group.name}/{each}", call.place)
+            raise await call.resources.unknown(kind, f"{group.name}/{each}", call.place)
     return inventory, group, tuple(by_id[each.lower()] for each in dict.fromkeys(wanted))
 
 
@@ -136,10 +137,8 @@ def _wanted(call: ArmCall) -> list[str] | None:
 
 
 async def _list_sets(call: ArmCall) -> ArmResponse:
-    subscription = await call.subscription()
     inventory = await call.resources.inventory()
-    at = call.path.get("resource_group", "")
-    found = inventory.groups(GroupKind.SCALE_SET, subscription, at)
+    found = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
     return ArmResponse({"value": [_shown(inventory, group) for group in found]})
 
 
@@ -191,6 +190,7 @@ async def _made(call: ArmCall, kind: GroupKind) -> bool:
     """See that a set is there; returns whether it is new."""
     inventory = await call.resources.inventory()
     name = call.path["set"]
+    await call.resources.check_place(call.place)
     present = inventory.group(name) is not None
     call.check_condition(present=present)
     if present:
@@ -263,10 +263,8 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
 
 
 async def _list_availability(call: ArmCall) -> ArmResponse:
-    subscription = await call.subscription()
     inventory = await call.resources.inventory()
-    at = call.path.get("resource_group", "")
-    found = inventory.groups(GroupKind.AVAILABILITY_SET, subscription, at)
+    found = inventory.groups(GroupKind.AVAILABILITY_SET, *await call.scope())
     return ArmResponse({"value": [_availability(inventory, each, None) for each in found]})
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCALE_SETS = "virtualMachineScaleSets"
 AVAILABILITY_SETS = "availabilitySets"
 #: Parts of a VM's properties that a set shows as its model.
-_MODEL = ("storageProfile", "osProfile", "networkProfile", "priority", "evictionPolicy")
+_MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
 
 
 def instance_id(group: str, vm: str) -> str:
@@ -61,6 +61,7 @@ def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject
     if vms:
         model = shown_properties(vms[0], group)
         profile = {name: model[name] for name in _MODEL if name in model}
+        profile["networkProfile"] = {"networkInterfaceConfigurations": []}
         properties["virtualMachineProfile"].update(profile)
         shown["sku"] |= {"name": vms[0].size, "tier": "Standard"}
     return shown | {"properties": properties}

@@ -14,7 +14,7 @@ from forewarn.operator_api.arm.inventory import (
     location_of,
 )
 from forewarn.operator_api.arm.json_values import text_of
-from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown
 from forewarn.operator_api.arm.routes import (
     RESOURCE_GROUP,
     SUBSCRIPTION,
@@ -135,11 +135,6 @@ async def _get_group(call: ArmCall) -> ArmResponse:
     return ArmResponse(await _group(call))
 
 
-async def _head_group(call: ArmCall) -> ArmResponse:
-    await _group(call)
-    return ArmResponse(None, 204)
-
-
 async def _group(call: ArmCall) -> JsonObject:
     place = call.place
     made = call.resources.resource_groups.get(place.key)
@@ -147,9 +142,7 @@ async def _group(call: ArmCall) -> JsonObject:
         return made
     found = (await call.resources.inventory()).places.get(place.key)
     if found is None:
-        raise ArmResourceUnknown(
-            kind="resourceGroups", name=place.resource_group[:128], resource_group=""
-        )
+        raise ArmResourceGroupUnknown(name=place.resource_group[:128])
     return _shown_group(found)
 
 
@@ -189,7 +182,6 @@ _ROWS = (
     ("POST", f"{_PROVIDER}/register", "Register a provider: it is", _get_provider),
     ("GET", f"{SUBSCRIPTION}/resourceGroups", "List resource groups", _resource_groups),
     ("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
-    ("HEAD", RESOURCE_GROUP, "See whether a resource group is there", _head_group),
     ("PUT", RESOURCE_GROUP, "Create a resource group (bookkeeping only)", _put_group),
 )
 

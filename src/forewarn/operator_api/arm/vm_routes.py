@@ -97,9 +97,8 @@ def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
 
 
 async def _list(call: ArmCall) -> ArmResponse:
-    await call.subscription()
     inventory = await call.resources.inventory()
-    found = inventory.vms(call.path["subscription"], call.path.get("resource_group", ""))
+    found = inventory.vms(*await call.scope())
     power = call.resources.power
     # Numbered instances of a scale set are listed by their set alone, as in Azure.
     shown = [
