@@ -18,9 +18,11 @@ from forewarn.control.inbox import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.ids import Ids
 from forewarn.operator_api.arm import (
+    availability_routes,
     login_routes,
     maintenance_routes,
     operations,
+    plain_lists,
     set_routes,
     subscription_routes,
     vm_routes,
@@ -32,7 +34,14 @@ from forewarn.operator_api.arm.refusals import (
     azure_refusal,
 )
 from forewarn.operator_api.arm.resources import Resources
-from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
+from forewarn.operator_api.arm.routes import (
+    ANY_QUERY,
+    ArmCall,
+    ArmResponse,
+    ArmRoute,
+    ArmTable,
+    Condition,
+)
 from forewarn.operator_api.arm.tokens import TokenIssuer
 from forewarn.operator_api.auth import read_tokens
 from forewarn.operator_api.control_client import ControlClient
@@ -41,9 +50,12 @@ from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.operator_api.watch import HistoryWatch
+from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import Receive, Scope, Send
 
     from forewarn.clock import Clock
@@ -69,8 +81,10 @@ def every_route() -> tuple[ArmRoute, ...]:
         *subscription_routes.routes(),
         *vm_routes.routes(),
         *set_routes.routes(),
+        *availability_routes.routes(),
         *maintenance_routes.routes(),
         *operations.routes(),
+        *plain_lists.routes(),
     )
 
 
@@ -143,9 +157,10 @@ class ArmApp:
         actor = "" if route.public else self._callers.actor(request.headers, address)
         if actor and "admit" in request.scope.get("state", {}):
             request.scope["state"]["admit"]()
-        query = dict(request.query_params)
+        query = {name.lower(): text for name, text in request.query_params.items()}
         if not route.public:
             self._note_version(query.get("api-version", ""))
+            _check_query(route, query)
         condition = _condition(request)
         limit = PUBLIC_BYTES_MAX if route.public else BODY_BYTES_MAX
         body = await read_body(request, limit) if request.method != "GET" else b""
@@ -175,6 +190,21 @@ class ArmApp:
             return
         self._noted[version] = None
         log.info("api-version %r is not known; answered like %s", version[:64], NEWEST_KNOWN)
+
+
+def _check_query(route: ArmRoute, query: Mapping[str, str]) -> None:
+    """Refuse what the answer would not obey.
+
+    Raises:
+        ValidationFailed: a parameter means nothing here.
+    """
+    if route.query != ANY_QUERY:
+        for name in query.keys() - {"api-version", *route.query}:
+            known = ", ".join(("api-version", *route.query))
+            raise ValidationFailed(
+                where=f"The query parameter {name[:64]}",
+                problem=f"is not obeyed here, only {known}",
+            )
 
 
 def _condition(request: Request) -> Condition:

@@ -39,7 +39,7 @@ _ENDS = {
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes that long-running operations are polled by."""
-    return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll),)
+    return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll, ("monitor",)),)
 
 
 async def begin(

@@ -36,6 +36,8 @@ class Resources:
     resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
     #: VMs that do not run, by name: `stopped` or `deallocated`.
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    #: Names of sets that were deleted; one that has no VM any more is not shown.
+    deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
 
     async def inventory(self) -> Inventory:
@@ -91,6 +93,12 @@ class Resources:
                 self.power[name] = state
         while len(self.power) > REMEMBERED_MAX:
             self.power.popitem(last=False)
+
+    def mark_deleted(self, name: str) -> None:
+        """Remember that a set is gone as soon as its VMs are."""
+        self.deleted_sets[name] = None
+        while len(self.deleted_sets) > REMEMBERED_MAX:
+            self.deleted_sets.popitem(last=False)
 
     def add_resource_group(self, place: Place, shown: JsonObject) -> bool:
         """Remember a resource group; returns whether it is new."""

@@ -33,6 +33,8 @@ RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
 COMPUTE = "/providers/Microsoft.Compute"
 
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
+#: For routes whose answer is the same whatever the query says.
+ANY_QUERY = ("*",)
 #: SDKs whose endpoint ends in a slash put another one behind it.
 _SLASHES = re.compile("//+")
 
@@ -69,6 +71,7 @@ class ArmCall:
     base: str
     #: The names in the path, as written by the caller.
     path: Mapping[str, str]
+    #: The query, its names in lower case.
     query: Mapping[str, str]
     body: bytes
     #: The body of a JSON request; empty where there is none.
@@ -136,6 +139,8 @@ class ArmRoute:
     #: What it does, for the table of what is covered.
     summary: str
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
+    #: Parameters of the query that are obeyed, in lower case; another one is refused.
+    query: tuple[str, ...] = ()
     #: Whether anybody may ask, and no api-version is needed.
     public: bool = False
 
