@@ -78,3 +78,16 @@ def test_service_creates_no_vm(service: Live) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = ask(service, "PUT", f"{PLACE}/new", params=VERSION, headers=headers, json={})
     assert answer.status_code == 409
+
+
+def test_service_refuses_what_it_cannot_carry_out(service: Live) -> None:
+    """It says what, and keeps no promise that it would break; what is shown is no change. Z-1."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    given: Json = {"params": VERSION, "headers": headers}
+    body = {"properties": {"evictionPolicy": "Delete"}}
+    refused = ask(service, "PATCH", f"{PLACE}/web-0", json=body, **given)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "OperationNotAllowed")
+    assert "properties.evictionPolicy" in refused.json()["error"]["message"]
+    shown = ask(service, "GET", f"{PLACE}/web-0", **given).json()
+    changed = ask(service, "PUT", f"{PLACE}/web-0", json=shown | {"tags": {"a": "b"}}, **given)
+    assert changed.json() == shown | {"tags": {"a": "b"}}

@@ -19,6 +19,7 @@ from forewarn.operator_api.arm.routes import (
 )
 from forewarn.operator_api.arm.set_routes import made_set, named_set
 from forewarn.operator_api.arm.set_values import AVAILABILITY_SETS, shown_availability_set
+from forewarn.operator_api.arm.vm_values import APPLIED
 
 if TYPE_CHECKING:
     from forewarn.core.topology import Group
@@ -45,31 +46,34 @@ async def shown_availability_sets(call: ArmCall) -> list[JsonObject]:
     """Return the availability sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
     found = inventory.groups(GroupKind.AVAILABILITY_SET, *await call.scope())
-    return [_shown(inventory, each, Place("", "")) for each in found]
+    return [_shown(call, inventory, each, Place("", "")) for each in found]
 
 
 async def _list(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": await shown_availability_sets(call)})
 
 
-def _shown(inventory: Inventory, group: Group, place: Place) -> JsonObject:
+def _shown(call: ArmCall, inventory: Inventory, group: Group, place: Place) -> JsonObject:
     vms, hosts = inventory.members(group), inventory.topology.hosts
     at = place_of(vms[0]) if vms else place
-    return shown_availability_set(group, vms, at, hosts=hosts)
+    return call.resources.shown(shown_availability_set(group, vms, at, hosts=hosts))
 
 
 async def _get(call: ArmCall) -> ArmResponse:
     inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
-    return ArmResponse(_shown(inventory, group, call.place))
+    return ArmResponse(_shown(call, inventory, group, call.place))
 
 
 async def _change(call: ArmCall) -> ArmResponse:
     inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, None, policy)
+    shown = _shown(call, inventory, group, call.place)
+    more = call.resources.said(call.json, shown, APPLIED)
     if changed != group:
         await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
-    return ArmResponse(_shown(inventory, changed, call.place))
+    call.resources.remember(shown, more)
+    return ArmResponse(_shown(call, inventory, changed, call.place))
 
 
 async def _put(call: ArmCall) -> ArmResponse:

@@ -10,19 +10,24 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forewarn.operator_api.arm.details import details, merged, refuse
 from forewarn.operator_api.arm.inventory import Inventory, Place, place_of
 from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
+from forewarn.operator_api.arm.vm_values import INSTANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from forewarn.core.topology import Group, Vm
     from forewarn.errors import CallerError
+    from forewarn.operator_api.arm.details import Path
     from forewarn.operator_api.arm.json_values import JsonObject
     from forewarn.operator_api.control_client import ControlClient
 
 #: Resource groups and power states remembered; the oldest go first.
 REMEMBERED_MAX = 10_000
+#: Resources whose details are remembered; the oldest go first.
+DETAILS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -38,6 +43,8 @@ class Resources:
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
     #: Names of sets that were deleted; one that has no VM any more is not shown.
     deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    #: What was said of VMs and sets beyond what the fleet knows, by type and name.
+    details: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
 
     async def inventory(self) -> Inventory:
@@ -94,6 +101,44 @@ class Resources:
         while len(self.power) > REMEMBERED_MAX:
             self.power.popitem(last=False)
 
+    def shown(self, resource: JsonObject) -> JsonObject:
+        """Return a resource with what is remembered of it."""
+        more = self.details_of(resource["type"], resource["name"])
+        shown: JsonObject = merged(resource, more)
+        return shown
+
+    def details_of(self, kind: str, name: str) -> JsonObject:
+        """Return what is remembered of a resource."""
+        return self.details.get(_key(kind, name), {})
+
+    def forget(self, kind: str, name: str) -> None:
+        """Forget what was said of a resource that had this name before a new one."""
+        self.details.pop(_key(kind, name), None)
+        self.power.pop(name, None)
+
+    def said(self, body: JsonObject, resource: JsonObject, applied: Collection[Path]) -> JsonObject:
+        """Return what a body says of a resource that can only be remembered.
+
+        Raises:
+            ArmNotSupported: this is a service, which promises nothing it would not do.
+            ValidationFailed: it is too much.
+        """
+        if self.bookkeeping:
+            applied = {*applied, *INSTANCE}
+        found = details(body, self.shown(resource), applied)
+        if not self.bookkeeping:
+            reason = "nothing here carries it out; only the emulator books it"
+            refuse(found, resource["name"], reason)
+        return found
+
+    def remember(self, resource: JsonObject, more: JsonObject) -> None:
+        """Remember what was said of a resource."""
+        key = _key(resource["type"], resource["name"])
+        if more:
+            self.details[key] = merged(self.details.pop(key, {}), more)
+        while len(self.details) > DETAILS_MAX:
+            self.details.popitem(last=False)
+
     def mark_deleted(self, name: str) -> None:
         """Remember that a set is gone as soon as its VMs are."""
         self.deleted_sets[name] = None
@@ -107,3 +152,7 @@ class Resources:
         while len(self.resource_groups) > REMEMBERED_MAX:
             self.resource_groups.popitem(last=False)
         return new
+
+
+def _key(kind: str, name: str) -> tuple[str, str]:
+    return kind.lower(), name.lower()

@@ -13,7 +13,8 @@ from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind
 from forewarn.operator_api.arm import operations
 from forewarn.operator_api.arm.creation import check_allowed, scaled_out
-from forewarn.operator_api.arm.event_settings import with_settings
+from forewarn.operator_api.arm.details import merged, refuse
+from forewarn.operator_api.arm.event_settings import SETTINGS, with_settings
 from forewarn.operator_api.arm.inventory import Place, place_of
 from forewarn.operator_api.arm.json_values import member
 from forewarn.operator_api.arm.refusals import ArmNotSupported, ArmResourceUnknown
@@ -32,8 +33,16 @@ from forewarn.operator_api.arm.set_values import (
     shown_scale_set,
     shown_set_view,
 )
-from forewarn.operator_api.arm.vm_routes import BOOKED, POWER, QUERY, WORK, expansions, set_power
-from forewarn.operator_api.arm.vm_values import shown_view, with_members
+from forewarn.operator_api.arm.vm_routes import (
+    BOOKED,
+    FIXED,
+    POWER,
+    QUERY,
+    WORK,
+    expansions,
+    set_power,
+)
+from forewarn.operator_api.arm.vm_values import APPLIED, shown_view, with_members
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
@@ -47,6 +56,19 @@ if TYPE_CHECKING:
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
 SCALE_SET = _SETS + "/{set}"
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
+_WORDS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
+_INSTANCE_TYPE = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
+#: What a request changes of a set, in the service too.
+_APPLIED = {
+    ("sku", "capacity"),
+    *(("properties", *path) for path in SETTINGS),
+    *(("properties", "virtualMachineProfile", *path) for path in SETTINGS),
+}
+#: What instances have been made with; it changes only while there is none.
+_MODEL = (
+    *(("zones",), ("location",), ("sku",), ("properties", "orchestrationMode")),
+    ("properties", "virtualMachineProfile"),
+)
 #: Instances one scale set may be asked to have.
 CAPACITY_MAX = 1000
 
@@ -99,9 +121,8 @@ async def named_set(
     inventory = await call.resources.inventory()
     group = inventory.group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(call, inventory, group):
-        word = SCALE_SETS if kind is GroupKind.SCALE_SET else AVAILABILITY_SETS
         raise await call.resources.unknown(
-            f"Microsoft.Compute/{word}", call.path["set"], call.place
+            f"Microsoft.Compute/{_WORDS[kind]}", call.path["set"], call.place
         )
     return inventory, group
 
@@ -123,7 +144,9 @@ async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
     by_id = {instance_id(group.name, vm.name).lower(): vm for vm in inventory.members(group)}
     wanted = _wanted(call)
     if wanted is None:
-        return inventory, group, tuple(by_id.values())
+        name = "protectFromScaleSetActions"
+        open_to_all = [vm for vm in by_id.values() if not _protected(call, vm, name)]
+        return inventory, group, tuple(open_to_all)
     for each in wanted:
         if each.lower() not in by_id:
             kind = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
@@ -147,21 +170,22 @@ async def shown_scale_sets(call: ArmCall) -> list[JsonObject]:
     """Return the scale sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
     found = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
-    return [_shown(inventory, each, Place("", "")) for each in found]
+    return [_shown(call, inventory, each, Place("", "")) for each in found]
 
 
 async def _list_sets(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": await shown_scale_sets(call)})
 
 
-def _shown(inventory: Inventory, group: Group, place: Place) -> JsonObject:
+def _shown(call: ArmCall, inventory: Inventory, group: Group, place: Place) -> JsonObject:
     vms = inventory.members(group)
-    return shown_scale_set(group, vms, place_of(vms[0]) if vms else place)
+    at = place_of(vms[0]) if vms else place
+    return call.resources.shown(shown_scale_set(group, vms, at))
 
 
 async def _get_set(call: ArmCall) -> ArmResponse:
     inventory, group = await named_set(call)
-    return ArmResponse(_shown(inventory, group, call.place))
+    return ArmResponse(_shown(call, inventory, group, call.place))
 
 
 async def _view_set(call: ArmCall) -> ArmResponse:
@@ -172,23 +196,48 @@ async def _view_set(call: ArmCall) -> ArmResponse:
 async def _change_set(call: ArmCall) -> ArmResponse:
     """Change how a set wants to be asked, and how many instances it has."""
     inventory, group = await named_set(call)
+    vms = inventory.members(group)
+    shown = _shown(call, inventory, group, call.place)
+    more = call.resources.said(call.json, shown, _APPLIED)
+    if vms:
+        refuse(more, group.name, "its instances have been made with it", _MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, profile, policy)
+    wanted = _capacity(call.json, len(vms))
+    going = _scaled_in(call, vms, len(vms) - wanted) if wanted < len(vms) else ()
     if changed != group:
         await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
-    vms = inventory.members(group)
-    wanted = _capacity(call.json, len(vms))
+    shown = merged(shown, more)
     if wanted > len(vms):
-        await scaled_out(call, changed, vms, count=wanted - len(vms))
-    if wanted < len(vms):
-        vms.sort(key=lambda vm: (len(vm.name), vm.name))  # the newest have the highest numbers
-        begun = await operations.begin(call, Cause.DELETION, tuple(vms[wanted:]))
-        shown = _shown(inventory, changed, call.place)
+        await scaled_out(call, changed, vms, count=wanted - len(vms), shown=shown)
+    call.resources.remember(shown, more)
+    if going:
+        begun = await operations.begin(call, Cause.DELETION, going)
+        shown = _shown(call, inventory, changed, call.place)
         shown["properties"]["provisioningState"] = "Updating"
         return ArmResponse(shown, 200, begun.headers)
     inventory, group = await named_set(call)
-    return ArmResponse(_shown(inventory, group, call.place))
+    return ArmResponse(_shown(call, inventory, group, call.place))
+
+
+def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
+    """Return the newest instances that may go, which have the highest numbers.
+
+    Raises:
+        ArmNotSupported: too many are protected.
+    """
+    newest = sorted(vms, key=lambda vm: (len(vm.name), vm.name), reverse=True)
+    going = [vm for vm in newest if not _protected(call, vm, "protectFromScaleIn")]
+    if len(going) < count:
+        reason = f"only {len(going)} of its instances are not protected from it"
+        raise ArmNotSupported(action="A smaller capacity", name=call.path["set"], reason=reason)
+    return tuple(sorted(going[:count], key=lambda vm: (len(vm.name), vm.name)))
+
+
+def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
+    said = call.resources.details_of(_INSTANCE_TYPE, vm.name)
+    return member(said, "properties", "protectionPolicy", name) is True
 
 
 async def _put_set(call: ArmCall) -> ArmResponse:
@@ -214,6 +263,7 @@ async def made_set(call: ArmCall, kind: GroupKind) -> bool:
     absent = () if known else (("group", name),)
     await call.control.submit(ChangeTopology(groups=(group,), absent=absent), call.actor)
     call.resources.deleted_sets.pop(group.name, None)
+    call.resources.forget(f"Microsoft.Compute/{_WORDS[kind]}", group.name)
     return True
 
 
@@ -290,7 +340,7 @@ def _instance(call: ArmCall, inventory: Inventory, vm: Vm) -> JsonObject:
     if "instanceview" in expanded:
         view = shown_view(vm, host, call.resources.power.get(vm.name, ""))
         shown["properties"]["instanceView"] = view
-    return shown
+    return call.resources.shown(shown)
 
 
 async def _view_instance(call: ArmCall) -> ArmResponse:
@@ -303,8 +353,12 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     inventory, _, (vm,) = await _targets(call)
     call.check_condition(present=True)
     changed = with_members(vm, call.json)
+    shown = _instance(call, inventory, vm)
+    more = call.resources.said(call.json, shown, APPLIED)
+    refuse(more, vm.name, "it is fixed once the instance is there", (*FIXED, ("sku",)))
     if changed != vm:
         await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
+    call.resources.remember(shown, more)
     return ArmResponse(_instance(call, inventory, changed))
 
 

@@ -36,14 +36,9 @@ def instance_id(group: str, vm: str) -> str:
     return number if separator and prefix == group and number.isdecimal() else vm
 
 
-def is_uniform(group: str, vms: Sequence[Vm]) -> bool:
-    """Whether a set is of uniform orchestration: each of its VMs has a number for an id."""
-    return bool(vms) and all(instance_id(group, vm.name) != vm.name for vm in vms)
-
-
 def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject:
     """Return a scale set; its first VM stands for its model."""
-    uniform = is_uniform(group.name, vms)
+    uniform = all(instance_id(group.name, vm.name) != vm.name for vm in vms)
     properties: JsonObject = {
         "provisioningState": SUCCEEDED,
         "orchestrationMode": "Uniform" if uniform else "Flexible",

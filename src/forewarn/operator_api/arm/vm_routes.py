@@ -11,6 +11,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.operator_api.arm import operations
 from forewarn.operator_api.arm.creation import created_vm
+from forewarn.operator_api.arm.details import refuse
 from forewarn.operator_api.arm.event_settings import with_settings
 from forewarn.operator_api.arm.filters import filtered
 from forewarn.operator_api.arm.json_values import member
@@ -23,7 +24,7 @@ from forewarn.operator_api.arm.routes import (
     ArmRoute,
 )
 from forewarn.operator_api.arm.set_values import instance_id
-from forewarn.operator_api.arm.vm_values import shown_view, shown_vm, with_members
+from forewarn.operator_api.arm.vm_values import APPLIED, shown_view, shown_vm, with_members
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ POWER: Mapping[str, str] = {
     "start": "",
     "reapply": "",
 }
+#: What a VM keeps all its life.
+FIXED = (
+    ("zones",),
+    ("properties", "availabilitySet"),
+    ("properties", "virtualMachineScaleSet"),
+)
 BOOKED = "Booked at once, not announced"
 #: Parameters of acts that change nothing here: nothing is shut down, and no disk is kept.
 QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
@@ -126,7 +133,7 @@ def _shown(call: ArmCall, vm: Vm, group: Group, host: Host) -> JsonObject:
         del shown["properties"]["instanceView"]
     if "userdata" in expanded:
         shown["properties"]["userData"] = dict(vm.instance).get("userData", "")
-    return shown
+    return call.resources.shown(shown)
 
 
 def expansions(call: ArmCall) -> set[str]:
@@ -186,6 +193,9 @@ async def _patch(call: ArmCall) -> ArmResponse:
 async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     group = await call.resources.group_of(vm)
     changed = with_members(vm, call.json)
+    shown = await _told(call, vm)
+    more = call.resources.said(call.json, shown, APPLIED)
+    refuse(more, vm.name, "it is fixed once the VM is there", FIXED)
     settings = with_settings(
         group,
         member(call.json, "properties", "scheduledEventsProfile"),
@@ -195,6 +205,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     vms = (changed,) if changed != vm else ()
     if groups or vms:
         await call.control.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
+    call.resources.remember(shown, more)
     return ArmResponse(await _told(call, changed))
 
 
