@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.metadata.http.response import Response, compact, refusal
+from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
 from forewarn.operator_api.arm.certificate import DAYS, CertificateUnmade, openssl
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
         "vmId": facts.get("vmId", ""),
     }
     if version >= _SUBSCRIPTION_SINCE:
-        claims["subscriptionId"] = facts.get("subscriptionId", "")
+        claims["subscriptionId"] = facts.get("subscriptionId", DEFAULT_SUBSCRIPTION)
     if version >= _SKU_SINCE:
         claims["sku"] = facts.get("sku", "")
     if version >= _LICENSE_SINCE and facts.get("licenseType"):

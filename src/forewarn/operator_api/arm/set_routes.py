@@ -333,7 +333,7 @@ async def _get_instance(call: ArmCall) -> ArmResponse:
 def _instance(call: ArmCall, inventory: Inventory, vm: Vm) -> JsonObject:
     topology = inventory.topology
     host = topology.hosts[vm.host]
-    shown = shown_instance(topology.groups[vm.group], vm, place_of(vm), host=host)
+    shown = shown_instance(topology.groups[vm.group], vm, host=host)
     expanded = expansions(call)
     if "userdata" in expanded:
         shown["properties"]["userData"] = dict(vm.instance).get("userData", "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.metadata.instance import instance_number
 from forewarn.operator_api.arm.event_settings import policy_of, profile_of
 from forewarn.operator_api.arm.inventory import Place, location_of
 from forewarn.operator_api.arm.vm_values import (
@@ -15,6 +16,7 @@ from forewarn.operator_api.arm.vm_values import (
     SUCCEEDED,
     provider_id,
     shown_properties,
+    vm_id_of,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +34,7 @@ _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
 
 def instance_id(group: str, vm: str) -> str:
     """Return the id of an instance of a set."""
-    prefix, separator, number = vm.rpartition("_")
-    return number if separator and prefix == group and number.isdecimal() else vm
+    return instance_number(group, vm) or vm
 
 
 def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject:
@@ -62,13 +63,12 @@ def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject
     return shown | {"properties": properties}
 
 
-def shown_instance(group: Group, vm: Vm, place: Place, *, host: Host) -> JsonObject:
+def shown_instance(group: Group, vm: Vm, *, host: Host) -> JsonObject:
     """Return an instance of a scale set."""
     number = instance_id(group.name, vm.name)
-    path = provider_id(place, SCALE_SETS, group.name)
     return {
         "name": vm.name,
-        "id": f"{path}/virtualMachines/{number}",
+        "id": vm_id_of(vm, group),
         "type": f"{PROVIDER}/{SCALE_SETS}/virtualMachines",
         "instanceId": number,
         "location": location_of(vm),

@@ -23,8 +23,13 @@ from forewarn.operator_api.arm.routes import (
     ArmResponse,
     ArmRoute,
 )
-from forewarn.operator_api.arm.set_values import instance_id
-from forewarn.operator_api.arm.vm_values import APPLIED, shown_view, shown_vm, with_members
+from forewarn.operator_api.arm.vm_values import (
+    APPLIED,
+    shown_view,
+    shown_vm,
+    vm_id_of,
+    with_members,
+)
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
@@ -122,7 +127,7 @@ async def shown_vms(call: ArmCall) -> list[JsonObject]:
     return [
         _shown(call, vm, topology.groups[vm.group], topology.hosts[vm.host])
         for vm in inventory.vms(*await call.scope())
-        if instance_id(vm.group, vm.name) == vm.name
+        if "/virtualMachineScaleSets/" not in vm_id_of(vm, topology.groups[vm.group])
     ]
 
 

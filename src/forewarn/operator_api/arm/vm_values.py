@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.topology import GroupKind
+from forewarn.metadata.instance import resource_id
 from forewarn.operator_api.arm.event_settings import SETTINGS, policy_of, profile_of
 from forewarn.operator_api.arm.inventory import Place, location_of, place_of
 from forewarn.operator_api.arm.json_values import text_of
@@ -63,6 +64,17 @@ def beside(vm: Vm, kind: str, name: str) -> str:
     return provider_id(place_of(vm), kind, name)
 
 
+def vm_id_of(vm: Vm, group: Group) -> str:
+    """Return the id of a VM, as its instance metadata shows it."""
+    place = place_of(vm)
+    return resource_id(
+        vm.name,
+        subscription=place.subscription,
+        resource_group=place.resource_group,
+        scale_set=group.name if group.kind is GroupKind.SCALE_SET else "",
+    )
+
+
 def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject:
     """Return a VM."""
     properties = shown_properties(vm, group)
@@ -75,7 +87,7 @@ def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject
         properties[name] = {"id": beside(vm, kind, group.name)}
     shown: JsonObject = {
         "name": vm.name,
-        "id": beside(vm, "virtualMachines", vm.name),
+        "id": vm_id_of(vm, group),
         "type": f"{PROVIDER}/virtualMachines",
         "location": location_of(vm),
         "tags": dict(vm.tags),
