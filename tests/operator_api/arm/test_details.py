@@ -163,3 +163,10 @@ def test_details_have_limits(shared_arm: Arm, text: str) -> None:
     """What is too deep or too long to be kept is refused. Source: Z-4."""
     answer = shared_arm.http("PATCH", f"{VMS}/db-0", params=VERSION, data=text.encode())
     assert answer.status_code == 400
+
+
+def test_details_have_one_limit_for_all_requests(arm: Arm) -> None:
+    """Many short ones do not add up beyond it. Source: Z-4."""
+    bodies = [{"properties": {name: "y" * 40_000}} for name in ("a", "b")]
+    answers = [put(arm, f"{VMS}/db-0", body, "PATCH") for body in bodies]
+    assert answers[1][0] == "InvalidParameter"

@@ -44,19 +44,28 @@ def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> 
         ValidationFailed: it is too much to be kept.
     """
     found: JsonObject = {}
+    for path, value in _differing(given, shown, (), applied):
+        at = found
+        for name in path[:-1]:
+            at = at.setdefault(name, {})
+        at[path[-1]] = value
+    check_size(found)
+    return found
+
+
+def check_size(found: JsonObject) -> None:
+    """Refuse details that are too long to be kept, or lists that are too deep.
+
+    Raises:
+        ValidationFailed: they are.
+    """
     try:
-        for path, value in _differing(given, shown, (), applied):
-            at = found
-            for name in path[:-1]:
-                at = at.setdefault(name, {})
-            at[path[-1]] = value
         size = len(encoded(found))
     except RecursionError:
         size = DETAILS_BYTES_MAX + 1
     if size > DETAILS_BYTES_MAX:
         problem = f"says more than the {DETAILS_BYTES_MAX} bytes that can be kept"
         raise ValidationFailed(where="The body", problem=problem)
-    return found
 
 
 def refuse(found: JsonObject, name: str, reason: str, only: Collection[Path] = ((),)) -> None:
@@ -97,4 +106,7 @@ def _same(value: object, now: object) -> bool:
     """Whether a value says what is shown; names and ids are compared without case."""
     if isinstance(value, str) and isinstance(now, str):
         return value.lower() == now.lower()
-    return value == now or (value in ("", []) and not now)
+    try:
+        return value == now or (value in ("", []) and not now)
+    except RecursionError:  # lists in lists
+        return False

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from forewarn.operator_api.arm.details import details, merged, refuse
+from forewarn.operator_api.arm.details import check_size, details, merged, refuse
 from forewarn.operator_api.arm.inventory import Inventory, Place, place_of
 from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.operator_api.arm.vm_values import INSTANCE
@@ -98,8 +98,7 @@ class Resources:
             self.power.pop(name, None)
             if state:
                 self.power[name] = state
-        while len(self.power) > REMEMBERED_MAX:
-            self.power.popitem(last=False)
+        _limit(self.power, REMEMBERED_MAX)
 
     def shown(self, resource: JsonObject) -> JsonObject:
         """Return a resource with what is remembered of it."""
@@ -126,6 +125,8 @@ class Resources:
         if self.bookkeeping:
             applied = {*applied, *INSTANCE}
         found = details(body, self.shown(resource), applied)
+        known = self.details_of(resource["type"], resource["name"])
+        check_size(merged(known, found))
         if not self.bookkeeping:
             reason = "nothing here carries it out; only the emulator books it"
             refuse(found, resource["name"], reason)
@@ -136,23 +137,25 @@ class Resources:
         key = _key(resource["type"], resource["name"])
         if more:
             self.details[key] = merged(self.details.pop(key, {}), more)
-        while len(self.details) > DETAILS_MAX:
-            self.details.popitem(last=False)
+        _limit(self.details, DETAILS_MAX)
 
     def mark_deleted(self, name: str) -> None:
         """Remember that a set is gone as soon as its VMs are."""
         self.deleted_sets[name] = None
-        while len(self.deleted_sets) > REMEMBERED_MAX:
-            self.deleted_sets.popitem(last=False)
+        _limit(self.deleted_sets, REMEMBERED_MAX)
 
     def add_resource_group(self, place: Place, shown: JsonObject) -> bool:
         """Remember a resource group; returns whether it is new."""
         new = place.key not in self.resource_groups
         self.resource_groups[place.key] = shown
-        while len(self.resource_groups) > REMEMBERED_MAX:
-            self.resource_groups.popitem(last=False)
+        _limit(self.resource_groups, REMEMBERED_MAX)
         return new
 
 
 def _key(kind: str, name: str) -> tuple[str, str]:
     return kind.lower(), name.lower()
+
+
+def _limit(remembered: OrderedDict[Any, Any], most: int) -> None:
+    while len(remembered) > most:
+        remembered.popitem(last=False)
