@@ -81,7 +81,7 @@ def test_service_creates_no_vm(service: Live) -> None:
 
 
 def test_service_refuses_what_it_cannot_carry_out(service: Live) -> None:
-    """It says what, and keeps no promise that it would break; what is shown is no change. Z-1."""
+    """It names the member and breaks no promise; what is shown may be sent back. Source: Z-1."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
     given: Json = {"params": VERSION, "headers": headers}
     body = {"properties": {"evictionPolicy": "Delete"}}

@@ -1,24 +1,26 @@
 """What a request says of a resource beyond what the fleet knows: kept, or refused. Pure.
 
-A `PUT` or `PATCH` may repeat what is shown. What it says otherwise is carried out by whoever calls
-this, or is a detail: the emulator keeps details and shows them again, the service refuses them.
+A `PUT` or `PATCH` may repeat what is shown. What it says otherwise is carried out by the route, or
+is a detail: the emulator keeps details and shows them again, the service refuses them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.operator_api.arm.refusals import ArmNotSupported
 from forewarn.operator_api.responses import encoded
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Mapping
 
     from forewarn.operator_api.arm.json_values import JsonObject
 
 #: Names of members, one inside the other.
 Path: TypeAlias = tuple[str, ...]
+#: Values by where they stand.
+Details: TypeAlias = dict[Path, object]
 #: Longest details of one resource, in bytes of JSON, and how deep they go.
 DETAILS_BYTES_MAX, DEPTH_MAX = 65_536, 20
 
@@ -28,7 +30,7 @@ def paths(prefix: str, names: str) -> frozenset[Path]:
     return frozenset(tuple(f"{prefix}{name}".split(".")) for name in names.split())
 
 
-#: What the server sets itself, and passwords, which nobody here could use and nobody is shown.
+#: What the server sets itself, and passwords, which nothing here could use and no answer shows.
 IGNORED = (
     paths("", "id name type etag systemData resources instanceId")
     | paths("properties.", "provisioningState vmId timeCreated instanceView uniqueId statuses")
@@ -37,30 +39,36 @@ IGNORED = (
 )
 
 
-def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> JsonObject:
+def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> Details:
     """Return what a body says beyond what is shown already and what is carried out.
 
     Raises:
-        ValidationFailed: it is too much to be kept.
+        ValidationFailed: it is nested too deeply.
     """
-    found: JsonObject = {}
-    for path, value in _differing(given, shown, (), applied):
-        at = found
-        for name in path[:-1]:
-            at = at.setdefault(name, {})
-        at[path[-1]] = value
-    check_size(found)
+    found: Details = {}
+    left: list[tuple[Path, object, object]] = [((), given, shown)]
+    while left:
+        path, value, now = left.pop()
+        if value is None or path in IGNORED or path in applied:
+            continue
+        if len(path) > DEPTH_MAX:
+            raise ValidationFailed(where=".".join(path)[:200], problem="is nested too deeply")
+        if isinstance(value, dict):
+            known = now if isinstance(now, dict) else {}
+            left += [((*path, name), each, known.get(name)) for name, each in value.items()]
+        elif not _same(value, now):
+            found[path] = value
     return found
 
 
-def check_size(found: JsonObject) -> None:
+def check_size(found: Details) -> None:
     """Refuse details that are too long to be kept, or lists that are too deep.
 
     Raises:
         ValidationFailed: they are.
     """
     try:
-        size = len(encoded(found))
+        size = len(encoded(list(found.items())))
     except RecursionError:
         size = DETAILS_BYTES_MAX + 1
     if size > DETAILS_BYTES_MAX:
@@ -68,38 +76,28 @@ def check_size(found: JsonObject) -> None:
         raise ValidationFailed(where="The body", problem=problem)
 
 
-def refuse(found: JsonObject, name: str, reason: str, only: Collection[Path] = ((),)) -> None:
-    """Refuse details, or those of some paths, naming the first.
+def refuse(found: Details, name: str, reason: str, *, only: Collection[Path] = ((),)) -> None:
+    """Refuse details, or those below some paths, naming the first.
 
     Raises:
         ArmNotSupported: there are some.
     """
-    for path, _ in _differing(found, {}, (), ()):
+    for path in sorted(found):
         if any(path[: len(each)] == each for each in only):
             action = f"A change of {'.'.join(path)[:200]}"
             raise ArmNotSupported(action=action, name=name, reason=reason)
 
 
-def merged(shown: Any, more: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return JSON with the members of other JSON put into it."""
-    if not isinstance(shown, dict) or not isinstance(more, dict):
-        return more
-    return shown | {name: merged(shown.get(name), value) for name, value in more.items()}
-
-
-def _differing(
-    given: JsonObject, shown: JsonObject, path: Path, applied: Collection[Path]
-) -> Iterator[tuple[Path, object]]:
-    for name, value in given.items():
-        here, now = (*path, name), shown.get(name)
-        if value is None or here in IGNORED or here in applied:
-            continue
-        if len(here) > DEPTH_MAX:
-            raise ValidationFailed(where=".".join(here)[:200], problem="is nested too deeply")
-        if isinstance(value, dict):
-            yield from _differing(value, now if isinstance(now, dict) else {}, here, applied)
-        elif not _same(value, now):
-            yield here, value
+def put_details(shown: JsonObject, more: Mapping[Path, object]) -> JsonObject:
+    """Put details where they belong in a resource; returns it."""
+    for path, value in more.items():
+        at = shown
+        for name in path[:-1]:
+            if not isinstance(at.get(name), dict):
+                at[name] = {}
+            at = at[name]
+        at[path[-1]] = value
+    return shown
 
 
 def _same(value: object, now: object) -> bool:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forewarn.operator_api.arm.details import check_size, details, merged, refuse
+from forewarn.operator_api.arm.details import check_size, details, put_details, refuse
 from forewarn.operator_api.arm.inventory import Inventory, Place, place_of
 from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.operator_api.arm.vm_values import INSTANCE
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.topology import Group, Vm
     from forewarn.errors import CallerError
-    from forewarn.operator_api.arm.details import Path
+    from forewarn.operator_api.arm.details import Details, Path
     from forewarn.operator_api.arm.json_values import JsonObject
     from forewarn.operator_api.control_client import ControlClient
 
@@ -44,7 +44,7 @@ class Resources:
     #: Names of sets that were deleted; one that has no VM any more is not shown.
     deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
     #: What was said of VMs and sets beyond what the fleet knows, by type and name.
-    details: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
+    details: OrderedDict[tuple[str, str], Details] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
 
     async def inventory(self) -> Inventory:
@@ -102,11 +102,9 @@ class Resources:
 
     def shown(self, resource: JsonObject) -> JsonObject:
         """Return a resource with what is remembered of it."""
-        more = self.details_of(resource["type"], resource["name"])
-        shown: JsonObject = merged(resource, more)
-        return shown
+        return put_details(resource, self.details_of(resource["type"], resource["name"]))
 
-    def details_of(self, kind: str, name: str) -> JsonObject:
+    def details_of(self, kind: str, name: str) -> Details:
         """Return what is remembered of a resource."""
         return self.details.get(_key(kind, name), {})
 
@@ -115,7 +113,7 @@ class Resources:
         self.details.pop(_key(kind, name), None)
         self.power.pop(name, None)
 
-    def said(self, body: JsonObject, resource: JsonObject, applied: Collection[Path]) -> JsonObject:
+    def said(self, body: JsonObject, resource: JsonObject, applied: Collection[Path]) -> Details:
         """Return what a body says of a resource that can only be remembered.
 
         Raises:
@@ -125,18 +123,17 @@ class Resources:
         if self.bookkeeping:
             applied = {*applied, *INSTANCE}
         found = details(body, self.shown(resource), applied)
-        known = self.details_of(resource["type"], resource["name"])
-        check_size(merged(known, found))
+        check_size(self.details_of(resource["type"], resource["name"]) | found)
         if not self.bookkeeping:
             reason = "nothing here carries it out; only the emulator books it"
             refuse(found, resource["name"], reason)
         return found
 
-    def remember(self, resource: JsonObject, more: JsonObject) -> None:
+    def remember(self, resource: JsonObject, more: Details) -> None:
         """Remember what was said of a resource."""
         key = _key(resource["type"], resource["name"])
         if more:
-            self.details[key] = merged(self.details.pop(key, {}), more)
+            self.details[key] = self.details.pop(key, {}) | more
         _limit(self.details, DETAILS_MAX)
 
     def mark_deleted(self, name: str) -> None:

@@ -13,7 +13,7 @@ from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind
 from forewarn.operator_api.arm import operations
 from forewarn.operator_api.arm.creation import check_allowed, scaled_out
-from forewarn.operator_api.arm.details import merged, refuse
+from forewarn.operator_api.arm.details import put_details, refuse
 from forewarn.operator_api.arm.event_settings import SETTINGS, with_settings
 from forewarn.operator_api.arm.inventory import Place, place_of
 from forewarn.operator_api.arm.json_values import member
@@ -200,7 +200,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     shown = _shown(call, inventory, group, call.place)
     more = call.resources.said(call.json, shown, _APPLIED)
     if vms:
-        refuse(more, group.name, "its instances have been made with it", _MODEL)
+        refuse(more, group.name, "its instances have been made with it", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, profile, policy)
@@ -208,7 +208,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     going = _scaled_in(call, vms, len(vms) - wanted) if wanted < len(vms) else ()
     if changed != group:
         await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
-    shown = merged(shown, more)
+    shown = put_details(shown, more)
     if wanted > len(vms):
         await scaled_out(call, changed, vms, count=wanted - len(vms), shown=shown)
     call.resources.remember(shown, more)
@@ -237,7 +237,7 @@ def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
 
 def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
     said = call.resources.details_of(_INSTANCE_TYPE, vm.name)
-    return member(said, "properties", "protectionPolicy", name) is True
+    return said.get(("properties", "protectionPolicy", name)) is True
 
 
 async def _put_set(call: ArmCall) -> ArmResponse:
@@ -355,7 +355,7 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     changed = with_members(vm, call.json)
     shown = _instance(call, inventory, vm)
     more = call.resources.said(call.json, shown, APPLIED)
-    refuse(more, vm.name, "it is fixed once the instance is there", (*FIXED, ("sku",)))
+    refuse(more, vm.name, "it is fixed once the instance is there", only=(*FIXED, ("sku",)))
     if changed != vm:
         await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
     call.resources.remember(shown, more)

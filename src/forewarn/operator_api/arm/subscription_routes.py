@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause
 from forewarn.operator_api.arm import operations
-from forewarn.operator_api.arm.details import details, merged
+from forewarn.operator_api.arm.details import check_size, details, put_details
 from forewarn.operator_api.arm.filters import filtered
 from forewarn.operator_api.arm.inventory import (
     DEFAULT_LOCATION,
@@ -157,11 +157,12 @@ async def _put_group(call: ArmCall) -> ArmResponse:
     shown = _shown_group(place, text_of(call.json, "location") or DEFAULT_LOCATION)
     if call.json.get("tags") is not None:
         shown["tags"] = dict(read_tags(call.json["tags"]))
-    shown = merged(shown, details(call.json, shown, {("location",), ("tags",)}))
+    more = details(call.json, shown, {("location",), ("tags",)})
+    check_size(more)
     places = (await call.resources.inventory()).places
     present = place.key in places or place.key in call.resources.resource_groups
     call.check_condition(present=present)
-    new = call.resources.add_resource_group(place, shown)
+    new = call.resources.add_resource_group(place, put_details(shown, more))
     return ArmResponse(shown, 201 if new else 200)
 
 

@@ -200,7 +200,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     changed = with_members(vm, call.json)
     shown = await _told(call, vm)
     more = call.resources.said(call.json, shown, APPLIED)
-    refuse(more, vm.name, "it is fixed once the VM is there", FIXED)
+    refuse(more, vm.name, "it is fixed once the VM is there", only=FIXED)
     settings = with_settings(
         group,
         member(call.json, "properties", "scheduledEventsProfile"),
