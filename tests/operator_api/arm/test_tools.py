@@ -129,7 +129,8 @@ def test_resources_are_listed_and_filtered(shared_arm: Arm) -> None:
     found = shared_arm.get(f"{RG}/resources?$expand=createdTime")["value"]
     assert [each["name"] for each in found] == ["db-0", "web", "db"]
     kind = "Microsoft.Compute/virtualMachineScaleSets"
-    asked = f"{SUB}/resources?$filter=resourceType eq '{kind}'&$top=5"
+    conditions = f"resourceType eq '{kind}' and resourceGroup eq '{GROUP}'"
+    asked = f"{SUB}/resources?$filter={conditions}&$top=5"
     assert [each["name"] for each in shared_arm.get(asked)["value"]] == ["web"]
     assert shared_arm.get(f"{RG}/resources?$top=0") == {"value": []}
 

@@ -19,6 +19,7 @@ from forewarn.operator_api.arm.routes import (
 )
 from forewarn.operator_api.arm.set_routes import SCALE_SET, named_set, shown_scale_sets
 from forewarn.operator_api.arm.vm_routes import VM, shown_vms
+from forewarn.operator_api.arm.vm_values import SUCCEEDED
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -79,6 +80,14 @@ async def _empty(call: ArmCall) -> ArmResponse:
 
 
 _RESOURCES = ("$filter", "$top", "$expand")
+#: What a row of all resources has, and what a filter may name.
+_SHOWN = ("id", "name", "type", "location", "tags", "zones", "sku")
+_COLUMNS = {
+    "resourcetype": "type",
+    "resourcegroup": "resourceGroup",
+    "name": "name",
+    "location": "location",
+}
 
 
 async def _resources(call: ArmCall) -> ArmResponse:
@@ -86,12 +95,8 @@ async def _resources(call: ArmCall) -> ArmResponse:
     bare = replace(call, query={})
     rows = await shown_vms(bare) + await shown_scale_sets(bare)
     rows += await shown_availability_sets(bare)
-    kept = ("id", "name", "type", "location", "tags", "zones", "sku")
-    rows = [
-        {name: row[name] for name in kept if name in row} | {"provisioningState": "Succeeded"}
-        for row in rows
-    ]
-    found = filtered(
-        call.query, rows, {"resourcetype": "type", "name": "name", "location": "location"}
-    )
-    return ArmResponse({"value": found})
+    shown = []
+    for row in rows:
+        more = {"resourceGroup": row["id"].split("/")[4], "provisioningState": SUCCEEDED}
+        shown.append({name: row[name] for name in _SHOWN if name in row} | more)
+    return ArmResponse({"value": filtered(call.query, shown, _COLUMNS)})
