@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.output import note, print_json
 from forewarn.cli.parsing import whole_number
-from forewarn.cli.plurals import noun
-from forewarn.cli.text_files import text_of
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
     from forewarn.cli.parsing import Commands
 
@@ -36,15 +33,6 @@ def add_commands(commands: Commands) -> None:
     create = group.command("create", "describe one, as a draft that is planned", run=_create)
     for parser in (plan, create):
         _add_form(parser)
-    plan.add_argument(
-        "--format",
-        choices=("text", "hroller"),
-        default="text",
-        help="hroller: only the hosts of each wave, a wave on each line (default: text)",
-    )
-    plan.add_argument(
-        "--ganeti", metavar="FILE", help="plan a cluster in Ganeti's text format; asks no server"
-    )
     create.add_argument("--start", action="store_true", help="and have it begin")
     for word, line in _WORDS.items():
         parser = group.command(word, line, run=_word)
@@ -150,43 +138,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
     from forewarn.cli.maintenance_output import print_preview  # noqa: PLC0415
 
-    if arguments.ganeti:
-        return _plan_ganeti(arguments)
     client = client_of(arguments)
     answer = client.post("/v1/maintenances/plan", _form(arguments))
     waves = answer["plan"]["waves"]
     if arguments.json:
         return print_json(answer)
-    if arguments.format == "hroller":
-        print(_lines_of(each["hosts"] for each in waves), end="")
-    else:
-        print_preview(answer, client.now_ms)
+    print_preview(answer, client.now_ms)
     return OK if waves else REFUSED
-
-
-def _plan_ganeti(arguments: argparse.Namespace) -> int:
-    """Plan a cluster of Ganeti as `hroller` does, by our planner; asks no server."""
-    from forewarn.planning import ganeti  # noqa: PLC0415 - rarely needed
-    from forewarn.planning.plan import Asked, State  # noqa: PLC0415
-    from forewarn.planning.planner import plan as make_plan  # noqa: PLC0415
-    from forewarn.planning.policy import Policy  # noqa: PLC0415
-
-    fleet = ganeti.read(text_of(arguments.ganeti)).fleet()
-    asked = Asked(tuple(arguments.names) or tuple(host.name for host in fleet.hosts))
-    plan = make_plan(fleet, State(), Policy(), now_ms=0, asked=asked)
-    waves = [list(wave.hosts) for wave in plan.waves]
-    if arguments.json:
-        return print_json({"waves": waves, "least_waves": plan.bound.waves})
-    print(_lines_of(waves), end="")
-    count = f"{len(waves)} {noun(len(waves), 'wave')}"
-    note(f"{count}; at least {plan.bound.waves}: {plan.bound.argument}")
-    return OK
-
-
-def _lines_of(waves: Iterable[Iterable[str]]) -> str:
-    from forewarn.planning.ganeti import groups_text  # noqa: PLC0415 - rarely needed
-
-    return groups_text(tuple(tuple(wave) for wave in waves))
 
 
 def _create(arguments: argparse.Namespace) -> int:
