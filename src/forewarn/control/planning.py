@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import is_disturbing
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -335,8 +335,8 @@ def _live(taken: Snapshot, operation: Operation) -> Live:
 
 def _ends_ms(taken: Snapshot, operation: Operation) -> int:
     """Return when live work ends at the latest, as far as anybody knows; 0: nobody does."""
-    stuck = operation.alerted or TRAITS[operation.cause].fault
-    if stuck or operation.duration_s < 0:
+    endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
+    if endless or operation.duration_s < 0:
         return 0
     duration_s = operation.duration_s
     if operation.maintenance == taken.maintenance.number:

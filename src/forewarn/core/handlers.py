@@ -13,7 +13,7 @@ from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.stimulus import plain_reason
@@ -84,7 +84,8 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
     """Note that the driver has begun."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.begun_ms:
-        begun = replace(operation, begun_ms=draft.now_ms)
+        stuck = operation.alert is Alert.STUCK
+        begun = replace(operation, begun_ms=draft.now_ms, alerted=stuck)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
     return ()
 

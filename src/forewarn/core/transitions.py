@@ -111,6 +111,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         not_before_ms=max(operation.not_before_ms, earliest),
         announced_ms=draft.now_ms,
         shown_ms=0,
+        alerted=False,
     )
     draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
     _touch(draft, renewed, draft.events_of(renewed))
@@ -229,7 +230,10 @@ def end(
 def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     """Withdraw an operation that has not started: no impact. Source: L-3."""
     cancelled = replace(
-        move_operation(operation, Move.CANCEL), ended_ms=draft.now_ms, reason=reason
+        move_operation(operation, Move.CANCEL),
+        ended_ms=draft.now_ms,
+        reason=reason,
+        alerted=False,
     )
     gone = [move_event(event, Move.CANCEL) for event in draft.events_of(operation)]
     text = _because(f"{cancelled.id} is cancelled", reason)
