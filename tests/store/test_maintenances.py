@@ -16,6 +16,7 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.state import Changes
 from forewarn.store import Store
+from tests.store.strategies import plan_saying
 
 STATES = (
     MaintenanceState.DONE,
@@ -44,10 +45,14 @@ def maintenance(number: int, state: MaintenanceState) -> Maintenance:
 
 MAINTENANCES = [maintenance(number, state) for number, state in enumerate(STATES, start=1)]
 PLANS = [
-    MaintenancePlan(f"{number:016}", number, parent="", made_ms=number, body=f"body {number}")
+    MaintenancePlan(
+        f"{number:016}", number, parent="", made_ms=number, body=plan_saying(f"body {number}")
+    )
     for number in (1, 2, 3, 4)
 ]
-CHILD = MaintenancePlan("c" * 16, 1, parent=f"{1:016}", made_ms=9, body="never in force")
+CHILD = MaintenancePlan(
+    "c" * 16, 1, parent=f"{1:016}", made_ms=9, body=plan_saying("never in force")
+)
 TARGETS = [
     Target(target_key(number, host), number, host, wave=1, operation=7)
     for number in (1, 2, 3, 4)

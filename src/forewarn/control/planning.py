@@ -30,7 +30,7 @@ from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
 from forewarn.planning.plan import Asked, Entry, Live, Plan, State
-from forewarn.planning.plan_text import plan_body, read_blocked, read_bound
+from forewarn.planning.plan_text import plan_body
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
@@ -384,5 +384,8 @@ def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
         for wave in kept.waves
         for host in wave.hosts
     )
-    bound, blocked = read_bound(kept.body), read_blocked(kept.body)
-    return Plan(kept.id, kept.parent, kept.made_ms, asked, entries, blocked, kept.waves, bound)
+    body = kept.body
+    return Plan(
+        *(kept.id, kept.parent, kept.made_ms, asked),
+        *(entries, body.blocked, body.waves, body.bound),
+    )

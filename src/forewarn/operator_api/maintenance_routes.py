@@ -41,7 +41,6 @@ from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Bound, Plan
-from forewarn.planning.plan_text import read_blocked
 from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import Field, Form
 from forewarn.values import replace
@@ -200,7 +199,7 @@ async def _get(call: ApiCall) -> ApiResponse:
 
 def _full(view: MaintenanceView) -> dict[str, object]:
     plan = view.plan
-    blocked = read_blocked(plan.body) if plan and view.maintenance.live else ()
+    blocked = plan.body.blocked if plan and view.maintenance.live else ()
     touched = view.targets
     return {
         "maintenance": MAINTENANCE.of(view),

@@ -27,7 +27,6 @@ from forewarn.operator_api.schemas import (
     words,
 )
 from forewarn.planning.blockers import Code
-from forewarn.planning.plan_text import read_blocked, read_bound
 from forewarn.validation.durations import written
 from forewarn.values import value
 
@@ -194,8 +193,8 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
         Member("id", TEXT, lambda p: p.id),
         Member("parent", TEXT, lambda p: p.parent, "The plan it takes the place of."),
         Member("made", TIME, lambda p: written(p.made_ms)),
-        Member("least_waves", WHOLE, lambda p: read_bound(p.body).waves, "No plan has fewer."),
-        Member("argument", TEXT, lambda p: read_bound(p.body).argument, "Why not."),
+        Member("least_waves", WHOLE, lambda p: p.body.bound.waves, "No plan has fewer."),
+        Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
         Member(
             "waves",
             {"type": "array", "items": WAVE.schema()},
@@ -206,7 +205,7 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
         Member(
             "blocked",
             {"type": "array", "items": BLOCKER.schema()},
-            lambda p: BLOCKER.each(Waits(host, each) for host, each in read_blocked(p.body)),
+            lambda p: BLOCKER.each(Waits(host, each) for host, each in p.body.blocked),
         ),
     ),
 )

@@ -30,7 +30,6 @@ from forewarn.core.maintenance.refusals import (
 )
 from forewarn.core.maintenance.waves import stop, withdraw
 from forewarn.core.refusals import Unknown
-from forewarn.planning.plan_text import read_blocked
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         halted_by=_halted_by(maintenance, ""),
     )
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
-    blocked = read_blocked(plan.body)
+    blocked = plan.body.blocked
     if blocked:
         text += f"; {counted(len(blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, plan)
@@ -267,7 +266,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
 def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
     """Whether work on a host was taken back since: the plan was made when that was under way."""
     named = {host for wave in plan.waves for host in wave.hosts}
-    named.update(host for host, _ in read_blocked(plan.body))
+    named.update(host for host, _ in plan.body.blocked)
     named.update(draft.maintenances.targets(maintenance.number))
     return not named.issuperset(maintenance.hosts)
 
@@ -276,7 +275,7 @@ def _next_due(draft: Draft, plan: MaintenancePlan) -> tuple[int, bool]:
     """Return when the first wave is announced; where there is none, when a plan is made again."""
     if plan.waves:
         return plan.waves[0].shown_ms, False
-    blocked = read_blocked(plan.body)
+    blocked = plan.body.blocked
     waited_ms = draft.now_ms - min((each.since_ms for _, each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS

@@ -12,7 +12,6 @@ from forewarn.core.maintenance.records import Maintenance, MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.core.why import why as why_operation
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.plan_text import read_blocked
 
 if TYPE_CHECKING:
     from forewarn.core.admission import Waiting
@@ -41,7 +40,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return _planning(maintenance, maintenance.due_ms)
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None or maintenance.plan_due or not plan.waves:
-        blocked = read_blocked(plan.body) if plan else ()
+        blocked = plan.body.blocked if plan else ()
         if blocked:
             return _of_host(*blocked[0])
         refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
@@ -81,7 +80,7 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None:
         return why_maintenance(draft, maintenance)
-    blocked = dict(read_blocked(plan.body))
+    blocked = dict(plan.body.blocked)
     if host in blocked:
         return blocked[host]
     for wave in plan.waves:
