@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.admission import DURATION_S_MAX
-from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.refusals import (

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.admission import DURATION_S_MAX
-from forewarn.core.impact import Cause, Impact
+from forewarn.core.impact import DURATION_S_MAX, Cause, Impact
 from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.maintenance import commands
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.core.maintenance.refusals import MaintenanceInvalid, PostponementRefused
@@ -123,8 +121,8 @@ def test_asked_time_is_rounded_up_to_a_second() -> None:
     ("more", "is_taken"),
     [
         ({"duration_s": 1}, True),
-        ({"duration_s": commands.DURATION_S_MAX}, True),
-        ({"duration_s": commands.DURATION_S_MAX + 1}, False),
+        ({"duration_s": DURATION_S_MAX}, True),
+        ({"duration_s": DURATION_S_MAX + 1}, False),
         ({"max_failures": 0}, True),
         ({"impact": Impact.REBOOT}, True),
         ({"impact": Impact.FREEZE}, False),

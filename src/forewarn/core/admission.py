@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import (
+    DURATION_S_MAX,
     DURATION_UNKNOWN_S,
     NOTICE_S,
     SECOND_MS,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import RequestMaintenance
     from forewarn.planning.policy import Subject
 
-#: A freeze never lasts longer than this; an interruption of a day is not an interruption.
-DURATION_S_MAX = 24 * 3600
 #: Furthest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
 

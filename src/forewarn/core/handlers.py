@@ -16,7 +16,6 @@ from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
-from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
 from forewarn.values import replace
 
@@ -111,7 +110,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
     """Keep a failed execution running, with its reason, until the operator decides (L-8)."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.reason:
-        reason = plain_reason(report.reason) or "the driver gave no reason"
+        reason = report.reason or "the driver gave no reason"
         stuck = replace(operation, reason=reason, alerted=True)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
         targets.driver_failed(draft, stuck)
@@ -125,8 +124,7 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
         settled = replace(operation, abort_owed=False)
         text = f"the driver was notified that {settled.id} has ended"
         if report.failed:
-            reason = plain_reason(report.failed)
-            text = f"the driver could not be notified that {settled.id} has ended: {reason}"
+            text = f"the driver could not be notified that {settled.id} has ended: {report.failed}"
         draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, settled)
     return ()
 

@@ -122,31 +122,13 @@ class DriverDone:
     attempt: int
 
 
-DRIVER_REASON_LENGTH_MAX = 1000
-"""Longest reason of a driver that is kept, in characters: it stands in the state, in history and
-in the log. An operator's is at most 256, a pod's message in Kubernetes 1024."""
-
-
-def plain_reason(text: str) -> str:
-    """Return what a driver says as a line that every store takes: odd characters are escaped."""
-    plain = (
-        text if text.isprintable() else "".join(map(_printable, text[:DRIVER_REASON_LENGTH_MAX]))
-    )
-    if len(plain) <= DRIVER_REASON_LENGTH_MAX:
-        return plain
-    return plain[: DRIVER_REASON_LENGTH_MAX - 1] + "…"
-
-
-def _printable(one: str) -> str:
-    return one if one.isprintable() else repr(one)[1:-1]
-
-
 @value
 class DriverFailed:
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
     operation: int
     attempt: int
+    #: One line, printable and short enough for history, as all that drivers say.
     reason: str
 
 

@@ -24,7 +24,6 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.maintenance import targets
 from forewarn.core.owner_rest import disturbed_owners
-from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
 
@@ -177,7 +176,7 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
     said = {vm: host for vm, host in report.placements if vm in operation.vms and host in hosts}
     further = replace(
         operation,
-        progress=plain_reason(report.text),
+        progress=report.text,
         progress_percent=report.percent,
         placements=tuple(sorted((dict(operation.placements) | said).items())),
     )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from forewarn.core.admission import DURATION_S_MAX
 from forewarn.core.impact import (
+    DURATION_S_MAX,
     DURATION_UNKNOWN_S,
     TERMINATE_NOTICE_S_MAX,
     TRAITS,

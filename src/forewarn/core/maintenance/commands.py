@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import SECOND_MS, TRAITS, Source, Target
+from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, Target
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.policy_change import apply_policy
 from forewarn.core.maintenance.postponing import postpone
@@ -28,7 +28,7 @@ from forewarn.core.maintenance.refusals import (
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.maintenance.waves import stop, withdraw
+from forewarn.core.maintenance.waves import PLAN_AGAIN_S, stop, withdraw
 from forewarn.core.refusals import Unknown
 from forewarn.values import replace
 
@@ -36,14 +36,10 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance.records import MaintenancePlan
 
-#: How long after a plan with no wave, or after none could be made, one is made again, in seconds.
-PLAN_AGAIN_S = 60
 #: Where the same hosts have waited for long, it is the eighth part of that, up to this, in seconds:
 #: each plan is kept in history, and names every host that cannot be done.
 PLAN_AGAIN_S_MAX = 600
 WAITED_PARTS = 8
-#: Longest time that one host takes: a day, in seconds.
-DURATION_S_MAX = 24 * 3600
 
 
 def handle(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:  # noqa: C901

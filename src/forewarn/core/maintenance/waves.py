@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.planning.plan import Wave
 
-#: How long after a wave none of whose hosts could be announced it is planned again, in seconds.
-PLAN_AGAIN_S = 30
+#: How long until a plan is made again, in seconds: after one without a wave, after a failure to
+#: make one, and after a wave none of whose hosts could be announced.
+PLAN_AGAIN_S = 60
 
 
 def advance(draft: Draft, room: int) -> tuple[int, ...]:
