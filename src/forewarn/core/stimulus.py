@@ -146,13 +146,6 @@ DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFa
 
 
 @value
-class DriverReports:
-    """What one driver says of several operations, in order; it costs one transaction."""
-
-    reports: tuple[DriverReport, ...]
-
-
-@value
 class NoticeShown:
     """What these operations announce is shown. Source: L-7."""
 
@@ -200,6 +193,13 @@ class GroupsPolled:
     groups: frozenset[str]
     #: How long ago they did, in ms: a node that was away reports late. Source: F-5.
     age_ms: int = 0
+
+
+@value
+class Reports:
+    """Several reports, in order; they cost one transaction."""
+
+    reports: tuple[DriverReport | GroupsPolled, ...]
 
 
 @value
@@ -258,4 +258,4 @@ SingleStimulus: TypeAlias = (
     | MaintenanceStimulus
 )
 #: What one step decides on.
-Stimulus: TypeAlias = SingleStimulus | DriverReports
+Stimulus: TypeAlias = SingleStimulus | Reports
