@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -174,6 +175,10 @@ class Importer:
                     self._put(kind, name, form)
                 except ApiRefused as error:
                     refused.append(error)
+                    before = known.get(kind, {}).get(name, {})
+                    if before.get("host", form.get("host")) != form.get("host"):
+                        with suppress(ApiRefused):  # notices go to the right host at least
+                            self._put(kind, name, {**before, "host": form["host"]})
                 else:
                     note(f"{sign} {kind[:-1]} {name}{where}")
         for name in removed:

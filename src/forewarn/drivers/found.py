@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from forewarn.core.naming import TEXT_LENGTH_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -42,7 +44,8 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
     """
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))
-    for name, form in found.hosts.items():
+    for name, said in found.hosts.items():
+        form = _shown(said)
         before = known.get("hosts", {}).get(name)
         if before is None:
             after = {**found.defaults.get(name, {}), **form}
@@ -51,7 +54,8 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
             after = {**before, **{each: form[each] for each in facts if each in form}}
         if after != before:
             changed["hosts"][name] = after
-    for name, form in found.vms.items():
+    for name, said in found.vms.items():
+        form = _shown(said)
         before = known.get("vms", {}).get(name)
         after = {**(before or {}), **form}
         if after != before:
@@ -60,6 +64,15 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
             if group and group not in groups:
                 changed["groups"][group] = {}
     return changed
+
+
+def _shown(said: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return a record whose texts can be shown: one odd character must not refuse all of it."""
+    if isinstance(said, str):
+        return "".join(c if c.isprintable() else " " for c in said)[:TEXT_LENGTH_MAX]
+    if isinstance(said, dict):
+        return {_shown(key): _shown(value) for key, value in said.items()}
+    return [_shown(each) for each in said] if isinstance(said, list) else said
 
 
 def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:
