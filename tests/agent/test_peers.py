@@ -196,7 +196,7 @@ def test_name_of_a_vm_leads_to_no_other_address(prepared: str, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["..", ".", "../other"])
 def test_name_of_a_vm_leads_out_of_no_shared_directory(tmp_path: Path, name: str) -> None:
-    """What is there already is no word of a VM."""
+    """What is there already does not count as a VM's word."""
     (tmp_path / "shared" / "E1").mkdir(parents=True)
     (tmp_path / "shared" / "other").touch()
     settings: dict[str, object] = {"via": "file", "directory": str(tmp_path / "shared")}

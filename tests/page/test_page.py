@@ -219,6 +219,13 @@ def test_what_happens_is_shown_at_once(page: Browser, service: Live) -> None:
     page.see("Nothing is going to happen.")
 
 
+def test_refused_machine_is_shown_at_once(page: Browser, service: Live) -> None:
+    """What follows a cloud is refused a VM; the page of the fleet says which and why."""
+    show(page, f"{service.url}/")
+    service.call("PUT", "/v1/topology", {"vms": {"odd name": {"host": "h1"}}})
+    page.see("odd name")
+
+
 @HANDS
 def test_host_is_opened_from_the_map(page: Browser, service: Live, hand: str) -> None:
     """A cell is a host: a click opens it, and so do the arrow keys and Enter."""

@@ -84,6 +84,12 @@ def test_waits_are_counted_by_their_first_blocker(measured: Live) -> None:
     assert value(found, "forewarn_operations", **announced) == 1
 
 
+def test_refused_records_are_counted(measured: Live) -> None:
+    """A machine that the topology does not take gets no notice: somebody is to look."""
+    measured.call("PUT", "/v1/topology", {"vms": {"a b": {"host": "h1"}}})
+    assert value(scraped(measured), "forewarn_topology_refused") == 1
+
+
 def test_maintenance_progress_is_counted_by_host(measured: Live) -> None:
     """Of a live maintenance, hosts are left, working, done or failed. Source: F-1."""
     form = {"cause": "host-reboot", "all": True, "duration": "PT5M"}

@@ -26,13 +26,13 @@ class OperatorRequests:
         self._directory = directory
         self._paths: dict[PersonAsked, str] = {}
 
-    def post(self, asked: PersonAsked) -> str:
-        """Leave a request; return the path that is there until it is done.
+    def post(self, asked: PersonAsked, token: str) -> str:
+        """Leave a request under a name nobody can guess; return its path, there until it is done.
 
         Raises:
             OSError: the directory cannot be written.
         """
-        path = f"{self._directory}/{PREFIX}{os.urandom(8).hex()}{SUFFIX}"
+        path = f"{self._directory}/{PREFIX}{token}{SUFFIX}"
         fresh = f"{path}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link
         with os.fdopen(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as file:

@@ -20,6 +20,7 @@ from forewarn.agent.operator_requests import OperatorRequests
 from forewarn.agent.preparations.wait_until import pause
 from forewarn.agent.settings import AgentSettings
 from forewarn.errors import CallerError
+from forewarn.ids import Ids
 
 if TYPE_CHECKING:
     import argparse
@@ -59,7 +60,7 @@ def ask(verb: str, options: argparse.Namespace) -> int:
         if not any(name == key or name.upper() in holders for key, holders in steps.items()):
             raise NothingToUndo(name=name, known=", ".join(sorted(steps)) or "nothing")
         asked = PersonAsked(verb, name)
-        path = Path(OperatorRequests(directory).post(asked))
+        path = Path(OperatorRequests(directory).post(asked, Ids().token("request")))
     except OSError as error:
         raise StateUnusable(directory=directory, reason=error.strerror or error) from error
     for _ in range(int(TAKEN_S / LOOK_S)):

@@ -164,8 +164,6 @@ class Importer:
         known = json.loads(self._client.send("GET", "/v1/topology?format=json"))
         changed = difference(found, known)
         removed = gone(found, known, self._source.has_host)
-        for name, reason in found.left_out.items():
-            self._note_once(f"{name} was left out: {reason}")
         refused: list[ForewarnError] = []
         for kind, forms in changed.items():
             for name, form in forms.items():

@@ -21,6 +21,7 @@ from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
 from forewarn.control.kept_reports import KeptReports
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import FollowUp, PublicationEnded, PublicationFailed, Publishing
+from forewarn.control.refused_records import RefusedRecords
 from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
@@ -91,6 +92,7 @@ class ControlEngine:
         self._kept = KeptReports()
         #: Operations that a commit had no room for, in their order.
         self._rest: dict[int, None] = {}
+        self.refused_records = RefusedRecords(clock)
         self._handled = 0  # requests since work went on that had no room
         self._passed_ms = 0  # deadlines up to here have been looked at
         self._ask_ms = 0  # when the store may be asked again what it has, by elapsed time

@@ -22,8 +22,6 @@ class Found:
     vms: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Hosts that did not answer -> why.
     silent: dict[str, str] = field(default_factory=dict)
-    #: Machines that cannot be taken over -> why.
-    left_out: dict[str, str] = field(default_factory=dict)
     #: Members of a host that are taken over each time; the others only with a new host.
     host_facts: tuple[str, ...] = ("driver",)
     #: Host -> members it has where it is new and nothing says otherwise.
@@ -66,13 +64,18 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _shown(said: Any) -> Any:  # noqa: ANN401 - JSON
+def _shown(form: dict[str, Any]) -> dict[str, Any]:
     """Return a record whose texts can be shown: one odd character must not refuse all of it."""
-    if isinstance(said, str):
-        return "".join(c if c.isprintable() else " " for c in said)[:TEXT_LENGTH_MAX]
-    if isinstance(said, dict):
-        return {_shown(key): _shown(value) for key, value in said.items()}
-    return [_shown(each) for each in said] if isinstance(said, list) else said
+    found = {name: _plain(value) for name, value in form.items()}
+    if "tags" in form:
+        found["tags"] = {_plain(name): _plain(text) for name, text in form["tags"].items()}
+    return found
+
+
+def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(text, str):
+        return text
+    return "".join(each if each.isprintable() else " " for each in text)[:TEXT_LENGTH_MAX]
 
 
 def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:

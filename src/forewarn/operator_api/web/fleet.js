@@ -14,6 +14,9 @@ export function fleet(main) {
   window.forewarnMap = map; // for measurements
   const bars = { hosts: bar("Hosts"), vms: bar("VMs") };
   const work = workList();
+  const refused = h("ul");
+  const refusals = h("section", { className: "card", hidden: true, aria: { label: "Refused by the topology" } },
+    h("h2", {}, "Refused by the topology"), h("p", { className: "soft" }, "These machines may get no notice."), refused);
   const racks = h("tbody");
   const table = h("details", { className: "card racks", ontoggle: () => table.open && drawRacks(racks) },
     h("summary", {}, "Zones and racks as a table"),
@@ -21,6 +24,7 @@ export function fleet(main) {
       h("table", {}, h("thead", {}, h("tr", {}, ["Zone", "Rack", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"].map((each) => h("th", { scope: "col" }, each)))), racks)));
   fill(main,
     h("div", { className: "head" }, h("h1", {}, "Fleet"), offer.fleet()),
+    refusals,
     h("section", { className: "totals", aria: { label: "Totals" } }, bars.hosts.element, bars.vms.element),
     h("div", { className: "glance" },
       h("section", { className: "card map-card", aria: { label: "Map of the hosts" } }, map.element),
@@ -32,8 +36,13 @@ export function fleet(main) {
     bars.vms.draw(found.vms);
     if (table.open) drawRacks(racks);
   };
+  const drawRefusals = () => {
+    refusals.hidden = !live.refused.length;
+    fill(refused, live.refused.map((each) => h("li", {}, each)));
+  };
   const all = () => {
     draw();
+    drawRefusals();
     work.draw();
     map.update();
   };
@@ -44,6 +53,7 @@ export function fleet(main) {
     else if (what === "names") map.redraw();
     else if (what === "racks") draw();
     else if (what === "operations") work.draw();
+    else if (what === "refused") drawRefusals();
     else if (what === "theme") map.update();
   });
   return () => {
