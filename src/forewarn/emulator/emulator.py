@@ -140,7 +140,8 @@ class Emulator(Daemon):
             from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
 
             self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
-        self.metadata.set_attester(AttestedDocuments(self.clock).answer)
+        self.attested = AttestedDocuments(self.clock, lambda: self.bound)
+        self.metadata.set_attester(self.attested.answer)
         self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
         self.control.on_committed.add(self._committed)
         self.clock.listen(self._clock_moved)
