@@ -55,7 +55,7 @@ def test_cancelling_the_first_admits_the_second() -> None:
     rig = small()
     first = rig.ask(Cause.HOST_REBOOT, "h0")
     second = rig.ask(Cause.HOST_REBOOT, "h1")
-    third = rig.ask(Cause.HOST_REBOOT, "h0")
+    third = rig.ask(Cause.HOST_REBOOT, "h0", queue=True)
     rig.tell(Cancel(third.number))
     rig.tell(Cancel(first.number))
     assert rig.now(second).state is S.ANNOUNCED
@@ -121,7 +121,7 @@ def test_users_own_work_on_a_host_occupies_it() -> None:
     """A host its user works on takes no other work meanwhile. Source: G-1."""
     rig = small(enabled=())
     rig.ask(Cause.HOST_REBOOT, "h0", source=Source.USER)
-    second = rig.ask(Cause.HOST_REBOOT, "h0")
+    second = rig.ask(Cause.HOST_UPDATE, "h0")
     assert rig.now(second).state is S.PLANNED
     assert rig.why(second)[0].reason == "host-busy"
     assert rig.ask(Cause.HOST_REBOOT, "h1").state is S.PLANNED, "its group is disturbed"

@@ -115,7 +115,7 @@ def test_work_waits_for_other_work_by_name() -> None:
     """What runs or is announced on the host, or is on its way there, is named. Source: G-1."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h2")
-    rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.ask(Cause.HOST_REBOOT, "h2", queue=True)
     text = "op-2 of h2: op-1 is already announced on host h2"
     assert blocker(rig, 2) == Blocker(Code.HOST_BUSY, "op-1", START_MS, text=text)
     rig.approve("far_0", 1)

@@ -38,7 +38,7 @@ def api_page() -> str:
         "",
         "Records have no versions: a change with `If-Match` or another condition is answered 412.",
         "Work that is under way on a VM, or as an order, is refused with 409 if asked for again.",
-        "Routine work on single hosts queues instead: after a lost answer, look at what there is.",
+        "With `queue`, routine work waits instead.",
         "A `PUT` replaces a record whole and needs a body; with `new=true` it only adds one.",
     ]
     for tag, operations in by_tag(document["paths"]).items():

@@ -92,7 +92,7 @@ def plan_target(
 ) -> Operation:
     """Return the planned operation on one of a request's targets; raises as `plan`."""
     operation = _operation(draft, ask, target, request=request, number=number)
-    check_target(draft, operation, target)
+    check_target(draft, operation, target, queue=ask.queue)
     return operation
 
 
@@ -124,6 +124,8 @@ def _check_form(draft: Draft, ask: RequestMaintenance, targets_max: int) -> None
         problem = "its NotBefore is more than a year ahead"
     elif ask.not_before_ms and traits.fault:
         problem = "a failure has no NotBefore"
+    elif ask.queue and not traits.routine:
+        problem = "only routine work can be queued"
     if problem:
         raise OperationInvalid(
             cause=ask.cause.value, target=", ".join(ask.targets[:3]), problem=problem
@@ -188,18 +190,18 @@ def _with_notice(draft: Draft, operation: Operation) -> Operation:
     return replace(operation, notice_s=notice_s)
 
 
-def check_target(draft: Draft, operation: Operation, target: str) -> None:
+def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool) -> None:
     """Refuse what cannot be done to a target; raises as `plan`. Costs the work on it."""
     host = draft.topology.hosts[operation.host]
     cause = operation.cause.value
     fault = TRAITS[operation.cause].fault
     for other in draft.operations(("vm" if operation.of_vm else "host", target)):
         if other.of_vm == operation.of_vm:
-            same = other.cause is operation.cause
+            again = other.cause is operation.cause and not (queue and operation.routine)
             # What failed may turn out to be lost, and is then: `transitions` ends the failure.
             lost = operation.cause is Cause.HOST_LOST
             both_faults = fault and TRAITS[other.cause].fault and not lost
-            if (same and not operation.routine) or both_faults:
+            if again or both_faults:
                 raise AlreadyAsked(cause=other.cause.value, target=target, operation=other.id)
     problem = _problem_of_destination(draft, operation)
     if not operation.of_vm and host.health is Health.FAILED and not fault:

@@ -36,6 +36,8 @@ class RequestMaintenance:
     not_before_ms: int = 0
     #: Host the VMs are on afterwards; empty: where they are.
     destination: str = ""
+    #: Whether routine work waits where the same is under way on a target; else it is refused.
+    queue: bool = False
 
 
 @value

@@ -169,6 +169,7 @@ _ASKED = (
     Field("destination", NAME, "Host the VMs are on afterwards."),
     Field("impact", IMPACTS, "The impact shown to VMs, where the cause allows a choice."),
     Field("source", SOURCES, "The source shown to VMs."),
+    Field("queue", Boolean(), "Queue routine work behind the same work under way; else refused."),
 )
 WORK = Form("WorkForm", "How work is to be done; every member may be left out.", _ASKED)
 UPDATE = Form(

@@ -176,6 +176,7 @@ def _routine(people: People, dice: Dice) -> None:
         impact=Impact.REBOOT if cause is Cause.HOST_UPDATE and dice.chance(300) else None,
         destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
         source=Source.USER if dice.chance(30) else None,
+        queue=True,
     )
     people.submit(ask, "operator")
 

@@ -216,6 +216,7 @@ def _announce(
         impact=maintenance.impact,
         description=maintenance.description or None,
         not_before_ms=wave.latest_start_ms,
+        queue=True,
     )
     [operation] = planned_operations(draft, asked)
     operation = replace(
