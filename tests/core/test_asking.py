@@ -150,8 +150,9 @@ def test_routine_work_queues_when_asked_to() -> None:
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
     assert rig.ask(Cause.HOST_REBOOT, "h0", queue=True).state is OperationState.PLANNED
-    failed = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h0",), queue=True)
-    assert "only routine work" in str(rig.refuses(failed, OperationInvalid))
+    rig.ask(Cause.HARDWARE_DEGRADED, "h2")
+    again = RequestMaintenance(cause=Cause.HARDWARE_DEGRADED, targets=("h2",), queue=True)
+    rig.refuses(again, AlreadyAsked)
 
 
 def test_host_that_failed_is_struck_once() -> None:

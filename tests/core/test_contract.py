@@ -82,6 +82,7 @@ STATUSES: dict[type[CallerError], int] = {
     of_maintenance.UnknownPlan: 404,
     of_maintenance.MaintenanceInvalid: 422,
     of_maintenance.MaintenanceWrongState: 409,
+    of_maintenance.MaintenanceImpossible: 409,
     of_maintenance.PostponementRefused: 409,
     of_maintenance.PlanSuperseded: 409,
     NothingSelected: 404,

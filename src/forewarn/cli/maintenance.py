@@ -15,6 +15,7 @@ from forewarn.exit_codes import OK, REFUSED
 if TYPE_CHECKING:
     import argparse
 
+    from forewarn.cli.api_client import Answer, ApiClient
     from forewarn.cli.parsing import Commands
 
 _WORDS = {
@@ -152,15 +153,32 @@ def _create(arguments: argparse.Namespace) -> int:
     from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
 
     client = client_of(arguments)
+    after = client.history_end()
     made = client.post("/v1/maintenances", _form(arguments))["maintenance"]
+    path = f"/v1/maintenances/{made['id']}"
+    answer = _planned(client, path, after)
+    made, waits = answer["maintenance"], answer["waits_for"]
     if arguments.start:
-        made = client.post(f"/v1/maintenances/{made['id']}/start")["maintenance"]
+        made = client.post(f"{path}/start")["maintenance"]
     if arguments.json:
         return print_json({"maintenance": made})
     print_maintenances([made], client.now_ms)
-    if not arguments.start:
+    if waits and waits["code"] != "operator":
+        note(f"a draft that cannot be started: {waits['text']}")
+    elif not arguments.start:
         note(f"a draft; have it begin: forewarn maintenance start {made['id']}")
     return OK
+
+
+def _planned(client: ApiClient, path: str, after: int) -> Answer:
+    """Wait for the plan of a draft, which says whether it can be done; return the draft."""
+    answer = client.get(path)
+    for entry in client.lines("/v1/watch", after=after):
+        if not answer["maintenance"]["planning"] or (entry and "end" in entry):
+            break
+        if entry is None or entry["action"].startswith("maintenance."):
+            answer = client.get(path)
+    return answer
 
 
 def _word(arguments: argparse.Namespace) -> int:

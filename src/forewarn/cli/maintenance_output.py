@@ -157,10 +157,9 @@ def print_report(answer: Answer, now_ms: int) -> None:
 
 def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
     """Follow a maintenance until it has ended or is halted; return the exit status."""
-    newest = client.get("/v1/history", order="newest", limit=1)["entries"]
     made: Answer = {}
     try:
-        for made in _changes(client, path, newest[0]["sequence"] if newest else 0, as_json=as_json):
+        for made in _changes(client, path, client.history_end(), as_json=as_json):
             if made["state"] in _AT_REST:
                 break
     except KeyboardInterrupt:

@@ -281,8 +281,7 @@ def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
         if arguments.timeout:
             raise TimeoutAlone
         return 0
-    entries = client.get("/v1/history", order="newest", limit=1)["entries"]
-    return int(entries[0]["sequence"]) if entries else 0
+    return client.history_end()
 
 
 def wait(

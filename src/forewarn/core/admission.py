@@ -124,8 +124,6 @@ def _check_form(draft: Draft, ask: RequestMaintenance, targets_max: int) -> None
         problem = "its NotBefore is more than a year ahead"
     elif ask.not_before_ms and traits.fault:
         problem = "a failure has no NotBefore"
-    elif ask.queue and not traits.routine:
-        problem = "only routine work can be queued"
     if problem:
         raise OperationInvalid(
             cause=ask.cause.value, target=", ".join(ask.targets[:3]), problem=problem

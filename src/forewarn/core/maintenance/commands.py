@@ -23,12 +23,14 @@ from forewarn.core.maintenance.records import (
     postponed_hosts,
 )
 from forewarn.core.maintenance.refusals import (
+    MaintenanceImpossible,
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
     UnknownMaintenance,
 )
 from forewarn.core.maintenance.waves import PLAN_AGAIN_S, stop, withdraw
+from forewarn.core.maintenance.why import why_impossible
 from forewarn.core.refusals import Unknown
 from forewarn.values import replace
 
@@ -135,8 +137,15 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
 
 
 def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
-    """Have a draft begin: it is planned for now, and its waves follow. Source: F-1."""
+    """Have a draft begin: it is planned for now, and its waves follow. Source: F-1.
+
+    Raises:
+        MaintenanceImpossible: a host can never be done as things are, by its plan.
+    """
     maintenance = _movable(draft, word.maintenance, MaintenanceState.DRAFT, asked="started")
+    impossible = why_impossible(draft, maintenance)
+    if impossible is not None:
+        raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
     started = replace(
         move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms),
         started_ms=draft.now_ms,
