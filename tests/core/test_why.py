@@ -225,12 +225,15 @@ def test_host_says_what_it_waits_for_before_its_wave() -> None:
     rig.plans_made = True
     until_ms = rig.now_ms + 5 * HOUR_MS
     rig.tell(words.PostponeHosts(number, ("h2",), until_ms, "alice"))
-    assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms)
+    text = "host h2 is postponed at the request of alice"
+    assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms, text)
     rig.ask(Cause.HARDWARE_FAILURE, "h1")
-    assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms)
+    text = "host h1 has failed; repair it first"
+    assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms, text=text)
     gone = ChangeTopology(removed=(("vm", "web_4"), ("host", "h4")))
     rig.tell(gone)
-    assert rig.waits(number, "h4") == Blocker(Code.UNKNOWN_HOST, "h4", moved_ms)
+    text = "host h4 is not in the fleet"
+    assert rig.waits(number, "h4") == Blocker(Code.UNKNOWN_HOST, "h4", moved_ms, text=text)
     rig.tell(Repair("h1"))
     rig.run(limit=2)
     draft = Draft(rig.state, rig.now_ms, rig.terms())

@@ -29,7 +29,7 @@ from forewarn.core.maintenance.refusals import (
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.maintenance.waves import PLAN_AGAIN_S, stop, withdraw
+from forewarn.core.maintenance.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
 from forewarn.core.maintenance.why import why_impossible
 from forewarn.core.refusals import Unknown
 from forewarn.values import replace
@@ -184,9 +184,9 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
             draft.remove("maintenance.retried", text, *failed)
             ended_ms = max(each.ended_ms for each in failed)
         forgiven = draft.maintenances.counts(number)[2]
-    in_wave = _in_wave(draft, maintenance)
+    wave_begun = in_wave(draft, maintenance)
     # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
-    goes_on = in_wave and (
+    goes_on = wave_begun and (
         maintenance.state is MaintenanceState.PAUSED or draft.maintenances.counts(number)[1] > 0
     )
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
@@ -198,7 +198,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     )
     if not goes_on:
         rests_until_ms = draft.now_ms + pause_ms
-        if not in_wave:  # it rests from hosts that are tried again, too
+        if not wave_begun:  # it rests from hosts that are tried again, too
             rests_until_ms = max(
                 min(ended_ms + pause_ms, rests_until_ms), maintenance.rests_until_ms
             )
@@ -206,12 +206,6 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         draft.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
     draft.touched_maintenances.add(number)
-
-
-def _in_wave(draft: Draft, maintenance: Maintenance) -> bool:
-    """Whether hosts of the wave it stands in are worked on or done: its end is still to come."""
-    targets = draft.maintenances.targets(maintenance.number).values()
-    return any(each.wave == maintenance.wave for each in targets)
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:

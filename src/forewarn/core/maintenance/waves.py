@@ -93,7 +93,9 @@ def _conclude(draft: Draft, number: int) -> None:
     if left and not maintenance.wave:
         maintenance = _rested_again(draft, maintenance)
     over = maintenance.wave > 0 and (not maintenance.due_ms or not left)
-    if over and (left or maintenance.gate):
+    if over and left and not in_wave(draft, maintenance):  # all of it was postponed
+        _plan_again(draft, maintenance)
+    elif over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
     elif not left:
         done = replace(
@@ -105,6 +107,12 @@ def _conclude(draft: Draft, number: int) -> None:
             halted_by="",
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
+
+
+def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
+    """Whether hosts of the wave it stands in are worked on or done; costs the hosts touched."""
+    targets = draft.maintenances.targets(maintenance.number).values()
+    return any(each.wave == maintenance.wave for each in targets)
 
 
 def _rested_again(draft: Draft, maintenance: Maintenance) -> Maintenance:
@@ -251,6 +259,6 @@ def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> No
 
 
 def _plan_again(draft: Draft, maintenance: Maintenance) -> None:
-    again = replace(maintenance, plan_wanted=True, plan_due=False, due_ms=0)
+    again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
     draft.put("maintenance.replanning", f"{again.id} is planned again", again)
     draft.unplanned.add(again.number)

@@ -77,13 +77,13 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     known = draft.topology.hosts.get(host)
     if known is None or known.health is Health.FAILED:
         code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
-        return Blocker(code, host, maintenance.moved_ms)
+        return _of_host(host, Blocker(code, host, maintenance.moved_ms))
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None:
         return why_maintenance(draft, maintenance)
     blocked = dict(plan.body.blocked)
     if host in blocked:
-        return blocked[host]
+        return _of_host(host, blocked[host])
     for wave in plan.waves:
         if host in wave.hosts:
             return why_wave(draft, maintenance, wave.number)
@@ -105,9 +105,7 @@ def as_blocker(waiting: Waiting, operation: Operation) -> Blocker:
 
 
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return why a host of a draft can never be done as things are; None if each can, or no plan
-    says so yet.
-    """
+    """Return why a host of a draft can never be done as things are; None if none is known to be."""
     owed_s = draft.policy.notice_s[maintenance.impact] + maintenance.duration_s
     if 0 < maintenance.deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
@@ -150,7 +148,8 @@ def _planning(maintenance: Maintenance, again_ms: int = 0) -> Blocker:
 def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
     for each in maintenance.postponed:
         if each.host == host and each.until_ms > draft.now_ms:
-            return Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+            later = Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+            return _of_host(host, later)
     return None
 
 
