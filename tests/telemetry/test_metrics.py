@@ -91,7 +91,7 @@ def test_refused_records_are_counted(measured: Live) -> None:
 
 
 def test_maintenance_progress_is_counted_by_host(measured: Live) -> None:
-    """Of a live maintenance, hosts are left, working, done or failed. Source: F-1."""
+    """Of a live maintenance, hosts are left, announced, running, done or failed. Source: F-1."""
     form = {"cause": "host-reboot", "all": True, "duration": "PT5M"}
     made = measured.call("POST", "/v1/maintenances", form).json["maintenance"]
     measured.post(f"/v1/maintenances/{made['id']}/start")
@@ -101,9 +101,9 @@ def test_maintenance_progress_is_counted_by_host(measured: Live) -> None:
         name = "forewarn_maintenance_hosts"
         return value(scraped(measured), name, maintenance=made["id"], state=state)
 
-    wait_until(lambda: hosts("working") == 1)
+    wait_until(lambda: hosts("announced") == 1)
     assert hosts("left") == 1
-    assert hosts("done") == hosts("failed") == 0
+    assert hosts("running") == hosts("done") == hosts("failed") == 0
 
 
 def test_driver_calls_are_counted_with_their_result(measured: Live) -> None:

@@ -232,7 +232,10 @@ def _list(arguments: argparse.Namespace) -> int:
     answer = client.get("/v1/maintenances", live=not arguments.all)
     if arguments.json:
         return print_json({"maintenances": answer["maintenances"]})
-    print_maintenances(answer["maintenances"], client.now_ms)
+    empty = "No open maintenances. Use --all to include finished ones."
+    if arguments.all:
+        empty = "No maintenances."
+    print_maintenances(answer["maintenances"], client.now_ms, empty=empty)
     return OK
 
 
@@ -257,8 +260,19 @@ def _report(arguments: argparse.Namespace) -> int:
     from forewarn.cli.maintenance_output import print_report  # noqa: PLC0415
 
     client = client_of(arguments)
-    answer = client.get(f"/v1/maintenances/{part(arguments.id)}")
+    path = f"/v1/maintenances/{part(arguments.id)}"
+    answer, hosts = client.get(path), _hosts(client, path)
     if arguments.json:
-        return print_json(answer)
-    print_report(answer, client.now_ms)
+        return print_json({**answer, "hosts": hosts})
+    print_report(answer, hosts, client.now_ms)
     return OK if not answer["maintenance"]["failed"] else REFUSED
+
+
+def _hosts(client: ApiClient, path: str) -> list[Answer]:
+    found, after = [], None
+    while True:
+        page = client.get(f"{path}/hosts", after=after)
+        found += page["hosts"]
+        after = page["next"]
+        if not after:
+            return found

@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 from forewarn.errors import ForewarnError
 from forewarn.operator_api import (
     fleet_routes,
+    maintenance_reading,
     maintenance_routes,
     openapi,
     overview_routes,
@@ -100,6 +101,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *fleet_routes.routes(),
         *work_routes.routes(),
         *maintenance_routes.routes(),
+        *maintenance_reading.routes(),
         *postponing_routes.routes(),
         *why_routes.routes(),
         *policy_routes.routes(),

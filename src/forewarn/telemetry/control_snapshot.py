@@ -155,7 +155,7 @@ def _halted(view: StateView, *, now_ms: int) -> list[str]:
 
 
 def _of_maintenances(view: StateView) -> list[Metric]:
-    live = view.state.maintenances
+    live, operations = view.state.maintenances, view.state.operations
     text = "Maintenances that have not ended, by state."
     states = GaugeMetricFamily("forewarn_maintenances", text, labels=["state"])
     tally = Tally(each.state for each in live.values())
@@ -174,10 +174,13 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
         progress = view.state.progress.of(maintenance.number)
         working, failed = len(progress.working), len(progress.failed.keys() - progress.working)
+        numbers = (progress.targets[host].operation for host in progress.working)
+        running = sum(operations[each].state is OperationState.RUNNING for each in numbers)
         touched = len(progress.targets)
         for word, count in (
             ("left", len(maintenance.hosts) - touched),
-            ("working", working),
+            ("announced", working - running),
+            ("running", running),
             ("failed", failed),
             ("done", touched - working - failed),
         ):

@@ -111,7 +111,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
     plan = draft.maintenances.plan(maintenance.plan)
-    blocked = read_blocked(plan.body) if plan and not maintenance.plan_wanted else ()
+    blocked = plan.body.blocked if plan and not maintenance.plan_wanted else ()
     never = {Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE}
     return next((_of_host(host, each) for host, each in blocked if each.code in never), None)
 
