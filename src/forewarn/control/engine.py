@@ -71,8 +71,7 @@ class ControlEngine:
             clock: the service's time.
             drivers: who carries operations out.
             publisher: who brings changes to metadata nodes.
-            on_lost: called on the loop's thread when another process has become the writer;
-                the loop has ended then, and so it has by a bug.
+            on_lost: called on the loop's thread when it ends: by another writer, or by a bug.
 
         Raises:
             DriverUnknown: the default driver is not there.
@@ -329,6 +328,8 @@ class ControlEngine:
         """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
         if result.unconfirmed and follow_up:
             self._report(NotShown(follow_up.operations, *result.missing), "metadata")
+        if not self._status.ready:
+            return  # `_take_up` has all of it published and begun again
         for operation in follow_up.begin:
             self._drivers.begin(operation, self._clock.now_ms())
         for operation in follow_up.abort:
@@ -346,10 +347,9 @@ class ControlEngine:
 
     def _pass_time(self) -> None:
         """Do what time alone makes due: deadlines, then drivers to be asked."""
-        if self._status.ended:
-            return
         if not self._status.ready:
-            self._find_out()
+            if not self._status.ended:
+                self._find_out()
             return
         if not self._report_again():
             return
