@@ -277,6 +277,28 @@ def test_store_that_loses_every_answer_is_asked_once_a_second(
         running.pass_time(1000)
 
 
+def test_nothing_is_begun_while_the_store_must_be_asked(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nodes show meanwhile is shown and begun again once it has answered. Source: L-7, M-4."""
+    operation = running.announce()
+    running.publisher.late = True
+    running.ask(Approve("v", operation.events))
+    with monkeypatch.context() as patch:
+        for name, error in (("commit", StoreUncertain), ("settle", StoreUnavailable)):
+            patch.setattr(running.store, name, refuses(error(place="here", reason="away")))
+        with pytest.raises(StoreUncertain):
+            running.ask(ChangeTopology((Host("h2"),)))
+        running.publisher.catch_up()
+        running.settle()
+        running.publisher.late = True
+    running.pass_time()
+    assert running.driver.begun == []
+    running.publisher.catch_up()
+    running.settle()
+    assert running.driver.begun == [1]
+
+
 @pytest.mark.parametrize("error", [StoreFull, StoreUnavailable, StoreUncertain])
 def test_polls_are_kept_while_the_store_takes_nothing(
     running: Running, monkeypatch: pytest.MonkeyPatch, error: type[ForewarnError]
