@@ -71,10 +71,23 @@ def test_unknown_resource_group_is_named(shared_arm: Arm, method: str, below: st
     assert refusal(shared_arm, method, path, json={}) == (404, "ResourceGroupNotFound")
 
 
-def test_model_of_a_scale_set_has_network_interface_configurations(shared_arm: Arm) -> None:
-    """Java's fluent API reads them before it scales a set. Source: Z-1."""
-    profile = shared_arm.get(SET)["properties"]["virtualMachineProfile"]
-    assert profile["networkProfile"] == {"networkInterfaceConfigurations": []}
+def test_scale_set_is_scaled_as_the_sdk_for_java_does(arm: Arm) -> None:
+    """It puts empty pools into the primary interface, and sends the whole set. Source: Z-1."""
+    shown = arm.get(SET)
+    profile = shown["properties"]["virtualMachineProfile"]["networkProfile"]
+    [nic] = profile["networkInterfaceConfigurations"]
+    assert nic["properties"]["primary"]
+    nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerInboundNatPools"] = []
+    shown["sku"]["capacity"] = 3
+    answer = arm.http("PUT", SET, params=VERSION, json=shown)
+    assert (answer.status_code, answer.json()["sku"]["capacity"]) == (200, 3)
+
+
+def test_scale_set_keeps_its_network_interfaces(shared_arm: Arm) -> None:
+    """Another interface in a list is a change, and not taken for the same. Source: Z-4."""
+    profile = {"networkProfile": {"networkInterfaceConfigurations": [{"name": "other"}]}}
+    body = {"properties": {"virtualMachineProfile": profile}}
+    assert refusal(shared_arm, "PATCH", SET, json=body) == (409, "OperationNotAllowed")
 
 
 @pytest.mark.parametrize("act", ["restart", "redeploy"])

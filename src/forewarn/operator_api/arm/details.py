@@ -102,9 +102,16 @@ def put_details(shown: JsonObject, more: Mapping[Path, object]) -> JsonObject:
 
 def _same(value: object, now: object) -> bool:
     """Whether a value says what is shown; names and ids are compared without case."""
-    if isinstance(value, str) and isinstance(now, str):
-        return value.lower() == now.lower()
-    try:
-        return value == now or (value in ("", []) and not now)
-    except RecursionError:  # lists in lists
-        return False
+    left = [(value, now)]
+    while left:
+        value, now = left.pop()
+        if isinstance(value, dict) and isinstance(now, dict):
+            left += [(each, now.get(name)) for name, each in value.items() if each is not None]
+        elif isinstance(value, list) and isinstance(now, list) and len(value) == len(now):
+            left += zip(value, now, strict=True)
+        elif isinstance(value, str) and isinstance(now, str):
+            if value.lower() != now.lower():
+                return False
+        elif value != now and not (value in ("", []) and not now):
+            return False
+    return True

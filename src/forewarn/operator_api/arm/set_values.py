@@ -30,6 +30,9 @@ SCALE_SETS = "virtualMachineScaleSets"
 AVAILABILITY_SETS = "availabilitySets"
 #: Parts of a VM's properties that a set shows as its model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
+#: The network interface of every instance; the SDK for Java scales no set without one.
+_ADDRESS = {"name": "address", "properties": {"primary": True}}
+_INTERFACE = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [_ADDRESS]}}
 
 
 def instance_id(group: str, vm: str) -> str:
@@ -57,7 +60,7 @@ def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject
     if vms:
         model = shown_properties(vms[0], group)
         profile = {name: model[name] for name in _MODEL if name in model}
-        profile["networkProfile"] = {"networkInterfaceConfigurations": []}
+        profile["networkProfile"] = {"networkInterfaceConfigurations": [_INTERFACE]}
         properties["virtualMachineProfile"].update(profile)
         shown["sku"] |= {"name": vms[0].size, "tier": "Standard"}
     return shown | {"properties": properties}
