@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.operator_api.auth import TokenInvalid, read_tokens
 from forewarn.settings import ListenSettings, OperatorSettings
+from forewarn.tokens import TokenInvalid, read_tokens
 from tests.operator_api.live import SETTINGS, TOKEN, Live
 
 OTHER = "another-token-0123456789"
