@@ -24,17 +24,31 @@ from forewarn.replication.messages import (
     PollMessage,
     Pong,
 )
+from forewarn.replication.nodes import cost_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
+
+    from forewarn.connection_table import TrackedConnection
     from forewarn.replication.messages import Upstream
     from forewarn.replication.nodes import NodeTable
     from forewarn.replication.scopes import ScopedFeed
 
+    Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
 ASKED_LINE_BYTES_MAX = 1024 * 1024
 """Longest line of a node: the poll marks of a thousand groups with long names have 300 kB."""
 
+GREETING_BYTES_MAX, GREETING_S_MAX = 4096, 2.0
+"""Longest first line of a node over the network, in bytes, and how long it may take, in seconds:
+its name is not proved yet."""
+
 REQUESTS_MAX = 10_000
 """Requests of a node that may be under way."""
+
+YIELD_COST = 32
+"""What a node may say, as it is charged, before others have their turn."""
 
 IDLE_BYTES_MAX = 64 * 1024
 """A node with more than this unsent is not asked for a sign of life: it is being sent some."""
@@ -92,6 +106,31 @@ class NodeSession:
         self.said = said
         self._nodes.heard(said.name)
 
+    async def hear(
+        self, reader: asyncio.StreamReader, heard: Callable[[], None], *, limited: bool
+    ) -> None:
+        """Take what the node says until its end; others have their turn between its lines.
+
+        Args:
+            reader: what it says.
+            heard: called after each line.
+            limited: whether it may say only so much.
+
+        Raises:
+            FeedUnreadable: it says nothing a node says, or more than it may.
+        """
+        spent = 0
+        while line := await reader.readline():
+            cost = cost_of(line)
+            if limited and not self._nodes.charge(self.name, cost):
+                raise FeedUnreadable(reason="a node says more than it may")
+            self.take(line)
+            heard()
+            spent += cost
+            if spent >= YIELD_COST:
+                spent = 0
+                await asyncio.sleep(0)
+
     def take(self, line: bytes) -> None:
         """Do what a line says; an answer is sent after all changes that were made until then.
 
@@ -132,6 +171,7 @@ class NodeSession:
     def send_answers(self) -> None:
         """Send the answers whose time has come: each follows the changes that were before it."""
         while self._answers and self._answers[0][0] <= self.position:
+            self._requests -= 1
             self.writer.write(self._answers.popleft()[1])
 
     def caught_up(self) -> None:
@@ -165,9 +205,43 @@ class NodeSession:
         self._answer(Answered(number, None if failed else ApprovalAnswer(accepted=True)))
 
     def _answer(self, message: Answered) -> None:
-        self._requests -= 1
         self._answers.append((self.feed.log.next, feed.line_of(message)))
         self.wake.set()
+
+
+class UnprovedReader(asyncio.StreamReader):
+    """What comes from a node whose name is not proved: little, until it is admitted."""
+
+    _limit: int
+
+    def __init__(self, tracked: TrackedConnection) -> None:
+        """Read from a connection that is counted."""
+        super().__init__(GREETING_BYTES_MAX)
+        self._tracked = tracked
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, as limits count it."""
+        return self._tracked.source
+
+    def admit(self) -> None:
+        """Keep the connection, and take lines of any length a node may say."""
+        self._tracked.admit()
+        self._limit = ASKED_LINE_BYTES_MAX
+
+
+class NodeConnection(asyncio.StreamReaderProtocol):
+    """The stream of a node over the network, counted until its end."""
+
+    def __init__(self, tracked: TrackedConnection, serve: Serve) -> None:
+        """Have it served."""
+        super().__init__(UnprovedReader(tracked), serve)
+        self._tracked = tracked
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it out."""
+        self._tracked.leave()
+        super().connection_lost(exc)
 
 
 def read_greeting(line: bytes) -> Follow:
