@@ -62,6 +62,13 @@ def test_wrong_token_is_401(closed: Live, headers: dict[str, str], code: str) ->
     assert closed.call("GET", "/v1/hosts/x", headers=bearer(TOKEN)).status == 404
 
 
+def test_health_names_nothing_to_strangers(closed: Live) -> None:
+    """What the service knows of the fleet is told to operators only."""
+    assert set(closed.get("/v1/health")) == {"live", "ready", "state"}
+    told = closed.call("GET", "/v1/health", headers=bearer(TOKEN))
+    assert "shows" in told.json
+
+
 def test_health_and_the_document_are_public(closed: Live) -> None:
     """A health check and the API's own description need no token."""
     for path in ("/v1/health", "/v1/openapi.json"):

@@ -25,6 +25,7 @@ from forewarn.operator_api import (
     policy_routes,
     postponing_routes,
     read_routes,
+    service_routes,
     why_routes,
     work_routes,
 )
@@ -106,6 +107,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *why_routes.routes(),
         *policy_routes.routes(),
         *read_routes.routes(),
+        *service_routes.routes(),
         *overview_routes.routes(),
         *extra,
     )
