@@ -141,7 +141,7 @@ def test_silent_handshake_ends_soon(
     async def story() -> None:
         port = Port(tmp_path)
         await port.start()
-        for hello in (b"", b"this is no hello\r\n\r\n"):
+        for hello in (b"", b"GET / HTTP/1.1\r\n\r\n"):
             reader, writer = await port.dial(tls=False)
             writer.write(hello)
             await ended(reader)

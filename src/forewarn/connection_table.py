@@ -2,8 +2,8 @@
 
 A caller whom nobody knows yet makes room for the next one; one who is known keeps its connection.
 An event loop's own server keeps a connection that is silent in its TLS handshake for a minute and
-tells nobody, so connections are accepted and counted here, and given to the event loop then. The
-metadata service counts by VM instead: see `metadata/http/open_connections.py`.
+reports none of it, so connections are accepted and counted here, and given to the event loop then.
+The metadata service counts by VM instead: see `metadata/http/open_connections.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 #: Longest TLS handshake, and longest farewell, in seconds.
 HANDSHAKE_S_MAX = 5.0
-#: Callers of one port who are not known yet: at most this many, and one in so many of the file
-#: descriptors. One source has at most a share of those.
+#: Callers of one port who are not known yet: at most `UNKNOWN_MAX`, and one in
+#: `UNKNOWN_FDS_SHARE` file descriptors; one source has one in `SOURCE_SHARE` of those.
 UNKNOWN_MAX, UNKNOWN_FDS_SHARE, SOURCE_SHARE = 256, 16, 4
 #: Connections that may wait to be accepted, and how many are before others have their turn.
-BACKLOG, ACCEPTED_AT_ONCE = 1024, 16
+BACKLOG, ACCEPTED_AT_ONCE = 1024, 4
 #: What the next connection may not meet.
 PASSING = frozenset({errno.ECONNABORTED, errno.EINTR})
 #: Pause where the system gives no further connection, in seconds.

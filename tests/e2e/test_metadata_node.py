@@ -25,7 +25,6 @@ pytestmark = [
 ]
 
 KILLS = 4
-"""Looks at the health of the service until it must be as expected."""
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -113,14 +113,21 @@ def test_feed_needs_tls_beyond_this_machine(feed: FeedSettings) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"follow": ""}, {"store": ""}, {"follow": "10.0.0.1:1"}, {"certificate": "a"}, {"token": ""}],
-    ids=["follow", "store", "tls", "key", "proof"],
+    [
+        {"follow": ""},
+        {"store": ""},
+        {"follow": "10.0.0.1:1"},
+        {"certificate": "a"},
+        {"token": ""},
+        {"hosts": ("h" * 2049,)},
+    ],
+    ids=["follow", "store", "tls", "key", "proof", "hosts"],
 )
-def test_node_needs_protection_beyond_this_machine(wrong: dict[str, str]) -> None:
+def test_node_needs_protection_beyond_this_machine(wrong: dict[str, Any]) -> None:
     """A node sends its token to nobody it does not know. Source: M-5."""
     check_node(Settings(node=NODE))
     with pytest.raises(SettingInvalid):
-        check_node(Settings(node=replace(NODE, **wrong)))  # type: ignore[arg-type]  # texts all
+        check_node(Settings(node=replace(NODE, **wrong)))
 
 
 @pytest.mark.parametrize("how", ["requests", "line", "rubbish", "twice"])
@@ -249,7 +256,7 @@ def test_others_have_their_turn_between_lines(tmp_path: Path) -> None:
         much, turns = asyncio.StreamReader(), 0
         much.feed_data(line_of(Pong()) * 1000)
         much.feed_eof()
-        heard = asyncio.ensure_future(session.hear(much, lambda: None, limited=True))
+        heard = asyncio.ensure_future(session.hear(much, lambda: None))
         while not heard.done():
             turns += 1
             await asyncio.sleep(0)

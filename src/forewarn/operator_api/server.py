@@ -45,6 +45,7 @@ class _Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         listener: socket.socket,
+        *,
         settings: OperatorSettings,
         tls: ssl.SSLContext | None,
     ) -> None:
@@ -144,7 +145,7 @@ async def start_operator(
         proxy_headers=False,
         timeout_graceful_shutdown=STOP_S + FETCH_S,
     )
-    server = _Server(config, listener, settings or OperatorSettings(), tls)
+    server = _Server(config, listener, settings=settings or OperatorSettings(), tls=tls)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
     listening = asyncio.ensure_future(server.listening.wait())
     await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)

@@ -13,6 +13,7 @@ from forewarn.operator_api.read_routes import last_sequence
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
 from forewarn.protocol.versions import VERSIONS
+from forewarn.validation.fields import Schema
 
 if TYPE_CHECKING:
     from forewarn.operator_api.control_client import ControlClient
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 READY_S_MAX = 2.0
 #: How long an answer about health holds, in seconds: anybody may ask, as often as they like.
 HEALTH_S = 1.0
-#: What callers without a token are told.
+#: What callers without a token are sent.
 PUBLIC = ("live", "ready", "state")
 
 
@@ -99,31 +100,7 @@ def routes() -> tuple[Route, ...]:
             summary="Say whether the service runs, whether it can decide, and whether it can "
             "publish; only the first three members without a token.",
             act=Health().answer,
-            answer={
-                "type": "object",
-                "properties": {
-                    "live": {"type": "boolean"},
-                    "ready": {"type": "boolean"},
-                    "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
-                    "shows": {"type": "boolean"},
-                    "nodes_behind": {
-                        **_NAMES,
-                        "description": "Metadata nodes that do not show everything, or are away; "
-                        "at most 100 of them.",
-                    },
-                    "nodes_refused": {
-                        **_NAMES,
-                        "description": "What metadata nodes asked for that is not theirs, lately.",
-                    },
-                    "commit_refused": {
-                        "type": "string",
-                        "description": "Why the store refused the last change; absent if it did "
-                        "not.",
-                    },
-                    "reason": {"type": "string", "description": "Why it is not ready."},
-                },
-                "required": ["live", "ready", "state"],
-            },
+            answer=_HEALTH,
             also={503: "It is not ready."},
             public=True,
         ),
@@ -147,4 +124,28 @@ def routes() -> tuple[Route, ...]:
     )
 
 
-_NAMES = {"type": "array", "items": {"type": "string"}}
+_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+_HEALTH: Schema = {
+    "type": "object",
+    "properties": {
+        "live": {"type": "boolean"},
+        "ready": {"type": "boolean"},
+        "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
+        "shows": {"type": "boolean"},
+        "nodes_behind": {
+            **_NAMES,
+            "description": "Metadata nodes that do not show everything, or are away; "
+            "at most 100 of them.",
+        },
+        "nodes_refused": {
+            **_NAMES,
+            "description": "What metadata nodes asked for that is not theirs, lately.",
+        },
+        "commit_refused": {
+            "type": "string",
+            "description": "Why the store refused the last change; absent if it did not.",
+        },
+        "reason": {"type": "string", "description": "Why it is not ready."},
+    },
+    "required": ["live", "ready", "state"],
+}

@@ -63,7 +63,8 @@ class NodeRequests:
         foreign = groups - own - self._feed.former.keys()
         if foreign:
             self._lied("poll for group", min(foreign))
-        self._upstream.polled(own, age_ms)
+        if own:
+            self._upstream.polled(own, age_ms)
 
     def _judged(self, vm: str, done: asyncio.Future[ApprovalAnswer]) -> None:
         refused = not done.cancelled() and not done.exception() and not done.result().accepted

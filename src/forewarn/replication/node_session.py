@@ -24,7 +24,7 @@ from forewarn.replication.messages import (
     PollMessage,
     Pong,
 )
-from forewarn.replication.nodes import cost_of
+from forewarn.replication.nodes import COST_BYTES, POLLED_COST
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -70,8 +70,9 @@ class NodeSession:
         *,
         nodes: NodeTable,
         feed: ScopedFeed,
+        limited: bool,
     ) -> None:
-        """Start with nothing sent."""
+        """Start with nothing sent; `limited`: the node may say only so much."""
         self.writer = writer
         self.feed = feed
         """What it is sent."""
@@ -83,6 +84,9 @@ class NodeSession:
         """Set when there may be something to send."""
         self._upstream = upstream
         self._nodes = nodes
+        self._limited = limited
+        self._spent = 0
+        """What it said since others had their turn."""
         self._requests = 0
         self._answers: deque[tuple[int, bytes]] = deque()
         self._current = False
@@ -106,29 +110,22 @@ class NodeSession:
         self.said = said
         self._nodes.heard(said.name)
 
-    async def hear(
-        self, reader: asyncio.StreamReader, heard: Callable[[], None], *, limited: bool
-    ) -> None:
+    async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
         """Take what the node says until its end; others have their turn between its lines.
 
         Args:
             reader: what it says.
             heard: called after each line.
-            limited: whether it may say only so much.
 
         Raises:
             FeedUnreadable: it says nothing a node says, or more than it may.
         """
-        spent = 0
         while line := await reader.readline():
-            cost = cost_of(line)
-            if limited and not self._nodes.charge(self.name, cost):
-                raise FeedUnreadable(reason="a node says more than it may")
+            self._charge(1 + len(line) // COST_BYTES)
             self.take(line)
             heard()
-            spent += cost
-            if spent >= YIELD_COST:
-                spent = 0
+            if self._spent >= YIELD_COST:
+                self._spent = 0
                 await asyncio.sleep(0)
 
     def take(self, line: bytes) -> None:
@@ -145,6 +142,7 @@ class NodeSession:
                 if self._pings:
                     self._heard_of_s = max(self._heard_of_s, self._pings.popleft())
             case PollMessage(groups, age_ms):
+                self._charge(POLLED_COST)
                 self._upstream.polled(frozenset(groups), age_ms + self._way_ms())
             case ApproveMessage(number, request):
                 self._count_request()
@@ -190,6 +188,11 @@ class NodeSession:
         were in a buffer, of a process that stood still, say. Source: F-5.
         """
         return int((asyncio.get_running_loop().time() - self._heard_of_s) * 1000)
+
+    def _charge(self, cost: int) -> None:
+        self._spent += cost
+        if self._limited and not self._nodes.charge(self.name, cost):
+            raise FeedUnreadable(reason="a node says more than it may")
 
     def _count_request(self) -> None:
         if self._requests >= REQUESTS_MAX:

@@ -22,11 +22,14 @@ SILENT_S_MAX = 10.0
 """How long either end of a feed may say nothing before the other takes it for hung."""
 
 COST_PER_S, COST_MAX = 2000, 20_000
-"""What a node may say a second, and at once, as `cost_of` counts its lines: it repeats up to 10,000
-requests when it comes back, and confirms each change."""
+"""What a node may say a second, and at once, in lines: it repeats up to 10,000 requests when it
+comes back, and confirms each change."""
 
 COST_BYTES = 4096
 """Bytes of a line that cost as much as another line."""
+
+POLLED_COST = 10
+"""What poll marks cost: each line is work for the control plane."""
 
 GREETING_COST = 20
 """What it costs a node to come: it may be sent much."""
@@ -45,11 +48,6 @@ class FeedPace:
 def usual_pace() -> FeedPace:
     """Return the default pace of a feed."""
     return FeedPace(HEARTBEAT_S, SILENT_S_MAX)
-
-
-def cost_of(line: bytes) -> int:
-    """Return what a node is charged for a line."""
-    return 1 + len(line) // COST_BYTES
 
 
 class _Waiting(NamedTuple):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 NODES_MAX = 1000
 """Connected nodes."""
 
-UNPROVED_MAX = 100
+UNPROVED_MAX = 64
 """Connections from one source whose node's name is not proved; fewer with few descriptors."""
 
 NAMED_MAX = 100
@@ -149,16 +149,11 @@ class FeedServer:
         writer: asyncio.StreamWriter,
         access: NodeAccess | None = None,
     ) -> None:
-        """Serve one node on a connection that was made, until it ends.
-
-        Args:
-            reader: what it says.
-            writer: where it is sent.
-            access: which nodes may come on it; None: all are trusted.
-        """
+        """Serve one node until its connection ends; without `access` it is trusted."""
         task = asyncio.current_task()
         assert task is not None
-        self._begin_beating()
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat())
         self._tasks.add(task)
         session: NodeSession | None = None
         sending: asyncio.Task[None] | None = None
@@ -174,14 +169,14 @@ class FeedServer:
             self._begin(session)
             sending = asyncio.create_task(self._send(session))
             settle = partial(self._moves.settle, said.name)
-            await session.hear(reader, settle, limited=access is not None)
+            await session.hear(reader, settle)
         except NodeRefused as refused:
             self._offences.refuse(source, str(refused), refused.code)
             writer.write(feed.line_of(Refused(str(refused))))
         except (OSError, FeedUnreadable, ValueError) as error:
-            name = session.name if session else "(unnamed)"
-            text = f"Metadata node {name} broke off: {error}."
-            self._offences.log(session.name if session else source, text, "node-broken")
+            who = f"Metadata node {session.name}" if session else f"Somebody at {source}"
+            text = f"{who} broke off: {str(error).removesuffix('.')}."
+            self._offences.log(session.name if session else "", text, "node-broken")
         except asyncio.CancelledError:
             pass  # only `stop` cancels
         finally:
@@ -297,10 +292,6 @@ class FeedServer:
                 self._note(scoped, change)
         self._wake()
 
-    def _begin_beating(self) -> None:
-        if self._beating is None:
-            self._beating = asyncio.get_running_loop().create_task(self._beat())
-
     def _trusting(self) -> asyncio.StreamReaderProtocol:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(ASKED_LINE_BYTES_MAX), self.serve)
 
@@ -326,7 +317,8 @@ class FeedServer:
             scoped = self._scopes.open(said.name, hosts)
             refuse = partial(self._offences.refuse, said.name, action="node.refused")
             upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=refuse)
-        session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped)
+        limited = access is not None
+        session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped, limited=limited)
         session.greeted(said)
         return session
 

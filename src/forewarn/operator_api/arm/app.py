@@ -43,13 +43,13 @@ from forewarn.operator_api.arm.routes import (
     Condition,
 )
 from forewarn.operator_api.arm.tokens import TokenIssuer
-from forewarn.operator_api.auth import read_tokens
 from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import PRECONDITIONS, read_body
 from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.operator_api.watch import HistoryWatch
+from forewarn.tokens import read_tokens
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 

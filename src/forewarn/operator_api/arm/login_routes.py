@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from forewarn.clock import SystemClock
 from forewarn.operator_api.arm.routes import ArmResponse, ArmRoute
 from forewarn.operator_api.arm.tokens import LIFETIME_S
-from forewarn.operator_api.auth import TokenWrong
+from forewarn.tokens import TokenWrong
 
 if TYPE_CHECKING:
     from forewarn.operator_api.arm.json_values import JsonObject
