@@ -24,7 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt kill-agent test-azure test-sdks test-nova test-fast \
-	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants tutorial-libvirt \
+	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
+	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
