@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.agent.programs import free_port, program
-from tests.operator_api.live import Json
+from tests.api.live import Json
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

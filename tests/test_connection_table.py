@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from forewarn import connection_table
+from forewarn.azure.certificate import make_certificate
 from forewarn.connection_table import ConnectionTable, CountedPort, source_of
-from forewarn.operator_api.arm.certificate import make_certificate
 from tests.metadata.feeds import until
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.operator_api.live import Live
+from tests.api.live import Live
 from tests.page.browser import Browser
 
 PICTURES = Path(__file__).parents[1] / "docs/pictures"

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from bench.attack.bystanders import TOKEN, VMS, Bystanders, Phase
 from bench.attack.floods import FLOODS, NODE_TOKEN, VM, Flood
-from forewarn.operator_api.arm.certificate import make_certificate
+from forewarn.azure.certificate import make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

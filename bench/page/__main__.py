@@ -23,8 +23,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from forewarn.settings import StoreSettings
-from tests.operator_api import live as live_service
-from tests.operator_api.live import SETTINGS, Live
+from tests.api import live as live_service
+from tests.api.live import SETTINGS, Live
 from tests.page.browser import Browser
 
 CHANGES = 20

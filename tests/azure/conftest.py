@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.programs import free_port
-from tests.operator_api.live import Json
+from tests.api.live import Json
 
 #: Where `make test-azure` has installed azure-cli.
 PLACE = os.environ.get("AZURE_CLI_DIRECTORY", "")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.live import Json
 from tests.e2e.cloud import ADDRESS, FOREWARN, WAIT_S, Cloud, cloud_of, wait_for_line
-from tests.operator_api.live import Json
 
 #: Where `make test-sdks` has installed the SDKs.
 PLACE = os.environ.get("AZURE_SDKS_DIRECTORY", "")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from forewarn.cli.main import main
-from tests.operator_api.live import FLEET, Json, Live
+from tests.api.live import FLEET, Json, Live
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from forewarn.cli.api_client import ApiClient, ServerAddressInvalid, ServerUnrea
 from forewarn.cli.main import main
 from forewarn.exit_codes import REFUSED, UNREACHABLE, USAGE
 from forewarn.settings import ListenSettings, OperatorSettings
+from tests.api.live import SETTINGS, TOKEN, Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import SETTINGS, TOKEN, Live
 from tests.serving import serving
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from forewarn.exit_codes import OK, REFUSED, USAGE
 from forewarn.protocol.documents import read_document
+from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import FLEET, Live
 from tests.waiting import wait_until
 
 

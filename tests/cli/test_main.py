@@ -11,8 +11,8 @@ import pytest
 from forewarn import exit_codes
 from forewarn.cli.main import COMMANDS, main, parser_for
 from forewarn.emulator.options import METADATA_ADDRESS
+from tests.api.live import Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import Live
 
 COMMAND = (sys.executable, "-m", "forewarn.cli.main")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.api.live import Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import Live
 from tests.waiting import wait_until
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from forewarn.cli.plan_preview import DAYS_MAX, GROUPS_MAX, WIDTH, calendar_lines, group_lines
+from tests.api.live import Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import Live
 
 
 def wave(number: int, starts: str, ends: str) -> dict[str, object]:

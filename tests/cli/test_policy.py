@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from forewarn.exit_codes import REFUSED, USAGE
+from tests.api.live import Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import Live
 
 FILE = """
 pause = "PT1M"

@@ -10,8 +10,8 @@ import pytest
 from forewarn.cli import topology as topology_commands
 from forewarn.cli import topology_portions
 from forewarn.exit_codes import REFUSED
+from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import FLEET, Live
 
 
 @pytest.mark.parametrize("ending", ["json", "toml", "yaml"])

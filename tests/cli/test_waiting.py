@@ -9,8 +9,8 @@ import pytest
 
 from forewarn.core.stimulus import Complete, DriverProgressed
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
+from tests.api.live import Live
 from tests.cli.conftest import Run
-from tests.operator_api.live import Live
 
 PATIENCE = ("--wait", "--timeout", "20")
 

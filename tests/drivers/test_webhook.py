@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.api.routes import PUBLIC_BYTES_MAX
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.conformance.run import Verdict
@@ -15,12 +16,11 @@ from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSupersed
 from forewarn.drivers.webhook.driver import WebhookDriver
 from forewarn.drivers.webhook.request import WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
-from forewarn.operator_api.routes import PUBLIC_BYTES_MAX
 from forewarn.settings import NamedTable
+from tests.api.live import SETTINGS, Live
 from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task
 from tests.drivers.ticket_system import SECRET, TicketSystem
-from tests.operator_api.live import SETTINGS, Live
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

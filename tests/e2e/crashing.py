@@ -55,10 +55,10 @@ TERM_MS = 1000
 PRELOAD = [
     "tests.e2e.crashing",
     "forewarn.metadata.http.epoll_transport",
-    "forewarn.operator_api.app",
-    "forewarn.operator_api.driver_routes",
-    "forewarn.operator_api.outbox_routes",
-    "forewarn.operator_api.server",
+    "forewarn.api.app",
+    "forewarn.api.driver_routes",
+    "forewarn.api.outbox_routes",
+    "forewarn.api.server",
     "pytest",  # which each child imports where it is the main program
     "uvicorn.lifespan.off",
 ]

@@ -16,7 +16,7 @@ from forewarn.settings import StoreSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.values import replace
-from tests.operator_api.live import SETTINGS
+from tests.api.live import SETTINGS
 from tests.store.story import begin
 from tests.waiting import wait_until
 

@@ -14,8 +14,8 @@ from forewarn.clock import VirtualClock
 from forewarn.drivers.kubernetes import watching
 from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.kubernetes.discovery import machine_facts, node_facts
+from tests.api.live import Live
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served
-from tests.operator_api.live import Live
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.records import KEPT_MS, Records
 from tests.agent.programs import free_port, program, running
 from tests.agent.test_prepare_kubernetes import OWNER, TOKEN, Cluster, server
+from tests.api.live import Live
 from tests.drivers.tasks import ended, now_ms, task
 from tests.kubernetes import real_cluster
 from tests.kubernetes.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
 from tests.kubernetes.small_cluster import REBOOT
-from tests.operator_api.live import Live
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

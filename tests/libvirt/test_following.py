@@ -14,7 +14,7 @@ from forewarn.clock import VirtualClock
 from forewarn.drivers.libvirt import connection
 from forewarn.drivers.libvirt.config import HostConfig, LibvirtConfig
 from forewarn.drivers.libvirt.connection import Connections, HypervisorFailed
-from tests.operator_api.live import Live
+from tests.api.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from forewarn.cli.topology_import import Importer
 from forewarn.cli.topology_nova import NovaSource
 from forewarn.clock import VirtualClock
 from forewarn.drivers.nova.config import NovaConfig
+from tests.api.live import Live
 from tests.nova.keystone import PROJECT
 from tests.nova.tasks import UNWARNED
-from tests.operator_api.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from tests.e2e.certificates import make_certificates
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.operator_api.live import Json
+    from tests.api.live import Json
 
 STARTS_S_MAX = 90
 HERE = "IP:127.0.0.1"

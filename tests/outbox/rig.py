@@ -18,7 +18,7 @@ from forewarn.clock import SystemClock
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import NamedTable, OutboxSettings, Settings, StoreSettings
-from tests.operator_api.live import FLEET, SETTINGS, Json
+from tests.api.live import FLEET, SETTINGS, Json
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -148,7 +148,7 @@ class Life:
         """Start it."""
         methods = multiprocessing.get_context("forkserver")
         methods.set_forkserver_preload(
-            ["tests.outbox.rig", "forewarn.operator_api.app", "forewarn.outbox.destinations"]
+            ["tests.outbox.rig", "forewarn.api.app", "forewarn.outbox.destinations"]
         )
         receiving, sending = methods.Pipe(duplex=False)
         self._process = methods.Process(target=serve, args=(settings, sending))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operator_api.live import SETTINGS
+from tests.api.live import SETTINGS
 from tests.outbox.brokers import Broker, Kafka, Nats
 from tests.outbox.rig import Life, delivering, is_complete
 from tests.waiting import wait_until

@@ -14,7 +14,7 @@ import pytest
 from forewarn.cli.main import main
 from forewarn.outbox.destinations import DestinationInvalid, make_destinations
 from forewarn.store import Retention
-from tests.operator_api.live import FLEET, Json, Live
+from tests.api.live import FLEET, Json, Live
 from tests.outbox.rig import Receiver, Request, delivering, is_complete
 from tests.waiting import wait_until
 

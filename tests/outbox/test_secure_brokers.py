@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.live import FLEET, Json, Live
 from tests.e2e.certificates import make_certificates
-from tests.operator_api.live import FLEET, Json, Live
 from tests.outbox.brokers import HERE, Broker, Nats, SecureKafka, SecureNats
 from tests.outbox.rig import delivering
 from tests.waiting import wait_until

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operator_api.live import SETTINGS, TOKEN, Live
+from tests.api.live import SETTINGS, TOKEN, Live
 from tests.page.browser import PROGRAM, Browser
 
 pytestmark = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.operator_api.live import FLEET, Live
+from tests.api.live import FLEET, Live
 from tests.telemetry.scraping import with_metrics
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from forewarn.settings import Settings
-from tests.operator_api.live import SETTINGS
+from tests.api.live import SETTINGS
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Name and labels of each sample -> its value."""

@@ -15,7 +15,7 @@ import pytest
 from forewarn.service.metadata_node import MetadataNode
 from forewarn.settings import FeedSettings, ListenSettings, NodeSettings, Settings
 from tests.agent.programs import program
-from tests.operator_api.live import FLEET, Live
+from tests.api.live import FLEET, Live
 from tests.outbox.rig import Receiver, delivering
 from tests.telemetry.scraping import samples, scrape, value, with_metrics
 from tests.waiting import wait_until

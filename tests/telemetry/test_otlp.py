@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from forewarn.settings import OtlpSettings
-from tests.operator_api.live import FLEET, NOW_MS, SETTINGS, Live
+from tests.api.live import FLEET, NOW_MS, SETTINGS, Live
 from tests.outbox.rig import Receiver, Request
 
 Spans = dict[str, Any]

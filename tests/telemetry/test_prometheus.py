@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.agent.programs import free_port, running
-from tests.operator_api.live import FLEET, Json
+from tests.api.live import FLEET, Json
 from tests.outbox.rig import Receiver
 from tests.prometheus import Prometheus, running_prometheus
 from tests.telemetry.test_dashboard import DASHBOARD, RULES

@@ -28,10 +28,10 @@ BANNED_WORDS = {
 
 ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.service.process",),
-    "starlette": ("forewarn.operator_api", "forewarn.emulator"),
-    "uvicorn": ("forewarn.operator_api",),
+    "starlette": ("forewarn.api", "forewarn.azure", "forewarn.emulator", "forewarn.web"),
+    "uvicorn": ("forewarn.api",),
     "msgspec": (
-        "forewarn.operator_api.responses",
+        "forewarn.api.responses",
         "forewarn.replication.messages",
         "forewarn.store",
     ),

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from forewarn.api import outbox_routes
+from forewarn.api.app import every_route
+from forewarn.api.openapi import document as openapi_document
 from forewarn.core.actions import ACTIONS
 from forewarn.emulator.routes import routes_of
-from forewarn.operator_api import outbox_routes
-from forewarn.operator_api.app import every_route
-from forewarn.operator_api.openapi import document as openapi_document
 from forewarn.validation.fields import WHOLE_MAX
 from tools.docs.reference import page, table
 

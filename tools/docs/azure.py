@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.operator_api.arm.app import every_route
+from forewarn.azure.app import every_route
 from tools.docs.reference import page
 
 # The lines of a document are sentences, as long as they are.

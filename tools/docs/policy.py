@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.operator_api.policy_file import BUDGET, FREEZE, POLICY, WINDOW
+from forewarn.api.policy_file import BUDGET, FREEZE, POLICY, WINDOW
 from forewarn.validation.fields import (
     Choice,
     Duration,

@@ -77,15 +77,15 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def _check_rest(settings: Settings) -> None:
     """Check now what a start would find out a little later."""
-    from forewarn.clock import SystemClock  # noqa: PLC0415
-    from forewarn.ids import Ids  # noqa: PLC0415
-    from forewarn.operator_api.arm.server import check_certificate  # noqa: PLC0415
-    from forewarn.operator_api.listener import (  # noqa: PLC0415
+    from forewarn.api.listener import (  # noqa: PLC0415
         AZURE,
         METRICS,
         OPERATOR,
         check_address,
     )
+    from forewarn.azure.server import check_certificate  # noqa: PLC0415
+    from forewarn.clock import SystemClock  # noqa: PLC0415
+    from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import Daemon, feed_tls  # noqa: PLC0415
     from forewarn.store import check_store_address  # noqa: PLC0415
     from forewarn.tokens import read_tokens  # noqa: PLC0415

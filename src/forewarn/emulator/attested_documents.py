@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.azure.certificate import DAYS, CertificateUnmade, openssl
 from forewarn.emulator.console import reached
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
-from forewarn.operator_api.arm.certificate import DAYS, CertificateUnmade, openssl
 from forewarn.values import value
 
 if TYPE_CHECKING:

@@ -360,7 +360,7 @@ class Emulator(Daemon):
 
 def _read_fleet(name: str, text: str) -> ChangeTopology:
     """Return the fleet of a topology file."""
-    from forewarn.operator_api.topology_file import ENDINGS, read_topology  # noqa: PLC0415
+    from forewarn.api.topology_file import ENDINGS, read_topology  # noqa: PLC0415
     from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - if one is named
     from forewarn.validation.json_reader import BodyUnreadable  # noqa: PLC0415 - the same
 

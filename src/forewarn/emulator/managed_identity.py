@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.azure.tokens import LIFETIME_S, TokenIssuer
 from forewarn.clock import SystemClock
 from forewarn.metadata.http.response import Response, compact
-from forewarn.operator_api.arm.tokens import LIFETIME_S, TokenIssuer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

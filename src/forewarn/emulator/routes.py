@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.api.request_forms import EMPTY
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.clock import SPEED_MAX
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
 from forewarn.emulator.faults import FaultKind, FaultUnknown, read_fault
 from forewarn.emulator.scenario_runner import RunState
-from forewarn.operator_api.request_forms import EMPTY
-from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
 from forewarn.validation.forms import Field, Form

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.api.request_forms import TOPOLOGY
+from forewarn.api.topology_file import form_of, records_of
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import GroupKind
 from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
-from forewarn.operator_api.request_forms import TOPOLOGY
-from forewarn.operator_api.topology_file import form_of, records_of
 from forewarn.values import value
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.operator_api.policy_file import read_policy_table
+from forewarn.api.policy_file import read_policy_table
 from forewarn.validation.fields import Duration, wrong
 
 if TYPE_CHECKING:

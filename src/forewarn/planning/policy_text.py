@@ -1,6 +1,6 @@
 """A policy as JSON text, for the store and for history; and back. No file that people write.
 
-The form of such a file is in `operator_api/policy_file.py`.
+The form of such a file is in `api/policy_file.py`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
-SERVER = "forewarn.operator_api.server"
+SERVER = "forewarn.api.server"
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
 
@@ -312,7 +312,7 @@ class Daemon:
             scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
             until.push_async_callback(scraped.stop)
         if self.settings.listen.operator:
-            serving, standby = await _imported(SERVER, "forewarn.operator_api.standby")
+            serving, standby = await _imported(SERVER, "forewarn.api.standby")
             operator: Operator = await serving.start_operator(
                 standby.StandbyApp(), self.settings.listen.operator
             )
@@ -325,9 +325,9 @@ class Daemon:
             return ""
         serving, api, reports, outbox = await _imported(
             SERVER,
-            "forewarn.operator_api.app",
-            "forewarn.operator_api.driver_routes",
-            "forewarn.operator_api.outbox_routes",
+            "forewarn.api.app",
+            "forewarn.api.driver_routes",
+            "forewarn.api.outbox_routes",
         )
         app = api.build_app(
             self.control,
@@ -350,7 +350,7 @@ class Daemon:
         """Serve Azure Resource Manager where it is wanted; returns its URL and certificate."""
         if not self.settings.azure.listen:
             return "", ""
-        (arm,) = await _imported("forewarn.operator_api.arm.server")
+        (arm,) = await _imported("forewarn.azure.server")
         served = await arm.start_arm(
             self.control, self.store, clock=self.clock, settings=self.settings
         )

@@ -29,7 +29,7 @@ from forewarn.settings import SettingInvalid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.operator_api.server import OperatorServer
+    from forewarn.api.server import OperatorServer
     from forewarn.replication.messages import DocumentChange
     from forewarn.settings import Settings
 

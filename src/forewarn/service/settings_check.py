@@ -8,12 +8,12 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from forewarn.azure.tokens import KEY_BYTES_MIN
 from forewarn.core.impact import Impact
 from forewarn.core.policy import Policy
 from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
-from forewarn.operator_api.arm.tokens import KEY_BYTES_MIN
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
 from forewarn.tokens import TokenInvalid

@@ -9,9 +9,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from forewarn.api.listener import METRICS
+from forewarn.api.server import OperatorServer, start_operator
 from forewarn.control.service_state import STANDBY
-from forewarn.operator_api.listener import METRICS
-from forewarn.operator_api.server import OperatorServer, start_operator
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
 from forewarn.telemetry.driver_metrics import DriverMetrics

@@ -18,7 +18,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "control": (
         *(PAGES, "tests/control", "tests/transcripts"),
         *("tests/store/test_lease.py", "tests/store/test_retention.py"),
-        *(f"tests/operator_api/test_{name}.py" for name in ROUTES.split()),
+        *(f"tests/api/test_{name}.py" for name in ROUTES.split()),
     ),
     "metadata": (PAGES, "tests/metadata", "tests/protocol", "tests/emulator/test_faults.py"),
     "store": (PAGES, "tests/store"),

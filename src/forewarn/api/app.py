@@ -1,0 +1,149 @@
+"""The operator API under `/v1`: an ASGI application over the control loop and the store.
+
+Putting together only: routes are in the modules `*_routes`, who may call in `auth`, requests and
+answers in `dispatch`. No rule about what may happen lives in this room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from forewarn.api import (
+    fleet_routes,
+    maintenance_reading,
+    maintenance_routes,
+    openapi,
+    overview_routes,
+    policy_routes,
+    postponing_routes,
+    read_routes,
+    service_routes,
+    why_routes,
+    work_routes,
+)
+from forewarn.api.auth import Authenticator
+from forewarn.api.control_client import ControlClient
+from forewarn.api.dispatch import Dispatch, refuse, refuse_path
+from forewarn.api.fleet_watch import FleetWatch
+from forewarn.api.path_table import Table
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.watch import HistoryWatch
+from forewarn.errors import ForewarnError
+from forewarn.web import WebPage, web_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.routing import BaseRoute
+
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.settings import OperatorSettings
+    from forewarn.store import Store
+
+__all__ = ["ApiCall", "ApiResponse", "Route", "build_app", "every_route"]
+
+
+def build_app(
+    loop: ControlEngine,
+    store: Store,
+    *,
+    clock: Clock,
+    settings: OperatorSettings,
+    extra_routes: Sequence[Route | BaseRoute] = (),
+) -> Starlette:
+    """Return the operator API.
+
+    Args:
+        loop: what changes and reads the live state.
+        store: what history and ended work are read from.
+        clock: the service's time, for times given relative to now.
+        settings: who may call, and how long an answer may take.
+        extra_routes: further rows of our own table, which are documented like the others, or
+            routes of Starlette's, whose errors are answered alike.
+
+    Raises:
+        TokenInvalid: a token of the settings cannot be one.
+    """
+    ours = every_route([each for each in extra_routes if isinstance(each, Route)])
+    watch = HistoryWatch(store, settings.max_streams_per_operator)
+    timeout_s, topology_bytes = settings.answer_timeout_s, settings.max_topology_bytes
+    overview = FleetWatch(loop, clock, watch.streams)
+    control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
+    by_path = groupby(sorted(ours, key=_path), key=_path)
+    table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
+    further = [each for each in extra_routes if not isinstance(each, Route)]
+    public = frozenset(route.path for route in ours if route.public)
+    guard = Middleware(
+        Authenticator, clock=clock, settings=settings, public=public, page=frozenset(web_files())
+    )
+    app = Starlette(
+        routes=[table, WebPage(), *further],
+        middleware=[guard],
+        exception_handlers={ForewarnError: refuse, HTTPException: refuse_path},
+    )
+    app.router.redirect_slashes = False
+    app.state.stop_streams = partial(_stop, watch, overview)
+    app.build_middleware_stack()  # says now, not at the first request, that a token is none
+    return app
+
+
+def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
+    """Return the whole table of routes, the OpenAPI document's own included."""
+    found = (
+        *fleet_routes.routes(),
+        *work_routes.routes(),
+        *maintenance_routes.routes(),
+        *maintenance_reading.routes(),
+        *postponing_routes.routes(),
+        *why_routes.routes(),
+        *policy_routes.routes(),
+        *read_routes.routes(),
+        *service_routes.routes(),
+        *overview_routes.routes(),
+        *extra,
+    )
+    return (*found, _document_route(found))
+
+
+def _document_route(routes: Sequence[Route]) -> Route:
+    made = _Document(routes)
+    return Route(
+        method="GET",
+        path="/v1/openapi.json",
+        name="get_openapi",
+        summary="Read the OpenAPI document of this API.",
+        act=made.answer,
+        answer={"type": "object"},
+        public=True,
+    )
+
+
+@dataclass(slots=True)
+class _Document:
+    """The OpenAPI document, made when it is first asked for."""
+
+    routes: Sequence[Route]
+    body: bytes = b""
+
+    async def answer(self, _call: ApiCall) -> ApiResponse:
+        if not self.body:
+            self.body = encoded(openapi.document((*self.routes, _document_route(())), "v1"))
+        return ApiResponse(self.body)
+
+
+def _stop(watch: HistoryWatch, overview: FleetWatch) -> None:
+    watch.stop()
+    overview.stop()
+
+
+def _path(route: Route) -> str:
+    return route.path

@@ -1,0 +1,186 @@
+"""What routes work with: the running service, each question and order of which ends in time.
+
+A database that hangs holds the control plane and the threads that read the store; nobody who
+asks waits for it without an end. No particular route in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.api.name_index import FleetIndex
+from forewarn.control.inbox import Stopping
+from forewarn.control.plane import StateView
+from forewarn.errors import OurError
+from forewarn.validation.complexity import abandonable
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from forewarn.api.fleet_watch import FleetWatch
+    from forewarn.api.watch import HistoryWatch
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import Committed
+    from forewarn.core.admission import Waiting
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.topology import Topology
+    from forewarn.store import Store
+
+T = TypeVar("T")
+
+#: Long pieces of work done at a time: files read, pages put together, exports.
+COMPUTING_MAX = 2
+
+
+class AnswerOverdue(OurError):
+    """The control plane or the store has not answered in time, and nothing was changed."""
+
+    code = "answer-overdue"
+    status = 503
+    message = "The service has not answered within {seconds:g} s; nothing was done."
+    advice = "See that its database runs and answers (`/v1/health`), then ask again."
+
+
+class OutcomeUnknown(OurError):
+    """What was asked for is being carried out, and nobody waits for its end any longer."""
+
+    code = "outcome-unknown"
+    status = 503
+    message = "This was begun, but {reason} before it was done; it may still be."
+    advice = "Look whether it was (`forewarn history`) before you ask again."
+
+
+@value
+class ControlClient:
+    """The running service, as routes see it."""
+
+    loop: ControlEngine
+    store: Store
+    clock: Clock
+    tail: HistoryWatch
+    #: The fleet at a glance.
+    overview: FleetWatch
+    #: How long an answer may take, in seconds.
+    answer_timeout_s: float
+    #: Largest topology taken, in bytes.
+    max_topology_bytes: int = 4 * 1024 * 1024
+    #: Names in their order, for lists.
+    index: FleetIndex = field(default_factory=FleetIndex)
+    #: Where long work is done.
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
+
+    async def read(self, query: Callable[[StateView], T]) -> T:
+        """Return what a query finds in the state as of the last commit, which holds still.
+
+        It is asked of the readers' copy, so that the writer goes on meanwhile.
+
+        Raises:
+            AnswerOverdue: there was no answer in time.
+            Stopping: the service ends.
+        """
+        return await self._awaited(self.loop.replica.read(query))
+
+    async def see_writer(self) -> None:
+        """Return once the control plane has reached this question; raises as `read`."""
+        await self._awaited(self.loop.read(lambda _: None))
+
+    async def why(self, number: int) -> tuple[Waiting, ...]:
+        """Return everything a live operation waits for; raises as `read`."""
+        return await self._awaited(self.loop.why(number))
+
+    async def fleet(self) -> Topology:
+        """Return the fleet as of the last commit, for any thread; raises as `read`.
+
+        Costs nothing; its next change costs a copy, if somebody has it by then.
+        """
+        return await self.read(StateView.fleet)
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do what takes long off the event loop; given up when nobody waits for it any more.
+
+        Few run at a time, so that they neither take the processor from polls nor keep the threads
+        that read the store.
+
+        Raises:
+            AnswerOverdue: it took too long.
+            Stopping: the service ends.
+        """
+        here = asyncio.get_running_loop()
+        gone = threading.Event()
+        try:
+            return await self._awaited(here.run_in_executor(self.pool, abandonable, gone, work))
+        finally:
+            gone.set()
+
+    async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
+        """Ask the control plane for something; returns once it is durable and shown.
+
+        A metadata node that does not confirm is waited for as long as policy says. Source: M-4.
+
+        Raises:
+            AnswerOverdue, Stopping: it was not begun, and will not be.
+            OutcomeUnknown: it was, and may still be done.
+        """
+        return await self._awaited(self.loop.submit(stimulus, actor, shown=True), changes=True)
+
+    async def look_up(self, question: Callable[[Store], T]) -> T:
+        """Ask the store, off the event loop.
+
+        Raises:
+            AnswerOverdue: the store has not answered in time.
+            Stopping: the service ends.
+        """
+        here = asyncio.get_running_loop()
+        return await self._awaited(here.run_in_executor(None, question, self.store))
+
+    async def _awaited(self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False) -> T:
+        """Return an answer, or say what is known of it; what was not begun is taken back."""
+        here = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = here.create_future()
+        # Nothing that hangs on the question may lead back to it: each call would leave a circle
+        # for the garbage collector, whose rounds took 0.2 ms of every twelfth call.
+        asked.add_done_callback(partial(_tell, here, answer))
+        timer = here.call_later(self.answer_timeout_s, answer.cancel)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if not asked.cancel() and asked.done():
+                return asked.result()
+            late = here.time() >= timer.when()
+            if changes and not asked.cancelled():
+                reason = f"{self.answer_timeout_s:g} s passed" if late else "the service stopped"
+                raise OutcomeUnknown(reason=reason) from None
+            raise (AnswerOverdue(seconds=self.answer_timeout_s) if late else Stopping()) from None
+        finally:
+            timer.cancel()
+
+
+def _tell(
+    here: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[T],
+    asked: Future[T] | asyncio.Future[T],
+) -> None:
+    """Settle an answer on the event loop; once that has ended nobody waits for it."""
+    with contextlib.suppress(RuntimeError):
+        here.call_soon_threadsafe(_settle, asked, answer)
+
+
+def _settle(asked: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
+    if asked.cancelled():
+        return
+    error = asked.exception()  # looked at in any case: an error nobody wants is not logged
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(asked.result())
+    else:
+        answer.set_exception(error)

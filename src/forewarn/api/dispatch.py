@@ -1,0 +1,268 @@
+"""From a request to a route and back: reading, dispatch by method, answers and refusals as JSON.
+
+No route and no rule in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from forewarn.api.responses import encoded, left, refusal
+from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.control.inbox import Stopping
+from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.validation.fields import Values
+from forewarn.validation.forms import Field, Form
+from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from forewarn.api.control_client import ControlClient
+
+log = logging.getLogger("forewarn.operator")
+
+#: Longest form that is read on the event loop, in bytes: 20,000 names take it 20 ms, and longer.
+READ_BYTES_MAX = 16 * 1024
+#: Headers that make a change conditional. Source: RFC 9110 13.1.
+PRECONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
+
+
+class NoSuchPath(CallerError):
+    """A path the API does not have."""
+
+    code = "no-such-path"
+    status = 404
+    message = "The operator API has no path {path}."
+    advice = "See /v1/openapi.json or 'Operator API' in the documentation."
+
+
+class MethodRefused(CallerError):
+    """A method a path does not have."""
+
+    code = "method-refused"
+    status = 405
+    message = "{path} takes {allowed}, not {method}."
+    advice = "See /v1/openapi.json or 'Operator API' in the documentation."
+
+
+class BodyTooLarge(CallerError):
+    """A body above the limit."""
+
+    code = "body-too-large"
+    status = 413
+    message = "The body is larger than {limit} bytes."
+    advice = "Send less at a time."
+
+
+class MediaRefused(CallerError):
+    """A body in a form the path does not take."""
+
+    code = "media-refused"
+    status = 415
+    message = "The body is {media!r}; this path takes {taken}."
+    advice = "Say what the body is in Content-Type."
+
+
+class PreconditionUnsupported(CallerError):
+    """A change that is to be made only on a condition which nothing here can check."""
+
+    code = "precondition-unsupported"
+    status = 412
+    message = "The request has the header {header}; this API has no versions to compare."
+    advice = "Send it without; `new=true` refuses to replace what is there. Nothing was changed."
+
+
+class QueryInvalid(CallerError):
+    """A query that names what is unknown, or one thing twice."""
+
+    code = "query-invalid"
+    message = "The query {problem}."
+    advice = "See 'Operator API' in the documentation for what may stand there."
+
+
+class Dispatch:
+    """All methods of one path; an ASGI application."""
+
+    def __init__(self, control: ControlClient, routes: Iterable[Route]) -> None:
+        """Serve these routes, which share a path."""
+        self._control = control
+        self._routes = {route.method: route for route in routes}
+        self._allowed = sorted(self._routes)
+        if "GET" in self._routes:
+            self._routes["HEAD"] = self._routes["GET"]
+            self._allowed.append("HEAD")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        response: ASGIApp
+        try:
+            response = await self._answer(Request(scope, receive))
+        except ForewarnError as error:
+            if not isinstance(error, CallerError):
+                log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
+                    "%s %s: %s", scope["method"], scope["path"], error
+                )
+            response = refusal(error)
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:  # only the end of the service cuts a call off
+            response = refusal(Stopping())
+        except Exception:
+            log.exception("%s %s failed by a bug", scope["method"], scope["path"])
+            response = refusal(OurError())
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        route = self._routes.get(request.method)
+        if route is None:
+            allowed = ", ".join(self._allowed)
+            raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
+        _check_preconditions(request)
+        limit = self._control.max_topology_bytes if route.takes else route.body_bytes_max
+        if route.public:
+            limit = PUBLIC_BYTES_MAX
+        body = await read_body(request, limit) if route.method != "GET" else b""
+        if not body and route.method == "PUT":  # it replaces what is there, whole
+            raise BodyUnreadable(reason="it is empty")
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        asked = route.act(
+            ApiCall(
+                control=self._control,
+                actor=request.scope["state"]["actor"],
+                operator=request.scope["state"]["operator"],
+                path=request.path_params,
+                query=read_query(route.query, request.query_params.multi_items()),
+                form=await self._form(route.form, body, media),
+                body=body,
+                media=_taken(route, media, body),
+                headers=request.headers,
+            )
+        )
+        answer = await (while_waited_for(asked, request) if route.abandonable else asked)
+        return answer.stream or _response(answer)
+
+    async def _form(self, form: Form | None, body: bytes, media: str) -> Values:
+        if len(body) <= READ_BYTES_MAX:
+            return _form(form, body, media)
+        return await self._control.compute(partial(_form, form, body, media))
+
+
+def _check_preconditions(request: Request) -> None:
+    """Refuse a change that would be made whatever its condition says: an update would be lost."""
+    if request.method in {"GET", "HEAD"}:
+        return
+    for header in PRECONDITIONS:
+        if header in request.headers:
+            raise PreconditionUnsupported(header=header)
+
+
+async def refuse(_request: Request, error: Exception) -> Response:
+    """Answer an error that a further route has raised."""
+    assert isinstance(error, ForewarnError), error
+    return refusal(error)
+
+
+async def refuse_path(request: Request, error: Exception) -> Response:
+    """Answer what Starlette itself refuses: a path that is not there, or a method."""
+    status: int = getattr(error, "status_code", 500)
+    if status == 405:
+        allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+        return refusal(MethodRefused(path=request.url.path, method=request.method, allowed=allowed))
+    if status == 404:
+        return refusal(NoSuchPath(path=request.url.path))
+    return refusal(OurError())
+
+
+async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> ApiResponse:
+    """Return an answer, or give it up once the caller is gone.
+
+    Raises:
+        ClientDisconnect: he is.
+    """
+    working = asyncio.ensure_future(asked)
+    leaving = asyncio.ensure_future(left(request.receive))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        working.cancel()  # it knows best what became of it
+        return await working
+    finally:
+        leaving.cancel()
+    if not working.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        raise ClientDisconnect
+    return working.result()
+
+
+def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:
+    """Return the parameters of a query, read by their kinds.
+
+    Raises:
+        QueryInvalid: one is unknown or there twice.
+        ValidationFailed: one is of another kind.
+    """
+    known = {each.name: each for each in fields}
+    found: dict[str, object] = {}
+    for name, text in given:
+        if name not in known:
+            allowed = ", ".join(known) or "none"
+            raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")
+        if name in found:
+            raise QueryInvalid(problem=f"gives {name!r} twice")
+        found[name] = known[name].kind.read_text(text, name)
+    for each in fields:
+        if each.required and each.name not in found:
+            raise QueryInvalid(problem=f"lacks the parameter {each.name!r}")
+    return found
+
+
+def _form(form: Form | None, body: bytes, media: str) -> Values:
+    if form is None:
+        return {}
+    if body and media != JSON:
+        raise MediaRefused(media=media, taken=JSON)
+    return form.read(read_json(body) if body else {})
+
+
+def _taken(route: Route, media: str, body: bytes) -> str:
+    if route.takes and media not in route.takes:
+        raise MediaRefused(media=media, taken=" or ".join(route.takes))
+    if body and not route.takes and route.form is None:
+        raise BodyUnreadable(reason="this path takes none")
+    return media
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        BodyTooLarge: it has more bytes than allowed.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise BodyTooLarge(limit=limit)
+    parts = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge(limit=limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _response(answer: ApiResponse) -> Response:
+    value = answer.value
+    body = value if isinstance(value, bytes) else encoded(value)
+    headers: Mapping[str, str] = {"Cache-Control": "no-store"}
+    return Response(body, answer.status, headers, media_type=answer.media)

@@ -1,0 +1,322 @@
+"""Routes of the fleet: hosts, groups, VMs, and whole topologies.
+
+What may change under live work is decided in `core/fleet_changes.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.api import request_forms as forms
+from forewarn.api import schemas
+from forewarn.api.part_stream import PartStream
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.topology_file import (
+    READERS,
+    exported,
+    group_of,
+    host_of,
+    lone_group,
+    pruned,
+    read_topology,
+    vm_of,
+)
+from forewarn.core.draft import Terms
+from forewarn.core.labels import pairs_of, read_selector
+from forewarn.core.refusals import Unknown
+from forewarn.core.step import step
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.errors import CallerError
+from forewarn.garbage import uncollected
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema, Text
+from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.json_reader import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.api.name_index import FleetIndex
+    from forewarn.control.plane import StateView
+    from forewarn.core.state import Entry
+    from forewarn.core.topology import Topology
+
+T = TypeVar("T")
+
+#: Records on one page of a list.
+LIST_MAX = 1000
+#: Names in one query: this many of the longest are well below the 64 KiB a URL may have.
+NAMES_MAX = 400
+
+_PAGE = (
+    Field("after", NAME, "Only names after this one."),
+    Field("limit", Integer(1, LIST_MAX), f"Maximum number of entries (default: {LIST_MAX})."),
+)
+_NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Their names.", required=True)
+_NEW = Field("new", Boolean(), "Refuse to replace what is there already.")
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of the fleet."""
+    zone = Field("zone", Text(), "Only in this zone.")
+    where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
+    return (
+        *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone, forms.SELECTOR)),
+        *_routes_of("group", forms.GROUP, schemas.GROUP.schema()),
+        *_routes_of("vm", forms.VM, schemas.VM.schema(), filters=where),
+        *_TOPOLOGY,
+    )
+
+
+def _routes_of(
+    kind: str, form: Form, shape: Schema, *, filters: tuple[Field, ...] = ()
+) -> tuple[Route, ...]:
+    acts = _Records(kind)
+    path = f"/v1/{kind}s"
+    return (
+        Route(
+            method="GET",
+            path=path,
+            name=f"list_{kind}s",
+            summary=f"List {kind}s by name.",
+            act=acts.list,
+            query=(*filters, *_PAGE),
+            answer=listed(f"{kind}s", shape, paged="string"),
+        ),
+        Route(
+            method="GET",
+            path=f"{path}/{{name}}",
+            name=f"get_{kind}",
+            summary=f"Read one {kind}.",
+            act=acts.get,
+            answer=shape,
+        ),
+        Route(
+            method="PUT",
+            path=f"{path}/{{name}}",
+            name=f"put_{kind}",
+            summary=f"Add a {kind}, or replace it whole.",
+            act=acts.put,
+            query=(_NEW,),
+            form=form,
+            answer=shape,
+            also={201: "It is new."},
+        ),
+        *_removals_of(kind, acts),
+    )
+
+
+def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
+    one = Route(
+        method="DELETE",
+        path=f"/v1/{kind}s/{{name}}",
+        name=f"remove_{kind}",
+        summary=f"Take a {kind} out of the fleet.",
+        act=acts.remove,
+        answer=None,
+        status=204,
+    )
+    several = replace(
+        one,
+        path=f"/v1/{kind}s",
+        name=f"remove_{kind}s",
+        summary=f"Take several {kind}s out of the fleet, all or none.",
+        query=(_NAMES,),
+    )
+    return one, several
+
+
+class _Records:
+    """What can be done with the records of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def list(self, call: ApiCall) -> ApiResponse:
+        fleet = await call.control.fleet()
+        return ApiResponse(await call.control.compute(partial(self._page, call, fleet)))
+
+    def _page(self, call: ApiCall, topology: Topology) -> bytes:
+        """Return one page, on a thread; costs the page, and a look at the hosts of a zone."""
+        query = call.query
+        for kind in ("host", "group"):
+            if kind in query and query[kind] not in _table(topology, kind):
+                raise Unknown(kind=kind, name=query[kind])
+        wanted = {name: query[name] for name in ("zone", "host", "group") if name in query}
+        pairs = frozenset(read_selector(query["selector"]) if "selector" in query else ())
+        after, limit = query.get("after", ""), query.get("limit", LIST_MAX)
+        records = _table(topology, self.kind)
+        names = (
+            name
+            for name in self._names(topology, wanted, call.control.index, after)
+            if all(getattr(records[name], each) == value for each, value in wanted.items())
+            and (not pairs or pairs <= pairs_of(topology.hosts[name]))
+        )
+        found = list(itertools.islice(names, limit + 1))
+        shown = [_shown(topology, self.kind, name) for name in found[:limit]]
+        following = found[limit - 1] if len(found) > limit else None
+        return encoded({f"{self.kind}s": shown, "next": following})
+
+    def _names(
+        self, topology: Topology, wanted: Mapping[str, str], index: FleetIndex, after: str
+    ) -> Iterable[str]:
+        """Return the names after one, in their order: those that may be wanted."""
+        if "group" in wanted:
+            return (name for name in topology.vms_in(wanted["group"]) if name > after)
+        if "host" in wanted:
+            return (name for name in topology.vms_on(wanted["host"]) if name > after)
+        return index.of(topology, f"{self.kind}s").after(after)
+
+    async def get(self, call: ApiCall) -> ApiResponse:
+        return ApiResponse(await self._current(call))
+
+    async def _current(self, call: ApiCall) -> dict[str, object]:
+        """Return one record as it is now, looked up on the writer's thread; costs that record."""
+        kind, name = self.kind, call.path["name"]
+        return await call.control.read(lambda view: _shown(view.state.topology, kind, name))
+
+    async def put(self, call: ApiCall) -> ApiResponse:
+        name = call.path["name"]
+        change = await call.control.read(lambda view: self._change(name, call, view.state.topology))
+        if call.query.get("new"):
+            change = replace(change, absent=(*change.absent, (self.kind, name)))
+        committed = await call.control.submit(change, call.actor)
+        added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
+        return ApiResponse(await self._current(call), 201 if added else 200)
+
+    async def remove(self, call: ApiCall) -> ApiResponse:
+        names = dict.fromkeys(call.query.get("name") or (call.path["name"],))
+        change = ChangeTopology(removed=tuple((self.kind, name) for name in names))
+        await call.control.submit(change, call.actor)
+        return ApiResponse(b"", 204)
+
+    def _change(self, name: str, call: ApiCall, topology: Topology) -> ChangeTopology:
+        if self.kind == "host":
+            return ChangeTopology(hosts=(host_of(name, call.form),))
+        if self.kind == "group":
+            return ChangeTopology(groups=(group_of(name, call.form),))
+        vm = vm_of(name, call.form)
+        if "group" in call.form or vm.group in topology.groups:
+            return ChangeTopology(vms=(vm,))
+        return ChangeTopology(groups=(lone_group(name),), vms=(vm,), absent=(("group", name),))
+
+
+async def _apply(call: ApiCall) -> ApiResponse:
+    try:
+        return await _applied(call)
+    except CallerError as refusal:
+        if not call.query.get("dry_run", False):
+            call.control.loop.refused_records.add(str(refusal))
+        raise
+
+
+async def _applied(call: ApiCall) -> ApiResponse:
+    control, dry_run = call.control, call.query.get("dry_run", False)
+    change = await control.compute(partial(_read, call))
+    if call.query.get("prune", False):
+        change = await control.compute(partial(pruned, change, await control.fleet()))
+    if dry_run:
+        entries = await control.read(lambda view: _tried(view, change, call))
+    else:
+        entries = (await control.submit(change, call.actor)).entries
+    return ApiResponse(await control.compute(partial(_result, entries, applied=not dry_run)))
+
+
+def _read(call: ApiCall) -> ChangeTopology:
+    with uncollected():
+        return read_topology(call.body, call.media)
+
+
+def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
+    found: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
+    for entry in entries:
+        kind, _, action = entry.action.partition(".")
+        if kind in {"host", "group", "vm"} and action in found:
+            found[action].append({"kind": kind, "name": getattr(entry, kind)})
+    return encoded({**found, "applied": applied})
+
+
+async def _export(call: ApiCall) -> ApiResponse:
+    media = call.query.get("format", JSON)
+    parts = exported(await call.control.fleet(), media)
+    return ApiResponse(None, stream=PartStream(call.control, parts, media))
+
+
+def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
+    """Return what a change would write, without writing it; costs what it would touch."""
+    count = itertools.count()
+    terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
+    now_ms = call.control.clock.now_ms()
+    return step(view.state, change, now_ms=now_ms, terms=terms).changes.entries
+
+
+def _table(topology: Topology, kind: str) -> Mapping[str, object]:
+    found: Mapping[str, object] = getattr(topology, f"{kind}s")
+    return found
+
+
+def _shown(topology: Topology, kind: str, name: str) -> dict[str, object]:
+    if name not in _table(topology, kind):
+        raise Unknown(kind=kind, name=name)
+    if kind == "host":
+        return schemas.HOST.of(schemas.Placed(topology.hosts[name], topology))
+    if kind == "group":
+        return schemas.GROUP.of(schemas.Placed(topology.groups[name], topology))
+    return schemas.VM.of(topology.vms[name])
+
+
+_NAMED = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"kind": {"enum": ["host", "group", "vm"]}, "name": {"type": "string"}},
+        "required": ["kind", "name"],
+        "additionalProperties": False,
+    },
+}
+_TOPOLOGY = (
+    Route(
+        method="GET",
+        path="/v1/topology",
+        name="export_topology",
+        summary="Read the whole fleet, in the form it can be applied in.",
+        act=_export,
+        query=(
+            Field(
+                "format",
+                Choice({name: media for media, name in READERS.items()}),
+                "json if not said.",
+            ),
+        ),
+        answer=forms.TOPOLOGY.schema(),
+        gives=(JSON, *(media for media in READERS if media != JSON)),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/topology",
+        name="apply_topology",
+        summary="Make the fleet as described, all of it or nothing; what is not named stays.",
+        act=_apply,
+        query=(
+            Field("prune", Boolean(), "Also remove what is not named."),
+            Field("dry_run", Boolean(), "Only say what would change."),
+        ),
+        takes=tuple(READERS),
+        taken=forms.TOPOLOGY.schema(),
+        abandonable=True,
+        answer={
+            "type": "object",
+            "properties": {
+                "added": _NAMED,
+                "changed": _NAMED,
+                "removed": _NAMED,
+                "applied": {"type": "boolean"},
+            },
+            "required": ["added", "changed", "removed", "applied"],
+            "additionalProperties": False,
+        },
+    ),
+)

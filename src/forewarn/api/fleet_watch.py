@@ -1,0 +1,300 @@
+"""The fleet at a glance, live: kept by commits, sent to everybody who looks at it.
+
+The writer's thread hands over what it has written and goes on. What has changed is put together
+at most ten times a second, once for all who follow; one who is behind begins again.
+No count and no letter is decided in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from forewarn.api import schemas
+from forewarn.api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview
+from forewarn.api.responses import encoded
+from forewarn.control.inbox import Stopping
+from forewarn.errors import OurError
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from forewarn.api.fleet_overview import Rack
+    from forewarn.api.watch import OpenStreams
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import Committed, StateView
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.topology import Topology
+
+T = TypeVar("T")
+
+#: Seconds between two messages; what happens meanwhile is one.
+PAUSE_S = 0.1
+#: The same while hosts come and go, each message of which costs the fleet.
+LAYOUT_PAUSE_S = 1.0
+#: Seconds a stream may be silent: the page sets its clock by what it is sent.
+SILENCE_S_MAX = 2.0
+#: Messages remembered for who comes back, each of them bounded.
+MESSAGES_MAX = 256
+#: Commits kept while nobody looks; after more than that everything is read again.
+COMMITS_MAX = 20_000
+#: The event that has its reader ask for everything again.
+RELOAD = "reload"
+
+
+class Reader(Protocol):
+    """Who asks for the live state, and has work done on a thread: the `ControlClient`."""
+
+    async def read(self, query: Callable[[StateView], T]) -> T:
+        """Return what a query finds in the live state."""
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do what takes long off the event loop."""
+
+
+class FleetWatch:
+    """Keeps the overview, and sends its changes to those who follow it."""
+
+    def __init__(self, loop: ControlEngine, clock: Clock, streams: OpenStreams) -> None:
+        """Keep nothing yet: who looks first has it read."""
+        self._loop = loop
+        self._clock = clock
+        self._streams = streams
+        self._overview: FleetOverview | None = None
+        self._lock = threading.Lock()
+        self._commits: deque[Committed] = deque(maxlen=COMMITS_MAX)
+        self._sequence = 0
+        self._subscribed = False
+        #: Distinguishes this run's versions from those of an earlier one.
+        self._epoch = clock.now_ms()
+        self._version = 0
+        self._messages: deque[tuple[int, bytes]] = deque(maxlen=MESSAGES_MAX)
+        #: The last answer to who asked for everything, and as of which commit.
+        self._whole: tuple[int, bytes] = (-1, b"")
+        self._here: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._followers = 0
+        self._ticking: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    async def look(self, control: Reader, question: Callable[[FleetOverview], T]) -> T:
+        """Return what is found in the overview as it is now, on a thread.
+
+        Raises:
+            AnswerOverdue, Stopping: as `Reader.read`.
+        """
+        while True:
+            await self._see(control)
+            found = await control.compute(lambda: self._asked(question))
+            if found is not None:
+                return found[0]
+
+    async def whole(self, control: Reader) -> bytes:
+        """Return everything, as JSON; made once for each commit. Raises as `look`."""
+        return await self.look(control, self._everything)
+
+    async def follow(
+        self, control: Reader, place: str, operator: str
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Yield messages after a place as they come, and the time while there are none.
+
+        The caller has counted the stream in; it is counted out here.
+        """
+        self._followers += 1
+        try:
+            await self._see(control)
+            if self._ticking is None:
+                self._ticking = asyncio.create_task(self._tick(control))
+                self._news.set()
+            yield [self._event("time", {})]
+            after = self._read_place(place)
+            while not self._stopped:
+                found = [each for each in self._messages if each[0] > after]
+                follows = after == self._version or (found and found[0][0] == after + 1)
+                if after < 0 or not follows:
+                    after = self._version
+                    yield [self._event(RELOAD, {})]
+                elif found:
+                    after = found[-1][0]
+                    yield [data for _, data in found]
+                elif not await self._wait():
+                    yield [self._event("time", {})]
+        finally:
+            self._followers -= 1
+            self._streams.leave(operator)
+            if not self._followers and self._ticking is not None:
+                self._ticking.cancel()
+                self._ticking = None
+
+    def stop(self) -> None:
+        """End every stream."""
+        self._stopped = True
+        self._wake()
+
+    # --- keeping it ---------------------------------------------------------------------------
+
+    async def _see(self, control: Reader) -> None:
+        """See that there is an overview that can be kept; costs the fleet where there is none."""
+        self._here = asyncio.get_running_loop()
+        if self._overview is not None and len(self._commits) < COMMITS_MAX:
+            return
+        if not self._subscribed:  # what it hears of twice it knows by its sequence
+            self._subscribed = True
+            self._loop.on_committed.add(self._note)
+        self._commits.clear()
+        fleet, operations, events, sequence = await control.read(_whole_state)
+        made = await control.compute(lambda: FleetOverview(fleet, operations, events))
+        with self._lock:
+            made.layout += self._overview.layout if self._overview else 0
+            self._overview, self._sequence = made, sequence
+        self._begin_again()
+
+    def _note(self, committed: Committed) -> None:
+        """Keep a commit for later; called on the writer's thread."""
+        if committed.changes is not None:
+            self._commits.append(committed)
+            if self._followers and self._here is not None and not self._here.is_closed():
+                self._here.call_soon_threadsafe(self._news.set)
+
+    def _asked(self, question: Callable[[FleetOverview], T]) -> tuple[T] | None:
+        """Ask the overview as it is now; None: it missed a commit, and has to be made again."""
+        with self._lock:
+            overview = self._overview
+            if overview is None:
+                return None
+            while self._commits:
+                committed = self._commits.popleft()
+                changes = committed.changes
+                if changes is None or committed.sequence <= self._sequence:
+                    continue
+                if committed.sequence != self._sequence + 1 or changes.topology is not None:
+                    self._overview = None
+                    return None
+                self._sequence = committed.sequence
+                overview.adopt(changes)
+            overview.settle()
+            return (question(overview),)
+
+    async def _tick(self, control: Reader) -> None:
+        """Put together what has changed, for as long as anybody follows."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            version = self._version
+            try:
+                event, shown, more = await self.look(control, self._changed)
+            except Stopping:  # or nobody follows any more
+                self._begin_again()
+                return
+            except OurError:  # the answer is overdue
+                self._begin_again()
+                event, shown, more = "", {}, True
+            made_again = version != self._version
+            pause_s = LAYOUT_PAUSE_S if made_again or event == RELOAD else PAUSE_S
+            if event:
+                self._version += 1
+                self._messages.append((self._version, self._event(event, shown)))
+                self._wake()
+            if more:
+                self._news.set()
+            await asyncio.sleep(pause_s)
+
+    def _begin_again(self) -> None:
+        """Have all who follow read everything again: what was found for them may be lost."""
+        self._version += 1
+        self._messages.clear()
+        self._wake()
+
+    async def _wait(self) -> bool:
+        """Wait for a message; False: there was none for long."""
+        news = asyncio.get_running_loop().create_future()
+        self._waiting.append(news)
+        done, _ = await asyncio.wait([news], timeout=SILENCE_S_MAX)
+        if not done:
+            news.cancel()
+        return bool(done)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for news in waiting:
+            if not news.done():
+                news.set_result(None)
+
+    # --- what is sent --- ----------------------------------------------------------------------
+
+    def _event(self, name: str, shown: dict[str, object]) -> bytes:
+        body = {**self._always(), **shown}
+        place = f"{self._epoch}-{self._version}".encode()
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (place, name.encode(), encoded(body))
+
+    def _read_place(self, place: str) -> int:
+        """Return the version a stream is to go on from; -1: nobody knows what came after it."""
+        epoch, _, version = place.partition("-")
+        if epoch != str(self._epoch) or not version.isdigit() or int(version) > self._version:
+            return -1
+        return int(version)
+
+    def _everything(self, overview: FleetOverview) -> bytes:
+        if self._whole[0] != self._sequence:
+            shown = {
+                "place": f"{self._epoch}-{self._version}",
+                "layout": overview.layout,
+                "states": STATES,
+                "hosts": len(overview.names),
+                "host_states": overview.runs(),
+                "racks": [_rack(each) for each in overview.racks],
+                "counts": overview.counts(),
+                "operations": _operations(overview, overview.urgent()),
+            }
+            self._whole = self._sequence, encoded(shown)
+        return encoded(self._always())[:-1] + b"," + self._whole[1][1:]
+
+    def _always(self) -> dict[str, object]:
+        """Return what each message says: it changes without a commit."""
+        refused = self._loop.refused_records.sentences()
+        return {"now": timestamps.iso8601(self._clock.now_ms()), "refused": refused}
+
+    def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
+        """Return the event that says what has changed, and whether there is more."""
+        found = overview.difference()
+        if found.laid_out:
+            return RELOAD, {}, False
+        if not found:
+            return "", {}, False
+        shown = {
+            "hosts": list(found.hosts.items()),
+            "racks": [(place, _rack(overview.racks[place])) for place in found.racks],
+            "counts": overview.counts(),
+            "operations": _operations(overview, found.operations),
+        }
+        return "change", shown, len(found.operations) >= OPERATIONS_MAX
+
+
+def _rack(rack: Rack) -> dict[str, object]:
+    return {
+        "zone": rack.zone,
+        "first": rack.first,
+        "last": rack.last,
+        "hosts": {letter: count for letter, count in rack.hosts.items() if count},
+        "vms": rack.vms,
+        "disturbed": {letter: count for letter, count in rack.disturbed.items() if count},
+    }
+
+
+def _operations(overview: FleetOverview, operations: Iterable[Operation]) -> list[object]:
+    return [
+        schemas.GLANCE.of(schemas.Glance(each, *overview.approvals(each))) for each in operations
+    ]
+
+
+def _whole_state(
+    view: StateView,
+) -> tuple[Topology, dict[int, Operation], dict[str, Event], int]:
+    """Return a whole state, and as of which commit it is."""
+    state = view.state
+    return view.fleet(), dict(state.operations), dict(state.events), view.sequence

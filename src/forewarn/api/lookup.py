@@ -1,0 +1,127 @@
+"""Which operation or event an operator means: `op-12`, `12`, an event id, or its beginning.
+
+Nothing is changed in here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from forewarn.api import schemas
+from forewarn.core.refusals import Unknown, UnknownOperation
+from forewarn.errors import CallerError
+from forewarn.store import HistoryPage
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.api.routes import ApiCall
+    from forewarn.control.plane import StateView
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.store import Store
+
+#: Fewest characters of an event id that stand for it.
+PREFIX_LENGTH_MIN = 4
+
+_NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
+_GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
+_PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
+
+
+class Ambiguous(CallerError):
+    """The beginning of an event id that several live events share."""
+
+    code = "ambiguous"
+    status = 409
+    message = "{name} is the beginning of {count} event ids."
+    advice = "Give more of it: {some}."
+
+
+def check_named(store: Store, filters: Mapping[str, object]) -> None:
+    """Refuse to filter by a name that history does not know: a misspelt one would find nothing.
+
+    A name that was there once is known by its history.
+
+    Raises:
+        Unknown: there never was such a host, VM or group.
+    """
+    for kind in ("group", "vm", "host"):
+        name: Any = filters.get(kind, "")
+        if name and not store.history(HistoryPage(limit=1, **{kind: name})):
+            raise Unknown(kind=kind, name=name)
+
+
+@value
+class LookupResult:
+    """What was meant."""
+
+    operation: Operation
+    #: Its events, ended ones included.
+    events: tuple[Event, ...]
+    #: The event, where an event was meant.
+    event: Event | None = None
+
+    @property
+    def summaries(self) -> list[schemas.OperationSummary]:
+        """Its events with the operation."""
+        return [schemas.OperationSummary(event, self.operation) for event in self.events]
+
+
+async def find(call: ApiCall, name: str) -> LookupResult:
+    """Return what a name stands for; live work is looked at first.
+
+    Raises:
+        UnknownOperation: nothing has that name.
+        Ambiguous: several live events begin so.
+    """
+    found = await call.control.read(lambda view: _find_live(view, name))
+    if found is None:
+        found = await call.control.look_up(lambda store: _find_stored(store, name))
+    if found is None:
+        raise UnknownOperation(name=name[:64])
+    return found
+
+
+def _find_live(view: StateView, name: str) -> LookupResult | None:
+    state = view.state
+    number = _NUMBER.fullmatch(name)
+    if number:
+        operation = state.operations.get(int(number[1]))
+        if operation is not None:
+            return LookupResult(operation, _events_of(view, operation))
+    beginning = name.upper()
+    if not _PREFIX.fullmatch(beginning):
+        return None
+    if beginning in state.events:
+        matches = [beginning]
+    else:
+        matches = [event_id for event_id in state.events if event_id.startswith(beginning)]
+    if len(matches) > 1:
+        raise Ambiguous(name=name, count=len(matches), some=", ".join(matches[:3]))
+    if not matches:
+        return None
+    event = state.events[matches[0]]
+    operation = state.operations[event.operation]
+    return LookupResult(operation, _events_of(view, operation), event)
+
+
+def _events_of(view: StateView, operation: Operation) -> tuple[Event, ...]:
+    events = view.state.events
+    return tuple(events[each] for each in operation.events if each in events)
+
+
+def _find_stored(store: Store, name: str) -> LookupResult | None:
+    number = _NUMBER.fullmatch(name)
+    event = None
+    if number:
+        operation = store.operation(int(number[1]))
+    elif _GUID.fullmatch(name.upper()):
+        event = store.event(name.upper())
+        operation = store.operation(event.operation) if event else None
+    else:
+        return None
+    if operation is None:
+        return None
+    return LookupResult(operation, tuple(store.events_of(operation.number)), event)

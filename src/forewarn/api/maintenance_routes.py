@@ -1,0 +1,245 @@
+"""Routes of maintenances: describing, previewing, starting and halting them, and their plans.
+
+How waves go on is decided in the core, how they are planned in the planner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.api import request_forms as forms
+from forewarn.api.maintenance_forms import (
+    MAINTENANCE_FORM,
+    PAUSE_FORM,
+    asked_of,
+)
+from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
+from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, MaintenanceView
+from forewarn.api.responses import encoded
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.control.planning import plan_of, snapshot, task_of
+from forewarn.core.impact import TRAITS
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.outlook import outlook
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
+from forewarn.core.maintenance.refusals import UnknownPlan
+from forewarn.core.refusals import Unknown
+from forewarn.planning.difference import difference
+from forewarn.planning.plan import Asked, Bound, Plan
+from forewarn.validation.fields import Text
+from forewarn.validation.forms import Field, Form
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.control.plane import StateView
+    from forewarn.control.planning import PlannerTask
+    from forewarn.store import Store
+    from forewarn.validation.fields import Schema
+
+_PLAN: Schema = {
+    "type": "object",
+    "properties": {"plan": PLAN.schema()},
+    "required": ["plan"],
+    "additionalProperties": False,
+}
+_PREVIEW: Schema = {
+    "type": "object",
+    "properties": {
+        "plan": PLAN.schema(),
+        "groups": {"type": "array", "items": OUTLOOK.schema()},
+    },
+    "required": ["plan", "groups"],
+    "additionalProperties": False,
+}
+_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+_DIFFERENCE: Schema = {
+    "type": "object",
+    "properties": {
+        "from": {"type": "string"},
+        "to": {"type": "string"},
+        **dict.fromkeys(("added", "removed", "blocked", "unblocked"), _NAMES),
+        "changed": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["from", "to", "added", "removed", "blocked", "unblocked", "changed"],
+    "additionalProperties": False,
+}
+
+
+async def _create(call: ApiCall) -> ApiResponse:
+    committed = await call.control.submit(await asked_of(call), call.actor)
+    assert committed.maintenance is not None
+    return one_view(MaintenanceView(committed.maintenance), 201)
+
+
+async def _preview(call: ApiCall) -> ApiResponse:
+    """Plan what is asked for and write nothing. Source: F-2."""
+    asked = await asked_of(call)
+    topology = await call.control.fleet()
+    for host in asked.hosts:
+        if host not in topology.hosts:
+            raise Unknown(kind="host", name=host)
+    made = Maintenance(
+        0,
+        asked.cause,
+        asked.impact or TRAITS[asked.cause].impact,
+        asked.hosts,
+        0,
+        call.actor,
+        asked.duration_s,
+        earliest_ms=asked.earliest_ms,
+        deadline_ms=asked.deadline_ms,
+        budgets=asked.budgets,
+        canary_hosts=asked.canary_hosts,
+    )
+    now_ms = call.control.clock.now_ms()
+
+    def take(view: StateView) -> tuple[PlannerTask, set[str]]:
+        taken = snapshot(view.state, made, policy=view.policy, now_ms=now_ms)
+        task = task_of(replace(taken, patience_s=call.control.answer_timeout_s))
+        running = (each for each in taken.operations if each.state is OperationState.RUNNING)
+        return task, {each.host for each in running}
+
+    task, occupied = await call.control.read(take)
+    kept = await call.control.compute(lambda: call.control.loop.planner.make(task))
+    plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
+    groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
+    return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
+
+
+async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
+    """Have an operator's word done, and show the maintenance afterwards."""
+    number = number_of(call)
+    await call.control.submit(word, call.actor)
+    return one_view(await find_view(call, number))
+
+
+async def _start(call: ApiCall) -> ApiResponse:
+    return await moved(call, stimuli.StartMaintenance(number_of(call)))
+
+
+async def _pause(call: ApiCall) -> ApiResponse:
+    form = call.form
+    keep = form.get("keep_announced", False)
+    word = stimuli.PauseMaintenance(number_of(call), form.get("reason", ""), keep)
+    return await moved(call, word)
+
+
+async def _resume(call: ApiCall) -> ApiResponse:
+    return await moved(call, stimuli.ResumeMaintenance(number_of(call)))
+
+
+async def _cancel(call: ApiCall) -> ApiResponse:
+    word = stimuli.CancelMaintenance(number_of(call), call.form.get("reason", ""))
+    return await moved(call, word)
+
+
+async def _plan(call: ApiCall) -> ApiResponse:
+    view = await find_view(call, number_of(call))
+    plan_id = call.query.get("plan", "") or view.maintenance.plan
+    plan = await call.control.look_up(lambda store: store.maintenances.plan(plan_id))
+    if plan is None or plan.maintenance != view.maintenance.number:
+        raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
+    return ApiResponse({"plan": PLAN.of(plan)})
+
+
+async def _diff(call: ApiCall) -> ApiResponse:
+    """Say what a plan changed of the one before it. Source: F-2."""
+    view = await find_view(call, number_of(call))
+    plan_id = call.query.get("plan", "") or view.maintenance.plan
+
+    def both(store: Store) -> tuple[MaintenancePlan | None, MaintenancePlan | None]:
+        after = store.maintenances.plan(plan_id)
+        other = call.query.get("against", "") or (after.parent if after else "")
+        return store.maintenances.plan(other) if other else None, after
+
+    before, after = await call.control.look_up(both)
+    if after is None or after.maintenance != view.maintenance.number:
+        raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
+    return ApiResponse(await call.control.compute(lambda: encoded(_differs(before, after))))
+
+
+def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str, object]:
+    asked = Asked(())
+    found = difference(plan_of(before, asked) if before else _NO_PLAN, plan_of(after, asked))
+    return {
+        "from": before.id if before else "",
+        "to": after.id,
+        "added": list(found.added),
+        "removed": list(found.removed),
+        "blocked": list(found.blocked),
+        "unblocked": list(found.unblocked),
+        "changed": [
+            {"host": each.host, "from_wave": each.from_wave, "to_wave": each.to_wave}
+            for each in found.changed
+        ],
+    }
+
+
+_NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), Bound(0, ""))
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of maintenances."""
+    return _ROUTES
+
+
+def _word(action: str, act: object, form: Form, *, summary: str) -> Route:
+    return Route(
+        method="POST",
+        path=f"/v1/maintenances/{{id}}/{action}",
+        name=f"{action}_maintenance",
+        summary=summary,
+        act=act,  # type: ignore[arg-type]
+        form=form,
+        answer=ONE,
+    )
+
+
+_PLAN_ID = Field("plan", Text(16), "Id of a plan; the one in force if not said.")
+_ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/maintenances",
+        name="create_maintenance",
+        summary="Describe work on many hosts, as a draft.",
+        act=_create,
+        form=MAINTENANCE_FORM,
+        body_bytes_max=NAMES_BYTES_MAX,
+        answer=ONE,
+        status=201,
+    ),
+    Route(
+        method="POST",
+        path="/v1/maintenances/plan",
+        name="preview_maintenance",
+        summary="Plan work on many hosts and change nothing.",
+        act=_preview,
+        form=MAINTENANCE_FORM,
+        body_bytes_max=NAMES_BYTES_MAX,
+        answer=_PREVIEW,
+        abandonable=True,
+    ),
+    _word("start", _start, forms.EMPTY, summary="Have a draft begin."),
+    _word("pause", _pause, PAUSE_FORM, summary="Announce nothing more for now."),
+    _word("resume", _resume, forms.EMPTY, summary="Have a paused or stopped one go on."),
+    _word("cancel", _cancel, forms.REASON, summary="End it for good."),
+    Route(
+        method="GET",
+        path="/v1/maintenances/{id}/plan",
+        name="get_plan",
+        summary="Read a plan of a maintenance.",
+        act=_plan,
+        query=(_PLAN_ID,),
+        answer=_PLAN,
+    ),
+    Route(
+        method="GET",
+        path="/v1/maintenances/{id}/diff",
+        name="diff_plans",
+        summary="Say what a plan changed of another one.",
+        act=_diff,
+        query=(_PLAN_ID, Field("against", Text(16), "Id of the other; its parent if not said.")),
+        answer=_DIFFERENCE,
+    ),
+)

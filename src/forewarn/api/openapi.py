@@ -1,0 +1,142 @@
+"""The OpenAPI document, made from the same routes, forms and shapes that serve the API.
+
+Nothing about a particular route is written in here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.api import maintenance_schemas, policy_file, schemas
+from forewarn.api import request_forms as forms
+from forewarn.api.routes import Route
+from forewarn.validation.fields import Schema
+from forewarn.validation.forms import Field, Form
+from forewarn.validation.json_reader import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ERROR: Schema = {
+    "type": "object",
+    "description": "Why not: a stable code, a sentence for people, and what to do.",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "advice": {"type": "string"},
+            },
+            "required": ["code", "message", "advice"],
+            "additionalProperties": False,
+        }
+    },
+    "required": ["error"],
+    "additionalProperties": False,
+}
+_REFUSED: Schema = {
+    "description": "Refused; nothing was changed.",
+    "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+
+
+#: What stands in the paths of what is not called by a name.
+_PATH_NAMES = {
+    "operations": "op-12, an event id, or the beginning of one.",
+    "events": "op-12, an event id, or the beginning of one.",
+    "maintenances": "m-12, or 12.",
+    "faults": "Its kind, such as slow-first.",
+}
+
+
+def document(routes: Iterable[Route], version: str) -> dict[str, object]:
+    """Return the OpenAPI 3.1 document of these routes."""
+    routes = tuple(routes)
+    paths: dict[str, dict[str, object]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Forewarn operator API",
+            "version": version,
+            "description": "What operators do with hosts, VMs, events and history.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": _schemas(routes),
+        },
+    }
+
+
+def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
+    found: dict[str, Schema] = {"Error": _ERROR}
+    found |= {route.form.name: route.form.definition() for route in routes if route.form}
+    for module in (forms, policy_file, schemas, maintenance_schemas):
+        for each in vars(module).values():
+            if isinstance(each, Form | schemas.ObjectSchema):
+                found[each.name] = each.definition()
+    return dict(sorted(found.items()))
+
+
+def _operation(route: Route) -> dict[str, object]:
+    names = re.findall(r"{(\w+)}", route.path)
+    described: dict[str, object] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "tags": [route.path.split("/")[2]],
+        "parameters": [_path_parameter(name, route.path) for name in names]
+        + [_query_parameter(each) for each in route.query],
+        "responses": _responses(route),
+    }
+    if route.form is not None:
+        required = route.method == "PUT" or any(each.required for each in route.form.fields)
+        content = {JSON: {"schema": route.form.schema()}}
+        described["requestBody"] = {"required": required, "content": content}
+    elif route.takes:
+        schema = route.taken or {"type": "object"}
+        content = {media: {"schema": schema} for media in route.takes}
+        described["requestBody"] = {"required": True, "content": content}
+    if route.public:
+        described["security"] = [{}]
+    return described
+
+
+def _path_parameter(name: str, path: str) -> dict[str, object]:
+    meaning = _PATH_NAMES.get(path.split("/")[2], "Its name.")
+    schema: Schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "description": meaning, "schema": schema}
+
+
+def _query_parameter(each: Field) -> dict[str, object]:
+    schema = each.kind.schema()
+    described: dict[str, object] = {
+        "name": each.name,
+        "in": "query",
+        "required": each.required,
+        "description": each.meaning,
+        "schema": schema,
+    }
+    if schema.get("type") == "array":
+        described |= {"style": "form", "explode": False}
+    return described
+
+
+def _responses(route: Route) -> dict[str, object]:
+    answers: dict[str, object] = {}
+    for status, meaning in {route.status: "Done.", **route.also}.items():
+        answers[str(status)] = {"description": meaning, **_content(route)}
+    return {**answers, "4XX": _REFUSED, "5XX": _REFUSED}
+
+
+def _content(route: Route) -> dict[str, object]:
+    if route.answer is None and route.gives == (JSON,):
+        return {}
+    schema: Schema = route.answer or {"type": "string"}
+    schemas = {media: {"schema": schema} for media in route.gives}
+    return {"content": schemas}

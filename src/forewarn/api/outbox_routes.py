@@ -1,0 +1,144 @@
+"""Routes of the outbox: how far each destination is, try one now, pass over what it refuses.
+
+What is delivered, and how, is in `outbox/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.schemas import TEXT, TIME, WHOLE
+from forewarn.outbox.delivery import DeliveryState
+from forewarn.outbox.outbox import UnknownDestination
+from forewarn.protocol.timestamps import iso8601
+from forewarn.validation.fields import WHOLE_MAX, Integer, Text
+from forewarn.validation.forms import Field, Form
+
+if TYPE_CHECKING:
+    from forewarn.outbox.outbox import DestinationStatus, Outbox
+    from forewarn.validation.fields import Schema
+
+_STATUS: Schema = {
+    "type": "object",
+    "properties": {
+        "name": TEXT,
+        "kind": TEXT,
+        "state": {"type": "string", "enum": [each.value for each in DeliveryState]},
+        "sequence": WHOLE,
+        "behind": WHOLE,
+        "behind_s": WHOLE,
+        "sent": WHOLE,
+        "failures": WHOLE,
+        "error": TEXT,
+        "failing_since": TIME,
+    },
+    "required": [
+        "name",
+        "kind",
+        "state",
+        "sequence",
+        "behind",
+        "behind_s",
+        "sent",
+        "failures",
+        "error",
+        "failing_since",
+    ],
+    "additionalProperties": False,
+}
+_RETRY = Form("OutboxRetry", "Nothing needs to be said.")
+_SKIP = Form(
+    "OutboxSkip",
+    "What a destination is never to be sent.",
+    (Field("sequence", Integer(1, WHOLE_MAX), "Up to this entry of history.", required=True),),
+)
+
+
+async def _list(outbox: Outbox | None, _call: ApiCall) -> ApiResponse:
+    statuses = await asyncio.to_thread(outbox.statuses) if outbox else []
+    return ApiResponse({"destinations": [_told(each) for each in statuses]})
+
+
+async def _retry(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+    name = call.path["name"]
+    if outbox is None:
+        raise UnknownDestination(name=name, known="none")
+    outbox.retry(name)
+    return ApiResponse({})
+
+
+async def _validate(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+    name = call.path["name"]
+    if outbox is None:
+        raise UnknownDestination(name=name, known="none")
+    outbox.validate(name, call.query["code"])
+    return ApiResponse({"validated": name})
+
+
+async def _skip(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+    name = call.path["name"]
+    if outbox is None:
+        raise UnknownDestination(name=name, known="none")
+    outbox.skip(name, call.form["sequence"])
+    return ApiResponse({})
+
+
+def _told(status: DestinationStatus) -> dict[str, object]:
+    since_ms = status.failing_since_ms
+    return {
+        "name": status.name,
+        "kind": status.kind,
+        "state": status.state.value,
+        "sequence": status.sequence,
+        "behind": status.behind,
+        "behind_s": status.behind_ms // 1000,
+        "sent": status.sent,
+        "failures": status.failures,
+        "error": status.error,
+        "failing_since": iso8601(since_ms) if since_ms else None,
+    }
+
+
+def routes(outbox: Outbox | None) -> tuple[Route, ...]:
+    """Return the routes of an outbox; None: there are no destinations."""
+    return (
+        Route(
+            method="GET",
+            path="/v1/outbox",
+            name="list_destinations",
+            summary="List the destinations of the outbox, and how far each is.",
+            act=partial(_list, outbox),
+            answer=listed("destinations", _STATUS),
+        ),
+        Route(
+            method="POST",
+            path="/v1/outbox/{name}/retry",
+            name="retry_destination",
+            summary="Have a destination that fails tried at once.",
+            act=partial(_retry, outbox),
+            form=_RETRY,
+            answer={"type": "object"},
+        ),
+        Route(
+            method="GET",
+            path="/v1/outbox/{name}/validate",
+            name="validate_destination",
+            summary="Say for a destination that it wants events, by the code that it was sent.",
+            act=partial(_validate, outbox),
+            query=(Field("code", Text(200), "The code.", required=True),),
+            answer={"type": "object"},
+            public=True,
+        ),
+        Route(
+            method="POST",
+            path="/v1/outbox/{name}/skip",
+            name="skip_entries",
+            summary="Have a destination never sent what it was not sent yet, up to an entry.",
+            act=partial(_skip, outbox),
+            form=_SKIP,
+            answer={"type": "object"},
+        ),
+    )

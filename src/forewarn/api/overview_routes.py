@@ -1,0 +1,134 @@
+"""Routes of the fleet at a glance, which the page is drawn from: bounded, and never the writer's.
+
+What is counted is in `fleet_overview.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api import schemas
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.watch import WatchStream
+from forewarn.core.refusals import Unknown
+from forewarn.validation.fields import NAME, Integer, Schema, Text
+from forewarn.validation.forms import Field
+
+if TYPE_CHECKING:
+    from forewarn.api.fleet_overview import FleetOverview
+
+#: Hosts whose names are sent at once.
+NAMES_MAX = 2000
+_SERVER_SENT = "text/event-stream"
+_END = b'event: end\ndata: {"end":"stopped"}\n\n'
+
+
+async def _overview(call: ApiCall) -> ApiResponse:
+    return ApiResponse(await call.control.overview.whole(call.control))
+
+
+async def _hosts(call: ApiCall) -> ApiResponse:
+    first, limit = call.query.get("from", 0), call.query.get("limit", NAMES_MAX)
+    ask = partial(_named, first=first, limit=limit, name=call.query.get("host", ""))
+    return ApiResponse(await call.control.overview.look(call.control, ask))
+
+
+def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> bytes:
+    if name:
+        place = overview.place_of(name)
+        if place is None:
+            raise Unknown(kind="host", name=name)
+        first, limit = place, 1
+    found = [{"name": host, "vms": count} for host, count in overview.hosts(first, limit)]
+    return encoded({"layout": overview.layout, "from": first, "hosts": found})
+
+
+async def _watch(call: ApiCall) -> ApiResponse:
+    overview = call.control.overview
+    place = call.headers.get("last-event-id", "") or call.query.get("after", "")
+    call.control.tail.streams.enter(call.operator)
+    pages = overview.follow(call.control, place, call.operator)
+    stream = WatchStream(pages, _SERVER_SENT, _as_it_is, alive=b":\n\n", last=_END)
+    return ApiResponse(None, stream=stream)
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of the fleet at a glance."""
+    return _ROUTES
+
+
+def _object(**members: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": members,
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
+_TEXTS: Schema = {"type": "array", "items": schemas.TEXT}
+_COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+_RACK = _object(
+    zone=schemas.TEXT,
+    first={"type": "string", "description": "Its label `rack`, or its fault domain."},
+    last={"type": "string", "description": "The last of several, counted together."},
+    hosts={**_COUNTS, "description": "Hosts by their letters."},
+    vms=schemas.WHOLE,
+    disturbed={**_COUNTS, "description": "VMs that something happens to, by their letters."},
+)
+_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/overview",
+        name="get_overview",
+        summary="Read the fleet at a glance: racks, a letter for each host, what is under way.",
+        act=_overview,
+        answer=_object(
+            now=schemas.TEXT,
+            refused={**_TEXTS, "description": "Records that the topology refused lately."},
+            place={"type": "string", "description": "Follow `/v1/overview/watch` from here."},
+            layout={"type": "integer", "description": "Grows when hosts come, go or move."},
+            states={**schemas.TEXTS_BY_NAME, "description": "What the letters mean."},
+            hosts=schemas.WHOLE,
+            host_states={"type": "string", "description": "Letters, each with its repeats."},
+            racks={"type": "array", "items": _RACK},
+            counts={**_COUNTS, "description": "Live operations by state."},
+            operations={
+                "type": "array",
+                "items": schemas.GLANCE.schema(),
+                "description": "Those that run, then those that start next; at most 200.",
+            },
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/v1/overview/hosts",
+        name="get_overview_hosts",
+        summary="Read the names of hosts by their places in the overview.",
+        act=_hosts,
+        query=(
+            Field("from", Integer(), "The first place (default: 0)."),
+            Field(
+                "limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."
+            ),
+            Field("host", NAME, "Only this host, wherever its place is."),
+        ),
+        answer={"type": "object"},
+    ),
+    Route(
+        method="GET",
+        path="/v1/overview/watch",
+        name="watch_overview",
+        summary="Follow the overview as it changes: server-sent events.",
+        act=_watch,
+        query=(Field("after", Text(48), "`place` of the overview that was read."),),
+        answer=None,
+        gives=(_SERVER_SENT,),
+    ),
+)

@@ -1,0 +1,59 @@
+"""A long answer, made and sent a part at a time: it is never whole in memory. No route in here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api.responses import left
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from forewarn.api.control_client import ControlClient
+
+log = logging.getLogger("forewarn.operator")
+
+#: Seconds a caller may refuse to take a part; then it is cut off.
+STALL_TIMEOUT_S = 30.0
+
+
+class PartStream:
+    """Sends parts, each made on a thread when the one before was taken; an ASGI application."""
+
+    def __init__(self, control: ControlClient, parts: Iterator[bytes], media: str) -> None:
+        """Make nothing yet."""
+        self._control = control
+        self._parts = parts
+        self._media = media
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the end, or until the caller leaves or stalls; then it sees no end."""
+        sending = asyncio.ensure_future(self._send(send))
+        leaving = asyncio.ensure_future(left(receive))
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            sending.cancel()
+            await asyncio.gather(leaving, sending, return_exceptions=True)
+        error = None if sending.cancelled() else sending.exception()
+        if isinstance(error, ForewarnError):
+            log.error("%s %s broke off: %s", scope["method"], scope["path"], error)
+        elif error is not None:
+            raise error
+
+    async def _send(self, send: Send) -> None:
+        headers = [(b"content-type", self._media.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        more = True
+        while more:
+            part = await self._control.compute(partial(next, self._parts, b""))
+            more = bool(part)
+            async with asyncio.timeout(STALL_TIMEOUT_S):
+                await send({"type": "http.response.body", "body": part, "more_body": more})

@@ -1,0 +1,259 @@
+"""Policy files: budgets, windows and pauses as TOML, YAML or JSON, to and from values.
+
+No file is opened in here and no policy is applied: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
+from forewarn.core.labels import SelectorInvalid, read_selector
+from forewarn.planning.policy import Budget, Policy, PolicyInvalid, Scope
+from forewarn.planning.windows import Window, WindowInvalid
+from forewarn.protocol import timestamps
+from forewarn.validation.durations import iso_duration, read_time_ms
+from forewarn.validation.fields import (
+    Choice,
+    Duration,
+    Integer,
+    Share,
+    Text,
+    TimeOfDay,
+    Timestamp,
+    ValidationFailed,
+)
+from forewarn.validation.forms import Field, Form, ListOf, Named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.planning.windows import Span
+    from forewarn.validation.fields import Values
+
+#: Budgets, windows, freezes, and dates left out of one window.
+BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366
+#: Most hosts or VMs in a budget, a canary wave or a failure budget.
+COUNT_MAX = 1_000_000
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+_DATE = Text(10, r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date such as 2028-02-29")
+
+BUDGET = Form(
+    "BudgetForm",
+    "How many may be disturbed at once; where several hold, the strictest wins.",
+    (
+        Field(
+            "for",
+            Choice({scope.value: scope for scope in Scope}),
+            "What is counted: hosts of the fleet, of each zone, rack or label; VMs of each owner "
+            "or group.",
+            required=True,
+        ),
+        Field(
+            "limit",
+            Share(COUNT_MAX),
+            "A number, or a percentage such as `10%`, which allows at least one.",
+            required=True,
+        ),
+        Field("name", Text(), "Only this zone, rack, owner or group; a label as `tier=db`."),
+    ),
+)
+WINDOW = Form(
+    "WindowForm",
+    "When work may run. Where a host has windows, all other time is closed to it.",
+    (
+        Field("time_zone", Text(64), "IANA time zone, such as `Europe/Berlin` (default: UTC)."),
+        Field(
+            "weekdays",
+            ListOf(Choice({day: number for number, day in enumerate(WEEKDAYS)}), 7, 1),
+            "Days on which it opens: `mon` to `sun` (default: every day).",
+        ),
+        Field("from", TimeOfDay(), "Local time at which it opens (default: 00:00)."),
+        Field(
+            "to",
+            TimeOfDay(),
+            "Local time at which it closes; not after `from`: the next day (default: 24:00).",
+        ),
+        Field("except", ListOf(_DATE, DATES_MAX), "Local dates on which nothing runs."),
+        Field("hosts", Text(), "Only for hosts with all of these: `zone=2,rack=r7`."),
+    ),
+)
+FREEZE = Form(
+    "FreezeForm",
+    "A time in which nothing runs, whatever the windows say.",
+    (
+        Field("from", Timestamp(), "When it begins, with its offset.", required=True),
+        Field("to", Timestamp(), "When it ends, with its offset.", required=True),
+    ),
+)
+POLICY = Form(
+    "PolicyForm",
+    "What maintenances must keep to, beside the guarantees that always hold.",
+    (
+        Field("pause", Duration(), "Least time from one wave to the next (default: none)."),
+        Field("owner_rest", Duration(), "Least time between two disturbances of an owner."),
+        Field("canary", Integer(0, COUNT_MAX), "Hosts in a first wave, to try the work on."),
+        Field("notice", Duration(), "Least notice, where the impact does not owe more."),
+        Field(
+            "max_failures",
+            Integer(0, COUNT_MAX),
+            "Hosts that may fail before a maintenance is stopped, where it does not say.",
+        ),
+        Field(
+            "postponing",
+            Duration(),
+            "How much later than first planned a host may be postponed (default: not at all).",
+        ),
+        Field("budgets", ListOf(BUDGET, BUDGETS_MAX), "How many may be disturbed at once."),
+        Field("windows", Named(WINDOW, WINDOWS_MAX), "When work may run, by name."),
+        Field("freezes", ListOf(FREEZE, FREEZES_MAX), "Times in which nothing runs."),
+    ),
+)
+
+#: Member of the file -> attribute of the policy.
+_PLAIN = {"canary": "canary_count", "max_failures": "max_failures"}
+_DURATIONS = {
+    "pause": "pause_s",
+    "owner_rest": "owner_rest_s",
+    "notice": "notice_s",
+    "postponing": "postpone_max_s",
+}
+
+
+def read_policy_file(body: bytes, media: str) -> Policy:
+    """Return the policy that a file describes.
+
+    Raises:
+        BodyUnreadable: it cannot be read as what it says it is.
+        ValidationFailed: a member is unknown, missing, of the wrong kind or not possible.
+    """
+    return read_policy_table(parsed(body, media))
+
+
+def read_policy_table(table: object) -> Policy:
+    """Return the policy that a table with the members of such a file describes.
+
+    Raises:
+        ValidationFailed: a member is unknown, missing, of the wrong kind or not possible.
+    """
+    given = POLICY.read(table, "the policy")
+    plain = {**_PLAIN, **_DURATIONS}
+    return Policy(
+        budgets=tuple(_budget(n, each) for n, each in enumerate(given.get("budgets", ()))),
+        windows=tuple(_window(name, each) for name, each in given.get("windows", {}).items()),
+        freezes=tuple(_freeze(n, each) for n, each in enumerate(given.get("freezes", ()))),
+        **{plain[name]: given[name] for name in plain if name in given},
+    )
+
+
+def _budget(number: int, given: Values) -> Budget:
+    limit, percent = given["limit"]
+    where = f"the policy.budgets[{number}]"
+    try:
+        return Budget(given["for"], limit, percent, given.get("name", ""))
+    except PolicyInvalid as error:
+        raise ValidationFailed(
+            where=where, problem=f"is wrong: {error.facts['problem']}"
+        ) from error
+
+
+def _window(name: str, given: Values) -> Window:
+    where = f"the policy.windows.{name}"
+    try:
+        hosts = read_selector(given["hosts"]) if "hosts" in given else ()
+        return Window(
+            name,
+            given.get("time_zone", "UTC"),
+            tuple(sorted(set(given.get("weekdays", range(7))))),
+            given.get("from", 0),
+            given.get("to", 24 * 60),
+            tuple(given.get("except", ())),
+            tuple(f"{key}={value}" for key, value in hosts),
+        )
+    except (WindowInvalid, SelectorInvalid) as error:
+        raise ValidationFailed(
+            where=where, problem=f"is wrong: {error.facts['problem']}"
+        ) from error
+
+
+def _freeze(number: int, given: Values) -> Span:
+    where = f"the policy.freezes[{number}]"
+    for name in ("from", "to"):
+        if given[name].startswith("+"):
+            raise ValidationFailed(where=f"{where}.{name}", problem="must be a fixed time")
+    start_ms, end_ms = (read_time_ms(given[name], 0) for name in ("from", "to"))
+    if start_ms >= end_ms:
+        raise ValidationFailed(where=where, problem="ends before it begins")
+    return start_ms, end_ms
+
+
+def policy_form(policy: Policy) -> dict[str, Any]:
+    """Return a policy as the form it can be applied in; defaults are left out."""
+    plain = Policy()
+    found: dict[str, Any] = {}
+    for names, write in ((_DURATIONS, iso_duration), (_PLAIN, int)):
+        for name, attribute in names.items():
+            value = getattr(policy, attribute)
+            if value != getattr(plain, attribute):
+                found[name] = write(value)
+    if policy.budgets:
+        found["budgets"] = [_budget_form(each) for each in policy.budgets]
+    if policy.windows:
+        found["windows"] = {each.name: _window_form(each) for each in policy.windows}
+    if policy.freezes:
+        found["freezes"] = [
+            {"from": timestamps.iso8601(start_ms), "to": timestamps.iso8601(end_ms)}
+            for start_ms, end_ms in policy.freezes
+        ]
+    return found
+
+
+def _budget_form(budget: Budget) -> dict[str, Any]:
+    limit = f"{budget.limit}%" if budget.percent else budget.limit
+    found = {"for": budget.scope.value, "limit": limit}
+    return {**found, "name": budget.name} if budget.name else found
+
+
+def _window_form(window: Window) -> dict[str, Any]:
+    given = {
+        "time_zone": window.time_zone,
+        "weekdays": [WEEKDAYS[day] for day in window.weekdays],
+        "from": _time_of_day(window.from_min),
+        "to": _time_of_day(window.to_min),
+    }
+    if window.except_dates:
+        given["except"] = list(window.except_dates)
+    if window.hosts:
+        given["hosts"] = ",".join(window.hosts)
+    return given
+
+
+def _time_of_day(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def written_policy(policy: Policy, media: str) -> bytes:
+    """Return a policy as a file that can be applied."""
+    form = policy_form(policy)
+    if media == YAML:
+        from forewarn.validation.yaml_reader import written_yaml  # noqa: PLC0415 - rarely needed
+
+        return bytes(written_yaml(form))
+    if media == TOML:
+        return "\n".join(_toml_lines(form)).encode()
+    return (json.dumps(form, indent=2) + "\n").encode()
+
+
+def _toml_lines(form: dict[str, Any]) -> Iterable[str]:
+    tables = {"budgets", "windows", "freezes"}
+    yield from (f"{key} = {toml_value(form[key])}" for key in form if key not in tables)
+    for kind in ("budgets", "freezes"):
+        for each in form.get(kind, ()):
+            yield f"\n[[{kind}]]"
+            yield from (f"{key} = {toml_value(value)}" for key, value in each.items())
+    for name, window in form.get("windows", {}).items():
+        yield f"\n[windows.{toml_key(name)}]"
+        yield from (f"{key} = {toml_value(value)}" for key, value in window.items())
+    yield ""

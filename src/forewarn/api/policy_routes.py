@@ -1,0 +1,199 @@
+"""Routes of the maintenance policy, and of the time it leaves open.
+
+What a policy means is decided in the planner, what it changes in the core.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.topology_file import READERS
+from forewarn.core.labels import words_of
+from forewarn.core.maintenance.stimuli import ApplyPolicy
+from forewarn.core.policy import maintenance_policy
+from forewarn.core.refusals import Unknown
+from forewarn.planning.windows import open_spans, without
+from forewarn.protocol import timestamps
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer
+from forewarn.validation.forms import Field
+from forewarn.validation.json_reader import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.control.plane import StateView
+    from forewarn.core.topology import Host
+    from forewarn.planning.policy import Policy
+    from forewarn.planning.windows import Span, Window
+    from forewarn.validation.fields import Schema
+
+#: Days of open time that may be asked for, and that are given where it is not said.
+DAYS_MAX, DAYS = 366, 7
+DAY_MS = 86_400_000
+
+_TEXT: Schema = {"type": "string"}
+_MEMBERS = {
+    "window": "Its name; empty: open without a window.",
+    "hosts": "The selector it is for; empty: every host.",
+    "time_zone": "IANA name of its time zone.",
+    "opens": "UTC.",
+    "closes": "UTC.",
+    "local_opens": "The same in its time zone.",
+    "local_closes": "The same in its time zone.",
+}
+_SPAN: Schema = {
+    "type": "object",
+    "properties": {
+        name: {"type": "string", "description": text} for name, text in _MEMBERS.items()
+    },
+    "required": list(_MEMBERS),
+    "additionalProperties": False,
+}
+
+
+async def _apply(call: ApiCall) -> ApiResponse:
+    policy = read_policy_file(call.body, call.media)
+    before = await call.control.read(_in_force)
+    applied = not call.query.get("dry_run", False)
+    if applied:
+        await call.control.submit(ApplyPolicy(policy), call.actor)
+    was, form = policy_form(before), policy_form(policy)
+    changed = [name for name in dict.fromkeys((*was, *form)) if was.get(name) != form.get(name)]
+    return ApiResponse({"changed": changed, "applied": applied, "policy": form})
+
+
+async def _show(call: ApiCall) -> ApiResponse:
+    media = call.query.get("format", JSON)
+    policy = await call.control.read(_in_force)
+    return ApiResponse(written_policy(policy, media), media=media)
+
+
+async def _windows(call: ApiCall) -> ApiResponse:
+    """Say what is open in the coming days. Source: F-7."""
+    name, days = call.query.get("host", ""), call.query.get("days", DAYS)
+    start_ms = call.control.clock.now_ms()
+    span = (start_ms, start_ms + days * DAY_MS)
+    policy = await call.control.read(_in_force)
+    host = await call.control.read(lambda view: _host(view, name)) if name else None
+    found = await call.control.compute(lambda: open_time(policy, span, host=host))
+    ends = {"from": timestamps.iso8601(span[0]), "to": timestamps.iso8601(span[1])}
+    return ApiResponse({**ends, "spans": found})
+
+
+def open_time(policy: Policy, span: Span, *, host: Host | None = None) -> list[dict[str, str]]:
+    """Return every open span in a time, freezes taken out: of each window, or of a host's.
+
+    Args:
+        policy: with its windows and freezes.
+        span: ms since the epoch UTC.
+        host: only the windows that are for it.
+    """
+    windows: Sequence[Window | None] = [
+        each for each in policy.windows if host is None or words_of(host).issuperset(each.hosts)
+    ]
+    found = []
+    for window in windows or (None,):
+        opened = open_spans([window] if window else [], *span)
+        for opens_ms, closes_ms in without(opened, policy.freezes):
+            zone = window.time_zone if window else "UTC"
+            found.append(
+                (
+                    opens_ms,
+                    {
+                        "window": window.name if window else "",
+                        "hosts": ",".join(window.hosts) if window else "",
+                        "time_zone": zone,
+                        "opens": timestamps.iso8601(opens_ms),
+                        "closes": timestamps.iso8601(closes_ms),
+                        "local_opens": _local(opens_ms, zone),
+                        "local_closes": _local(closes_ms, zone),
+                    },
+                )
+            )
+    found.sort(key=lambda each: (each[0], each[1]["window"]))
+    return [form for _, form in found]
+
+
+def _local(at_ms: int, zone: str) -> str:
+    return dt.datetime.fromtimestamp(at_ms // 1000, ZoneInfo(zone)).isoformat()
+
+
+def _in_force(view: StateView) -> Policy:
+    return maintenance_policy(view.state.applied_policy, view.policy)
+
+
+def _host(view: StateView, name: str) -> Host:
+    host = view.state.topology.hosts.get(name)
+    if host is None:
+        raise Unknown(kind="host", name=name)
+    return host
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of the maintenance policy."""
+    return _ROUTES
+
+
+_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/policy",
+        name="export_policy",
+        summary="Read the maintenance policy in force, in the form it can be applied in.",
+        act=_show,
+        query=(
+            Field(
+                "format",
+                Choice({name: media for media, name in READERS.items()}),
+                "json if not said.",
+            ),
+        ),
+        answer=POLICY.schema(),
+        gives=(JSON, *(media for media in READERS if media != JSON)),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/policy",
+        name="apply_policy",
+        summary="Put a maintenance policy in force in place of the one before.",
+        act=_apply,
+        query=(Field("dry_run", Boolean(), "Only say what would change."),),
+        takes=tuple(READERS),
+        taken=POLICY.schema(),
+        answer={
+            "type": "object",
+            "properties": {
+                "changed": {"type": "array", "items": _TEXT},
+                "applied": {"type": "boolean"},
+                "policy": POLICY.schema(),
+            },
+            "required": ["changed", "applied", "policy"],
+            "additionalProperties": False,
+        },
+    ),
+    Route(
+        method="GET",
+        path="/v1/windows",
+        name="list_open_time",
+        summary="Read when maintenance may run in the coming days.",
+        act=_windows,
+        query=(
+            Field("days", Integer(1, DAYS_MAX), "How far ahead (default: 7)."),
+            Field("host", NAME, "Only what is open for this host."),
+        ),
+        answer={
+            "type": "object",
+            "properties": {
+                "from": _TEXT,
+                "to": _TEXT,
+                "spans": {"type": "array", "items": _SPAN},
+            },
+            "required": ["from", "to", "spans"],
+            "additionalProperties": False,
+        },
+    ),
+)

@@ -1,0 +1,58 @@
+"""Routes of postponing: a later start for hosts of a maintenance, or for the host of an event.
+
+Whether it is granted is decided in the core.
+"""
+
+from __future__ import annotations
+
+from forewarn.api.lookup import find
+from forewarn.api.maintenance_forms import (
+    POSTPONE_EVENT_FORM,
+    POSTPONE_FORM,
+    postponing_of,
+)
+from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
+from forewarn.api.maintenance_routes import moved
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.core.maintenance.refusals import PostponementRefused
+
+
+async def _postpone_hosts(call: ApiCall) -> ApiResponse:
+    """Have some hosts done later, as an owner asks. Source: F-8."""
+    return await moved(call, postponing_of(call, number_of(call), tuple(call.form["hosts"])))
+
+
+async def _postpone_event(call: ApiCall) -> ApiResponse:
+    operation = (await find(call, call.path["id"])).operation
+    if not operation.maintenance:
+        raise PostponementRefused(
+            host=operation.host, maintenance=operation.id, problem="no maintenance has planned it"
+        )
+    word = postponing_of(call, operation.maintenance, (operation.host,))
+    await call.control.submit(word, call.actor)
+    return one_view(await find_view(call, operation.maintenance))
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of postponing."""
+    return (
+        Route(
+            method="POST",
+            path="/v1/maintenances/{id}/postpone",
+            name="postpone_maintenance",
+            summary="Have some hosts done later, as their owners ask.",
+            act=_postpone_hosts,
+            form=POSTPONE_FORM,
+            body_bytes_max=NAMES_BYTES_MAX,
+            answer=ONE,
+        ),
+        Route(
+            method="POST",
+            path="/v1/events/{id}/postpone",
+            name="postpone_event",
+            summary="Have the host of an event done later, as the owner asks.",
+            act=_postpone_event,
+            form=POSTPONE_EVENT_FORM,
+            answer=ONE,
+        ),
+    )

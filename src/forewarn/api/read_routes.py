@@ -1,0 +1,302 @@
+"""Routes that only read: events, documents, history, the watch.
+
+Nothing is changed in here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from forewarn.api import schemas
+from forewarn.api.lookup import check_named, find
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.watch import WatchStream, check_cursor
+from forewarn.core.actions import ACTIONS
+from forewarn.core.document import fresh, refreshed, visible
+from forewarn.core.refusals import Unknown, UnknownOperation
+from forewarn.protocol.documents import render_document
+from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
+from forewarn.store import HistoryPage
+from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
+from forewarn.validation.forms import Field
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from forewarn.api.control_client import ControlClient
+    from forewarn.control.plane import StateView
+    from forewarn.core.document import View
+    from forewarn.protocol.documents import Document
+    from forewarn.store import Recorded, Store
+
+#: Entries of history, or events, on one page.
+PAGE_MAX = 1000
+JSON_LINES, SERVER_SENT = "application/jsonl", "text/event-stream"
+STOPPED = {"end": "stopped"}
+
+_VERSIONS = Choice({each: each for each in (*VERSIONS, PREVIEW_VERSION)})
+_ID = Text(48)
+_PLACE = Text(144, pattern=rf"[0-9]{{1,15}}:{NAME.pattern}", wanted="`next` of the page before")
+_FILTERS = (
+    Field("operation", _ID, "Only of this operation: op-12."),
+    Field("event", _ID, "Only of this event."),
+    Field("group", NAME, "Only of this group."),
+    Field("vm", NAME, "Only what this VM did, and what was done to it."),
+    Field("host", NAME, "Only of this host."),
+    Field("action", Choice({name: name for name in ACTIONS}), "Only this transition."),
+)
+
+
+async def _events(call: ApiCall) -> ApiResponse:
+    shown = await call.control.read(
+        partial(_summaries, call.query.get("vm", ""), call.query.get("group", ""))
+    )
+    return ApiResponse(await call.control.compute(partial(_events_page, call, shown)))
+
+
+def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
+    """Return one page, on a thread, by number and group; costs the live events."""
+    after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
+    found = heapq.nsmallest(
+        limit + 1, (each for each in shown if _place_of(each) > after), key=_place_of
+    )
+    following = "{}:{}".format(*_place_of(found[limit - 1])) if len(found) > limit else None
+    return encoded({"events": schemas.EVENT.each(found[:limit]), "next": following})
+
+
+def _place_of(summary: schemas.OperationSummary) -> tuple[int, str]:
+    """Return where an event stands in the list: an operation has one for each group."""
+    return summary.operation.number, summary.event.group
+
+
+def _read_place(text: str) -> tuple[int, str]:
+    number, _, group = text.partition(":")
+    return int(number or 0), group
+
+
+def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
+    """Return live events: all, a group's, or those one VM is shown; costs what it returns."""
+    state = view.state
+    topology = state.topology
+    if vm and vm not in topology.vms:
+        raise Unknown(kind="vm", name=vm)
+    if group and group not in topology.groups:
+        raise Unknown(kind="group", name=group)
+    if vm and group and topology.vms[vm].group != group:
+        return []
+    group = topology.vms[vm].group if vm else group
+    own = vm if vm and topology.reads_alone(vm) else ""
+    events = map(state.events.__getitem__, state.event_ids_of(group)) if group else None
+    return [
+        schemas.OperationSummary(event, state.operations[event.operation])
+        for event in events or state.events.values()
+        if event.belongs_in(event.group, own)
+    ]
+
+
+async def _event(call: ApiCall) -> ApiResponse:
+    found = await find(call, call.path["id"])
+    event = found.event or (found.events[0] if len(found.events) == 1 else None)
+    if event is None:
+        raise UnknownOperation(name=call.path["id"][:64])
+    return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(event, found.operation)))
+
+
+async def _document(call: ApiCall) -> ApiResponse:
+    vm = call.query["vm"]
+    api_version = call.query.get("api-version", VERSIONS[-1])
+    document = await call.control.read(lambda view: _document_of(view, vm))
+    return ApiResponse(render_document(document, api_version))
+
+
+def _document_of(view: StateView, vm: str) -> Document:
+    """Return what a VM would read now; of a disabled group what it would see at once (B-3)."""
+    state = view.state
+    if vm not in state.topology.vms:
+        raise Unknown(kind="vm", name=vm)
+    key, group = state.topology.view_of(vm), state.topology.vms[vm].group
+    known: View | None = state.views.get(key)
+    if known is not None:
+        return known.document
+    empty = fresh(key, group)
+    live = [
+        (state.operations[event.operation], event)
+        for event in (state.events[each] for each in state.event_ids_of(group))
+    ]
+    return refreshed(empty, visible(empty, live)).document
+
+
+async def _history(call: ApiCall) -> ApiResponse:
+    query = call.query
+    limit = query.get("limit", 100)
+    paging = {name: query[name] for name in ("after", "before", "images") if name in query}
+    newest_first = query.get("order", False)
+    filters = await _filters(call)
+    page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
+    found = await call.control.look_up(lambda store: store.history(page))
+    if not found:
+        await call.control.look_up(partial(check_named, filters=filters))
+    following = found[-1].seq if len(found) == limit else None
+    shown = await call.control.compute(
+        lambda: encoded({"entries": schemas.ENTRY.each(found), "next": following})
+    )
+    return ApiResponse(shown)
+
+
+async def _filters(call: ApiCall) -> dict[str, Any]:
+    """Return what a call filters by, with an operation's number and a whole event id."""
+    names = {field.name for field in _FILTERS}
+    query = {name: value for name, value in call.query.items() if name in names}
+    if "operation" in query:
+        query["operation"] = (await find(call, str(query["operation"]))).operation.number
+    if "event" in query:
+        found = await find(call, str(query["event"]))
+        if found.event is None:
+            raise UnknownOperation(name=query["event"])
+        query["event"] = found.event.id
+    return query
+
+
+async def _watch(call: ApiCall) -> ApiResponse:
+    after: int | None = call.query.get("after")
+    server_sent = SERVER_SENT in call.headers.get("accept", "")
+    resumed = call.headers.get("last-event-id", "")
+    if server_sent and resumed.isascii() and resumed.isdigit():
+        after = min(int(resumed), WHOLE_MAX)
+    filters = await _filters(call)
+    await call.control.look_up(partial(check_named, filters=filters))
+    if after is None:
+        after = await call.control.look_up(last_sequence)
+    else:
+        await call.control.look_up(partial(check_cursor, after=after))
+    call.control.tail.enter(call.operator)
+    pages = call.control.tail.follow(after or 0, call.operator)
+    if filters:
+        pages = _matching(call.control, pages, filters)
+    if server_sent:
+        last = b"event: end\ndata: " + encoded(STOPPED) + b"\n\n"
+        stream = WatchStream(pages, SERVER_SENT, _server_sent, alive=b":\n\n", last=last)
+    else:
+        last = encoded(STOPPED) + b"\n"
+        stream = WatchStream(pages, JSON_LINES, _json_line, alive=b"\n", last=last)
+    return ApiResponse(None, stream=stream)
+
+
+async def _matching(
+    control: ControlClient, pages: AsyncGenerator[list[Recorded], None], filters: Mapping[str, Any]
+) -> AsyncGenerator[list[Recorded], None]:
+    """Yield what the same filters leave of history; an empty page is a sign of life."""
+    async with aclosing(pages) as following:
+        async for page in following:
+            yield page and await control.look_up(partial(_left_of, page=page, filters=filters))
+
+
+def _left_of(store: Store, page: list[Recorded], filters: Mapping[str, Any]) -> list[Recorded]:
+    after, before = page[0].seq - 1, page[-1].seq + 1
+    return store.history(HistoryPage(after=after, before=before, limit=PAGE_MAX, **filters))
+
+
+def last_sequence(store: Store) -> int:
+    """Return the number of the latest entry of history; 0: there is none."""
+    newest = store.history(HistoryPage(limit=1, newest_first=True))
+    return newest[0].seq if newest else 0
+
+
+def _json_line(recorded: Recorded) -> bytes:
+    return encoded(schemas.ENTRY.of(recorded)) + b"\n"
+
+
+def _server_sent(recorded: Recorded) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (recorded.seq, encoded(schemas.ENTRY.of(recorded)))
+
+
+def _flat(**members: object) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": members,
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes that only read."""
+    return _EVENTS + _HISTORY
+
+
+_EVENTS = (
+    Route(
+        method="GET",
+        path="/v1/events",
+        name="list_events",
+        summary="List what VMs are shown now.",
+        act=_events,
+        query=(
+            Field("vm", NAME, "Only what this VM is shown."),
+            Field("group", NAME, "Only of this group."),
+            Field("after", _PLACE, "What `next` of the page before was."),
+            Field(
+                "limit", Integer(1, PAGE_MAX), f"Maximum number of entries (default: {PAGE_MAX})."
+            ),
+        ),
+        answer=listed("events", schemas.EVENT.schema(), paged="string"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/events/{id}",
+        name="get_event",
+        summary="Read one event, ended ones too; the beginning of a live event's id will do.",
+        act=_event,
+        answer=schemas.EVENT.schema(),
+    ),
+    Route(
+        method="GET",
+        path="/v1/documents",
+        name="get_document",
+        summary="Read the document a VM would read now, byte for byte.",
+        act=_document,
+        query=(
+            Field("vm", NAME, "Whose document.", required=True),
+            Field("api-version", _VERSIONS, "As this version shows it; the newest if not said."),
+        ),
+        answer=_flat(
+            DocumentIncarnation={"type": "integer"},
+            Events={"type": "array", "items": {"type": "object"}},
+        ),
+    ),
+)
+_HISTORY = (
+    Route(
+        method="GET",
+        path="/v1/history",
+        name="list_history",
+        summary="Read everything that happened, and who did it.",
+        act=_history,
+        query=(
+            *_FILTERS,
+            Field("after", Integer(), "Only sequence numbers above this one."),
+            Field("before", Integer(), "Only sequence numbers below this one; 0: all."),
+            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
+            Field("order", Choice({"oldest": False, "newest": True}), "Which first; the oldest."),
+            Field("images", Boolean(), "Also what became of each record."),
+        ),
+        answer=listed("entries", schemas.ENTRY.schema(), paged="integer"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/watch",
+        name="watch_history",
+        summary="Follow history as it grows: JSON lines, or server-sent events.",
+        act=_watch,
+        query=(
+            *_FILTERS,
+            Field("after", Integer(), "Begin after this sequence number; from now on if not said."),
+        ),
+        answer=None,
+        gives=(JSON_LINES, SERVER_SENT),
+    ),
+)

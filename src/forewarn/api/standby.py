@@ -1,0 +1,40 @@
+"""What a process that stands by answers operators: that it lives, and that another one writes.
+
+Nothing that needs the state may go in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from forewarn.api.responses import encoded, refusal
+from forewarn.control.service_state import STANDBY
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+HEALTH_PATH = "/v1/health"
+
+
+class StandingBy(PeerError):
+    """Another process serves; this one takes over when that falls silent."""
+
+    code = "standing-by"
+    status = 503
+    message = "This process stands by; another one writes the store."
+    advice = "Ask the process that serves, or wait until this one has taken over."
+
+
+class StandbyApp:
+    """The operator API of a process that stands by; an ASGI application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer for health, refuse everything else."""
+        answer = refusal(StandingBy())
+        if scope["path"] == HEALTH_PATH:
+            body = encoded({"live": True, "ready": False, "state": STANDBY})
+            answer = Response(body, 503, media_type="application/json")
+        await answer(scope, receive, send)

@@ -1,0 +1,279 @@
+"""Topology files: hosts, groups and VMs as TOML, YAML or JSON, to and from the core's records.
+
+No file is opened in here and no fleet is changed: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import textwrap
+from ipaddress import ip_address
+from sys import intern
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from forewarn.api import request_forms as forms
+from forewarn.core.records import SHARED
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.errors import CallerError
+from forewarn.validation.complexity import check_count, checkpoint
+from forewarn.validation.durations import iso_duration
+from forewarn.validation.fields import ValidationFailed, Values
+from forewarn.validation.json_reader import JSON, BodyUnreadable, not_text, read_json
+from forewarn.validation.toml_reader import read_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    _Batch: TypeAlias = list[tuple[str, dict[str, Any]]]
+
+__all__ = ["ENDINGS", "JSON", "READERS", "TOML", "YAML", "exported", "form_of", "read_topology"]
+
+TOML, YAML = "application/toml", "application/yaml"
+#: Records that are read or written at a time.
+PORTION = 500
+#: Media type -> the name of the form, also the ending of such a file.
+READERS: dict[str, str] = {TOML: "toml", YAML: "yaml", JSON: "json"}
+#: File ending -> media type.
+ENDINGS: dict[str, str] = {".toml": TOML, ".yaml": YAML, ".yml": YAML, ".json": JSON}
+
+
+class FleetEmptied(CallerError):
+    """A topology of nothing that is to be all there is: most likely what wrote it has failed."""
+
+    code = "fleet-emptied"
+    status = 422
+    message = "The topology names no host, group or VM, and everything else is to be removed."
+    advice = "Look at the file. To remove hosts, groups and VMs, name them; nothing was changed."
+
+
+def read_topology(body: bytes, media: str) -> ChangeTopology:
+    """Return what a topology file describes, with the groups it leaves to us.
+
+    Raises:
+        BodyUnreadable: it cannot be read as what it says it is.
+        ValidationFailed: a member is unknown, missing or of the wrong kind.
+        FleetContradiction: a record cannot be true.
+    """
+    return records_of(forms.TOPOLOGY.read(parsed(body, media), "the topology"))
+
+
+def records_of(values: Values) -> ChangeTopology:
+    """Return the records of a topology that was read by its form."""
+    hosts = tuple(host_of(name, each) for name, each in values.get("hosts", {}).items())
+    groups = {name: group_of(name, each) for name, each in values.get("groups", {}).items()}
+    vms = []
+    for count, (name, each) in enumerate(values.get("vms", {}).items()):
+        check_count(count)
+        vm = vm_of(name, each)
+        if "group" not in each:
+            groups.setdefault(vm.group, lone_group(vm.group))
+        vms.append(vm)
+    return ChangeTopology(hosts=hosts, groups=tuple(groups.values()), vms=tuple(vms))
+
+
+def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
+    """Return the change that also removes what is there and not described; costs the fleet.
+
+    Raises:
+        FleetEmptied: nothing is described, so that nothing would be left.
+    """
+    named = {
+        "vm": {each.name for each in asked.vms},
+        "group": {each.name for each in asked.groups},
+        "host": {each.name for each in asked.hosts},
+    }
+    known: dict[str, Mapping[str, object]] = {
+        "vm": before.vms,
+        "group": before.groups,
+        "host": before.hosts,
+    }
+    if not any(named.values()) and any(known.values()):
+        raise FleetEmptied
+    removed = tuple(
+        (kind, name) for kind, names in known.items() for name in names if name not in named[kind]
+    )
+    return ChangeTopology(hosts=asked.hosts, groups=asked.groups, vms=asked.vms, removed=removed)
+
+
+def host_of(name: str, values: Values) -> Host:
+    """Return the host a form describes."""
+    given = dict(values)
+    if "labels" in given:
+        given["labels"] = tuple(sorted(given["labels"].items()))
+    return Host(name=name, **given)
+
+
+def group_of(name: str, values: Values) -> Group:
+    """Return the group a form describes."""
+    given = dict(values)
+    if "terminate_notice" in given:
+        given["terminate_notice_s"] = given.pop("terminate_notice")
+    if "automatic_approval" in given:
+        given["automatic_approval"] = frozenset(given["automatic_approval"])
+    return Group(name=name, **given)
+
+
+def lone_group(vm: str) -> Group:
+    """Return the group of a VM that shares its document with nobody."""
+    return Group(name=vm, kind=GroupKind.LONE)
+
+
+def vm_of(name: str, values: Values) -> Vm:
+    """Return the VM a form describes; without a group it gets one of its own."""
+    given = {"group": name, **values}
+    for member, text in given.items():
+        if member in _SHARED:
+            given[member] = intern(text)
+    for member in ("tags", "instance"):
+        if member in given:
+            given[member] = tuple(given[member].items())
+    addresses = given.get("addresses", ())
+    if len(addresses) > 1:
+        given["addresses"] = tuple(dict.fromkeys(addresses))
+    if ":" in "".join(addresses):
+        _check_link_local(name, given)
+    return Vm(name=name, **given)
+
+
+def _check_link_local(name: str, given: Values) -> None:
+    """Refuse an address that every network interface may have, where none is named. Source: S-6."""
+    if given.get("interface"):
+        return
+    for address in (ip_address(each) for each in given["addresses"] if ":" in each):
+        if address.is_link_local:
+            problem = f"has the link-local address {address}, which needs an interface"
+            raise ValidationFailed(where=f"vms.{name}", problem=problem)
+
+
+def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return a fleet as the form it can be applied in; defaults are left out."""
+    return {kind: dict(records) for kind, records in _records(topology)}
+
+
+def _records(topology: Topology) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:
+    """Yield each kind with its records, as forms."""
+    without = ("name", "health")
+    hosts = topology.hosts.values()
+    yield "hosts", ((host.name, _given(host, _PLAIN_HOST, without)) for host in hosts)
+    yield "groups", ((group.name, _group_form(group)) for group in topology.groups.values())
+    yield "vms", ((vm.name, _vm_form(vm)) for vm in topology.vms.values())
+
+
+def _vm_form(vm: Vm) -> dict[str, Any]:
+    return {"host": vm.host, "group": vm.group, **_given(vm, _PLAIN_VM, ("name", "host", "group"))}
+
+
+def _group_form(group: Group) -> dict[str, Any]:
+    form = _given(group, _PLAIN_GROUP, ("name",))
+    if "terminate_notice_s" in form:
+        form["terminate_notice"] = iso_duration(form.pop("terminate_notice_s"))
+    return form
+
+
+def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
+    """Return the members of a record that differ from a plain one, as a form has them."""
+    found: dict[str, Any] = {}
+    for name in record.__match_args__:
+        value = getattr(record, name)
+        if name in without or value == getattr(plain, name):
+            continue
+        if name in {"tags", "instance", "labels"}:
+            value = dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, frozenset):
+            value = sorted(each.value for each in value)
+        found[name] = getattr(value, "value", value)
+    return found
+
+
+def parsed(body: bytes, media: str) -> object:
+    """Return what a file says, as plain values.
+
+    Raises:
+        BodyUnreadable: it cannot be read as what it says it is.
+    """
+    if media == JSON:
+        return read_json(body)
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BodyUnreadable(reason=not_text(error)) from error
+    try:
+        if media == TOML:
+            return read_toml(text)
+        from forewarn.validation.yaml_reader import read_yaml  # noqa: PLC0415 - rarely needed
+
+        return read_yaml(text)
+    except (ValueError, RecursionError) as error:
+        problem = str(error).replace("\n", " ") or type(error).__name__
+        name = READERS[media].upper()
+        raise BodyUnreadable(reason=f"it is not {name}: {problem[:200]}") from error
+
+
+def exported(topology: Topology, media: str) -> Iterator[bytes]:
+    """Yield a fleet as a file that can be applied, a portion of its records at a time."""
+    write = _WRITERS[media]
+    for kind, records in _records(topology):
+        part = 0
+        while batch := list(itertools.islice(records, PORTION)):
+            checkpoint()
+            yield write(kind, part, batch)
+            part += 1
+        if ending := write(kind, part, []):
+            yield ending
+
+
+def _to_json(kind: str, part: int, records: _Batch) -> bytes:
+    """Write records of a kind; no records end it."""
+    opening = "" if part else ("{\n" if kind == "hosts" else "") + f'  "{kind}": {{'
+    lines = [f"\n    {json.dumps(name)}: {json.dumps(form)}" for name, form in records]
+    comma = "," if part and lines else ""
+    closing = "" if lines else ("\n  }" if part else "}") + ("\n}\n" if kind == "vms" else ",\n")
+    return (opening + comma + ",".join(lines) + closing).encode()
+
+
+def _to_yaml(kind: str, part: int, records: _Batch) -> bytes:
+    from forewarn.validation.yaml_reader import written_yaml  # noqa: PLC0415 - rarely needed
+
+    if not records:
+        return b"" if part else f"{kind}: {{}}\n".encode()
+    opening = b"" if part else f"{kind}:\n".encode()
+    return opening + textwrap.indent(written_yaml(dict(records)).decode(), "  ").encode()
+
+
+def _to_toml(kind: str, _part: int, records: _Batch) -> bytes:
+    """Write TOML: a table for each record; JSON's texts, numbers and lists are TOML's too."""
+    lines = []
+    for name, members in records:
+        lines.append(f"[{kind}.{toml_key(name)}]")
+        lines += [f"{key} = {toml_value(value)}" for key, value in members.items()]
+        lines.append("\n")
+    return "\n".join(lines).encode()
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a key of TOML."""
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else json.dumps(name, ensure_ascii=False)
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML."""
+    if isinstance(value, dict):
+        pairs = ", ".join(
+            f"{toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in value.items()
+        )
+        return f"{{ {pairs} }}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+_SHARED = frozenset(SHARED["vm"])
+_PLAIN_HOST, _PLAIN_GROUP, _PLAIN_VM = Host("plain"), Group("plain"), Vm("plain", "h", "g")
+_WRITERS: dict[str, Callable[[str, int, _Batch], bytes]] = {
+    JSON: _to_json,
+    TOML: _to_toml,
+    YAML: _to_yaml,
+}

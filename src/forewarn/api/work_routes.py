@@ -1,0 +1,323 @@
+"""Routes of work: asking for it, approving, withdrawing, ending it, and why it waits.
+
+How work is planned is decided in the core.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api import request_forms as forms
+from forewarn.api import schemas
+from forewarn.api.lookup import check_named, find
+from forewarn.api.responses import encoded
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
+from forewarn.core.impact import TRAITS, Cause, Target
+from forewarn.core.labels import select
+from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
+from forewarn.core.refusals import WrongState
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Cancel,
+    Complete,
+    Repair,
+    RequestMaintenance,
+    Retry,
+)
+from forewarn.errors import CallerError
+from forewarn.store import OperationPage
+from forewarn.validation.durations import read_time_ms
+from forewarn.validation.fields import (
+    NAME,
+    Boolean,
+    Choice,
+    Integer,
+    Schema,
+    ValidationFailed,
+)
+from forewarn.validation.forms import Field, Form, ListOf
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from forewarn.control.plane import Committed
+
+#: Operations on one page.
+PAGE_MAX = 500
+#: Hosts or VMs that one request may name; more hosts are a maintenance.
+REQUEST_TARGETS_MAX = 100
+
+_OPERATIONS = listed("operations", schemas.OPERATION.schema())
+_FULL: Schema = {
+    "type": "object",
+    "properties": {
+        "operation": schemas.OPERATION.schema(),
+        "events": {"type": "array", "items": schemas.EVENT.schema()},
+    },
+    "required": ["operation", "events"],
+    "additionalProperties": False,
+}
+_WHY: Schema = {
+    "type": "object",
+    "properties": {
+        "operation": schemas.OPERATION.schema(),
+        "waiting": {"type": "array", "items": schemas.WAITING.schema()},
+    },
+    "required": ["operation", "waiting"],
+    "additionalProperties": False,
+}
+_STATES = Choice({state.value: state for state in OperationState})
+
+#: What can be done to a host or VM by name: action -> cause, form, sentence.
+HOST_ACTS: dict[str, tuple[Cause, Form, str]] = {
+    "update": (Cause.HOST_UPDATE, forms.UPDATE, "Update a host; its VMs freeze, or reboot."),
+    "reboot": (Cause.HOST_REBOOT, forms.WORK, "Reboot a host and its VMs."),
+    "migrate": (Cause.LIVE_MIGRATION, forms.WORK, "Move a host's VMs away while they run."),
+    "degrade": (Cause.HARDWARE_DEGRADED, forms.WORK, "Say that a host is expected to fail."),
+    "fail": (Cause.HARDWARE_FAILURE, forms.FAILURE, "Say that a host has failed."),
+}
+VM_ACTS: dict[str, tuple[Cause, str]] = {
+    "reboot": (Cause.REBOOT, "Reboot a VM, as its user asks."),
+    "redeploy": (Cause.REDEPLOY, "Move a VM to another host, as its user asks."),
+    "evict": (Cause.EVICTION, "Take a Spot VM away."),
+    "delete": (Cause.DELETION, "Delete a VM."),
+    "reimage": (Cause.REIMAGE, "Give a VM a new system image."),
+}
+
+
+class TooManyTargets(CallerError):
+    """A request that names more hosts or VMs than one request may."""
+
+    code = "too-many-targets"
+    message = "{count} targets are named; one request takes at most {limit}."
+    advice = "{remedy}"
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of work."""
+    found = [
+        _asking("host", action, cause, form=form, summary=summary)
+        for action, (cause, form, summary) in HOST_ACTS.items()
+    ]
+    found += [
+        _asking("vm", action, cause, form=forms.WORK, summary=summary)
+        for action, (cause, summary) in VM_ACTS.items()
+    ]
+    return (*found, *_ROUTES)
+
+
+def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -> Route:
+    async def act(call: ApiCall) -> ApiResponse:
+        return await _ask(call, _precise(cause, call), (call.path["name"],))
+
+    return Route(
+        method="POST",
+        path=f"/v1/{kind}s/{{name}}/{action}",
+        name=f"{action}_{kind}",
+        summary=summary,
+        act=act,
+        form=form,
+        answer=_OPERATIONS,
+        status=202,
+    )
+
+
+def _precise(cause: Cause, call: ApiCall) -> Cause:
+    """Return the cause that the members of a form make of a general one."""
+    if call.form.get("network_only"):
+        return Cause.NETWORK_UPDATE
+    return Cause.HOST_LOST if call.form.get("lost") else cause
+
+
+async def _request_work(call: ApiCall) -> ApiResponse:
+    targets, selector = call.form.get("targets", ()), call.form.get("selector")
+    if bool(targets) == bool(selector):
+        raise ValidationFailed(where="the body", problem="must have either targets or a selector")
+    cause: Cause = call.form["cause"]
+    if selector:
+        if TRAITS[cause].target is Target.VM:
+            problem = f"selects hosts, and {cause.value} is work on VMs; give targets"
+            raise ValidationFailed(where="selector", problem=problem)
+        targets = await call.control.read(
+            lambda view: select(view.state.topology.hosts.values(), selector)
+        )
+    if len(targets) > REQUEST_TARGETS_MAX:
+        remedy = f"Ask for {REQUEST_TARGETS_MAX} at a time; nothing was changed."
+        if TRAITS[cause].routine and TRAITS[cause].target is Target.HOST:
+            hosts = f"--selector {selector}" if selector else "--file FILE"
+            remedy = (
+                "Make it a maintenance, which is planned in waves: forewarn maintenance create"
+                f" --cause {cause.value} {hosts} --start"
+            )
+        raise TooManyTargets(count=len(targets), limit=REQUEST_TARGETS_MAX, remedy=remedy)
+    return await _ask(call, cause, targets)
+
+
+async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResponse:
+    work = _work(call, cause, targets)
+    return _operations(await call.control.submit(work, call.actor), 202)
+
+
+def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaintenance:
+    form = call.form
+    not_before_ms = 0
+    if "not_before" in form:
+        # 1 rather than 0 for the epoch itself: 0 means that no time was asked for.
+        not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
+    return RequestMaintenance(
+        cause=cause,
+        targets=targets,
+        impact=form.get("impact"),
+        source=form.get("source"),
+        description=form.get("description"),
+        duration_s=form.get("duration"),
+        not_before_ms=not_before_ms,
+        destination=form.get("destination", ""),
+        queue=form.get("queue", False),
+    )
+
+
+async def _repair(call: ApiCall) -> ApiResponse:
+    return _operations(await call.control.submit(Repair(call.path["name"]), call.actor))
+
+
+def _operations(committed: Committed, status: int = 200) -> ApiResponse:
+    return ApiResponse({"operations": schemas.OPERATION.each(committed.operations)}, status)
+
+
+async def _list(call: ApiCall) -> ApiResponse:
+    query = dict(call.query)
+    live = query.pop("live", False)
+    states = frozenset(query.pop("state", ())) or (LIVE_OPERATION if live else frozenset())
+    limit = query.pop("limit", 100)
+    page = OperationPage(states=states, limit=limit, **query)
+    found = await call.control.look_up(lambda store: store.operations(page))
+    if not found:
+        await call.control.look_up(partial(check_named, filters=query))
+    following = found[-1].number if len(found) == limit else None
+    shown = await call.control.compute(
+        lambda: encoded({"operations": schemas.OPERATION.each(found), "next": following})
+    )
+    return ApiResponse(shown)
+
+
+async def _get(call: ApiCall) -> ApiResponse:
+    found = await find(call, call.path["id"])
+    shown = schemas.OPERATION.of(found.operation)
+    return ApiResponse({"operation": shown, "events": schemas.EVENT.each(found.summaries)})
+
+
+async def _why(call: ApiCall) -> ApiResponse:
+    found = await find(call, call.path["id"])
+    waiting = await call.control.why(found.operation.number)
+    shown = schemas.OPERATION.of(found.operation)
+    return ApiResponse({"operation": shown, "waiting": schemas.WAITING.each(waiting)})
+
+
+async def _cancel(call: ApiCall) -> ApiResponse:
+    number = (await find(call, call.path["id"])).operation.number
+    cancellation = Cancel(number, call.form.get("reason", ""))
+    return _operations(await call.control.submit(cancellation, call.actor))
+
+
+async def _complete(call: ApiCall) -> ApiResponse:
+    number = (await find(call, call.path["id"])).operation.number
+    form = call.form
+    completion = Complete(number, form.get("failed", False), form.get("reason", ""))
+    return _operations(await call.control.submit(completion, call.actor))
+
+
+async def _retry(call: ApiCall) -> ApiResponse:
+    number = (await find(call, call.path["id"])).operation.number
+    return _operations(await call.control.submit(Retry(number), call.actor))
+
+
+async def _approve(call: ApiCall) -> ApiResponse:
+    """Approve one event, or every event of an operation that is still shown. Source: A-9."""
+    found = await find(call, call.path["id"])
+    events = [found.event] if found.event else list(found.events)
+    live = tuple(event.id for event in events if event.live)
+    if not live:
+        state = found.operation.state.value
+        raise WrongState(operation=found.operation.id, state=state, asked="approved")
+    return _operations(await call.control.submit(Acknowledge(live), call.actor))
+
+
+def _on_operation(
+    method: str, action: str, act: Callable[[ApiCall], Awaitable[ApiResponse]], *, summary: str
+) -> Route:
+    """Return a route that acts on one operation."""
+    form = {"cancel": forms.REASON, "complete": forms.COMPLETION}.get(action, forms.EMPTY)
+    return Route(
+        method=method,
+        path=f"/v1/operations/{{id}}/{action}",
+        name=f"{action}_operation",
+        summary=summary,
+        act=act,
+        form=form if method == "POST" else None,
+        answer=_OPERATIONS if method == "POST" else _WHY,
+    )
+
+
+_ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/hosts/{name}/repair",
+        name="repair_host",
+        summary="Say that a host is well again; its failure is over.",
+        act=_repair,
+        form=forms.EMPTY,
+        answer=_OPERATIONS,
+    ),
+    Route(
+        method="POST",
+        path="/v1/operations",
+        name="request_work",
+        summary="Ask for work on hosts or VMs; deletions of one request wait for each other.",
+        act=_request_work,
+        form=forms.WORK_REQUEST,
+        body_bytes_max=NAMES_BYTES_MAX,
+        answer=_OPERATIONS,
+        status=202,
+    ),
+    Route(
+        method="GET",
+        path="/v1/operations",
+        name="list_operations",
+        summary="List operations, newest first.",
+        act=_list,
+        query=(
+            Field("live", Boolean(), "Only those that have not ended."),
+            Field("state", ListOf(_STATES, len(OperationState), 1), "Only in these states."),
+            Field("host", NAME, "Only on this host."),
+            Field("vm", NAME, "Only those that disturb this VM."),
+            Field("group", NAME, "Only those that disturb this group."),
+            Field("before", Integer(1), "Only numbers below this one."),
+            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
+        ),
+        answer=listed("operations", schemas.OPERATION.schema(), paged="integer"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/operations/{id}",
+        name="get_operation",
+        summary="Read one operation with its events, ended ones too.",
+        act=_get,
+        answer=_FULL,
+    ),
+    _on_operation("GET", "why", _why, summary="Say what an operation waits for."),
+    _on_operation("POST", "approve", _approve, summary="Approve its events from outside."),
+    _on_operation("POST", "cancel", _cancel, summary="Withdraw it before it starts."),
+    _on_operation("POST", "complete", _complete, summary="Say that it has ended."),
+    _on_operation("POST", "retry", _retry, summary="Begin it once more."),
+    Route(
+        method="POST",
+        path="/v1/events/{id}/approve",
+        name="approve_event",
+        summary="Approve an event from outside its VM.",
+        act=_approve,
+        form=forms.EMPTY,
+        answer=_OPERATIONS,
+    ),
+)

@@ -1,0 +1,245 @@
+"""Azure Resource Manager as an ASGI application, from request to route. Source: Z-1 to Z-4.
+
+No rule about what may happen lives in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from forewarn.api.control_client import ControlClient
+from forewarn.api.dispatch import PRECONDITIONS, read_body
+from forewarn.api.fleet_watch import FleetWatch
+from forewarn.api.responses import encoded
+from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
+from forewarn.api.watch import HistoryWatch
+from forewarn.azure import (
+    availability_routes,
+    login_routes,
+    maintenance_routes,
+    operations,
+    plain_lists,
+    set_routes,
+    subscription_routes,
+    vm_routes,
+)
+from forewarn.azure.callers import Callers
+from forewarn.azure.refusals import (
+    ArmApiVersionMissing,
+    ArmPreconditionFailed,
+    azure_refusal,
+)
+from forewarn.azure.resources import Resources
+from forewarn.azure.routes import (
+    ANY_QUERY,
+    ArmCall,
+    ArmResponse,
+    ArmRoute,
+    ArmTable,
+    Condition,
+)
+from forewarn.azure.tokens import TokenIssuer
+from forewarn.control.inbox import Stopping
+from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.ids import Ids
+from forewarn.tokens import read_tokens
+from forewarn.validation.fields import ValidationFailed
+from forewarn.validation.json_reader import BodyUnreadable, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import Receive, Scope, Send
+
+    from forewarn.azure.json_values import JsonObject
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.settings import OperatorSettings
+    from forewarn.store import Store
+
+log = logging.getLogger("forewarn.operator")
+
+#: The newest api-version whose resources are known here; a later one is answered like it. Z-3.
+NEWEST_KNOWN = "2025-11-01"
+#: Unknown api-versions noted, each once.
+NOTED_MAX = 100
+
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
+
+
+def every_route() -> tuple[ArmRoute, ...]:
+    """Return the whole table of routes."""
+    return (
+        *login_routes.routes(),
+        *subscription_routes.routes(),
+        *vm_routes.routes(),
+        *set_routes.routes(),
+        *availability_routes.routes(),
+        *maintenance_routes.routes(),
+        *operations.routes(),
+        *plain_lists.routes(),
+    )
+
+
+def build_arm(
+    loop: ControlEngine,
+    store: Store,
+    *,
+    clock: Clock,
+    settings: OperatorSettings,
+    token_key: bytes = b"",
+) -> ArmApp:
+    """Return Azure Resource Manager over a running service.
+
+    Args:
+        loop: what changes and reads the live state.
+        store: what ended work is read from.
+        clock: the service's time.
+        settings: who may call, and how long an answer may take.
+        token_key: what tokens are signed with; empty: a new one, known to nobody else.
+
+    Raises:
+        TokenInvalid: a token of the settings cannot be one.
+    """
+    watch = HistoryWatch(store, settings.max_streams_per_operator)
+    overview = FleetWatch(loop, clock, watch.streams)
+    control = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
+    key = token_key or Ids().token("arm").encode()
+    tokens = TokenIssuer(key, read_tokens(settings.tokens))
+    return ArmApp(control, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
+
+
+class ArmApp:
+    """The application."""
+
+    def __init__(self, control: ControlClient, callers: Callers, *, bookkeeping: bool) -> None:
+        """Serve over a running service."""
+        self._control = control
+        self._callers = callers
+        self._resources = Resources(control, bookkeeping)
+        self._table = ArmTable(every_route())
+        self._ids = Ids()
+        self._noted: OrderedDict[str, None] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            response = await self._answer(Request(scope, receive))
+        except ForewarnError as error:
+            if not isinstance(error, CallerError):
+                log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
+                    "%s %s: %s", scope["method"], scope["path"], error
+                )
+            response = azure_refusal(error)
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:  # only the end of the service cuts a call off
+            response = azure_refusal(Stopping())
+        except Exception:
+            log.exception("%s %s failed by a bug", scope["method"], scope["path"])
+            response = azure_refusal(OurError())
+        response.headers["x-ms-request-id"] = self._ids.guid("request").lower()
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        address = request.client.host if request.client else ""
+        self._callers.check_site(request.headers)
+        route, path = self._table.find(request.method, request.url.path)
+        actor = "" if route.public else self._callers.actor(request.headers, address)
+        if actor and "admit" in request.scope.get("state", {}):
+            request.scope["state"]["admit"]()
+        query = {name.lower(): text for name, text in request.query_params.items()}
+        if not route.public:
+            self._note_version(query.get("api-version", ""))
+            _check_query(route, query)
+        condition = _condition(request)
+        limit = PUBLIC_BYTES_MAX if route.public else BODY_BYTES_MAX
+        body = await read_body(request, limit) if request.method != "GET" else b""
+        if request.method in {"PUT", "PATCH"} and not body.strip():
+            raise BodyUnreadable(reason="it is empty")
+        call = ArmCall(
+            control=self._control,
+            resources=self._resources,
+            tokens=self._callers.tokens,
+            admit=lambda name, secret: self._callers.admit(name, secret, address),
+            actor=actor,
+            base=f"{request.url.scheme}://{request.headers.get('host', 'localhost')}",
+            path=path,
+            query=query,
+            body=body,
+            json={} if route.public else _read_object(body),
+            condition=condition,
+        )
+        return _response(await route.act(call), request.method)
+
+    def _note_version(self, version: str) -> None:
+        """Take any api-version, and say once which was not known. Source: Z-3."""
+        if not version:
+            raise ArmApiVersionMissing
+        known = _VERSION.fullmatch(version) and version[:10] <= NEWEST_KNOWN
+        if known or version in self._noted or len(self._noted) >= NOTED_MAX:
+            return
+        self._noted[version] = None
+        log.info("api-version %r is not known; answered like %s", version[:64], NEWEST_KNOWN)
+
+
+def _check_query(route: ArmRoute, query: Mapping[str, str]) -> None:
+    """Refuse what the answer would not obey.
+
+    Raises:
+        ValidationFailed: a parameter means nothing here.
+    """
+    if route.query != ANY_QUERY:
+        for name in query.keys() - {"api-version", *route.query}:
+            known = ", ".join(("api-version", *route.query))
+            raise ValidationFailed(
+                where=f"The query parameter {name[:64]}",
+                problem=f"is not obeyed here, only {known}",
+            )
+
+
+def _condition(request: Request) -> Condition:
+    """Return what a `PUT` asks of its resource; any other condition of a change is refused.
+
+    Raises:
+        ArmPreconditionFailed: nothing here has an ETag to compare.
+    """
+    if request.method in {"GET", "HEAD"}:
+        return Condition.NONE
+    given = [header for header in PRECONDITIONS if header in request.headers]
+    if not given:
+        return Condition.NONE
+    header = given[0]
+    known = header in {Condition.NEW.value, Condition.PRESENT.value}
+    if len(given) == 1 and known and request.method == "PUT" and request.headers[header] == "*":
+        return Condition(header)
+    reason = "only `*` can be compared, one condition for each PUT, as no resource has an ETag"
+    raise ArmPreconditionFailed(header=header, reason=reason)
+
+
+def _read_object(body: bytes) -> JsonObject:
+    """Return a JSON body; none is an empty one."""
+    if not body.strip():
+        return {}
+    value = read_json(body)
+    if not isinstance(value, dict):
+        raise BodyUnreadable(reason="it is not a JSON object")
+    return value
+
+
+def _response(answer: ArmResponse, method: str) -> Response:
+    headers = {"Cache-Control": "no-cache", **answer.headers}
+    if method == "HEAD":  # what is there is answered 204, never 200
+        return Response(status_code=204, headers=headers)
+    if answer.value is None:
+        return Response(status_code=answer.status, headers=headers)
+    return Response(encoded(answer.value), answer.status, headers, media_type="application/json")

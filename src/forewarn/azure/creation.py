@@ -1,0 +1,155 @@
+"""New VMs: bookkeeping of the fleet alone, since nothing here can make a machine. Source: Z-1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.azure.event_settings import with_settings
+from forewarn.azure.json_values import member, text_of
+from forewarn.azure.refusals import ArmNotSupported
+from forewarn.azure.set_values import SCALE_SETS, instance_id
+from forewarn.azure.vm_values import APPLIED, shown_vm, with_members
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, GroupKind, Health, Vm
+from forewarn.ids import Ids
+from forewarn.validation.fields import ValidationFailed
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.azure.json_values import JsonObject
+    from forewarn.azure.routes import ArmCall
+    from forewarn.core.topology import Host, Topology
+
+
+async def created_vm(call: ArmCall, name: str) -> Vm:
+    """Put a VM on the host with the fewest, in the set it names or in a group of its own.
+
+    Raises:
+        ArmNotSupported: this is a service, there is no host, or the name is taken elsewhere.
+    """
+    check_allowed(call, name)
+    inventory = await call.resources.inventory()
+    if inventory.vm(name) is not None:
+        raise ArmNotSupported(
+            action="Create", name=name, reason="another resource group has a VM of this name"
+        )
+    group = _named_set(inventory.topology, call.json) or Group(name, kind=GroupKind.LONE)
+    host = emptiest(inventory.topology, 1, call.json.get("zones"))[0]
+    vm = new_vm(call, name, group=group, host=host)
+    profile = member(call.json, "properties", "scheduledEventsProfile")
+    policy = member(call.json, "properties", "scheduledEventsPolicy")
+    group = with_settings(group, profile, policy)
+    shown = shown_vm(vm, group, host)
+    more = call.resources.said(call.json, shown, APPLIED)
+    await call.control.submit(
+        ChangeTopology(groups=(group,), vms=(vm,), absent=(("vm", name),)), call.actor
+    )
+    call.resources.forget(shown["type"], name)
+    call.resources.remember(shown, more)
+    return vm
+
+
+def new_vm(call: ArmCall, name: str, *, group: Group, host: Host) -> Vm:
+    """Return a VM as a request describes it."""
+    place = call.place
+    vm = Vm(
+        name,
+        host=host.name,
+        group=group.name,
+        vm_id=Ids().guid("vm").lower(),
+        resource_group=place.resource_group,
+        subscription=place.subscription,
+    )
+    return with_members(vm, call.json)
+
+
+def check_allowed(call: ArmCall, name: str) -> None:
+    """Refuse to create what only the emulator can book.
+
+    Raises:
+        ArmNotSupported: this is a service.
+    """
+    if not call.resources.bookkeeping:
+        reason = "nothing here can make a machine; only the emulator books it"
+        raise ArmNotSupported(action="Create", name=name, reason=reason)
+
+
+def emptiest(topology: Topology, count: int, zones: object) -> list[Host]:
+    """Return hosts for this many new VMs, those with the fewest first; costs the hosts.
+
+    Raises:
+        ArmNotSupported: there is no host in these zones that could take one.
+    """
+    if zones is not None and not isinstance(zones, list):
+        raise ValidationFailed(where="zones", problem="must be a list")
+    hosts = [host for host in topology.hosts.values() if host.health is Health.HEALTHY]
+    if zones:
+        hosts = [host for host in hosts if host.zone in zones]
+    if not hosts:
+        where = f" in zones {zones}"[:200] if zones else ""
+        raise ArmNotSupported(action="Create", name="a VM", reason=f"no host{where} is healthy")
+    hosts.sort(key=lambda host: (len(topology.vms_on(host.name)), host.name))
+    return [hosts[index % len(hosts)] for index in range(count)]
+
+
+def _named_set(topology: Topology, body: JsonObject) -> Group | None:
+    """Return the set that a new VM joins, made where it is not there; None: it names none."""
+    for name, kind in (
+        ("availabilitySet", GroupKind.AVAILABILITY_SET),
+        ("virtualMachineScaleSet", GroupKind.SCALE_SET),
+    ):
+        resource = text_of(body, "properties", name, "id")
+        if resource:
+            wanted = resource.rpartition("/")[2]
+            known = {each.lower(): each for each in topology.groups}.get(wanted.lower())
+            return topology.groups[known] if known else Group(wanted, kind=kind)
+    return None
+
+
+async def scaled_out(
+    call: ArmCall, group: Group, vms: list[Vm], *, count: int, shown: JsonObject
+) -> None:
+    """Put further instances into a scale set, like its first; their numbers follow the highest.
+
+    Args:
+        call: the request.
+        group: the set.
+        vms: its instances.
+        count: how many more there shall be.
+        shown: the set, which is the model where it has no instance.
+
+    Raises:
+        ArmNotSupported: this is a service, or there is no host.
+    """
+    check_allowed(call, group.name)
+    topology = (await call.resources.inventory()).topology
+    numbers = [int(n) for vm in vms if (n := instance_id(group.name, vm.name)) != vm.name]
+    first = max(numbers, default=-1) + 1
+    place = call.place
+    if vms:
+        model = vms[0]
+    elif member(shown, "properties", "orchestrationMode") == "Flexible":
+        reason = "it is of Flexible orchestration; create VMs that name it as their set"
+        raise ArmNotSupported(action="Scaling out", name=group.name, reason=reason)
+    else:
+        profile = member(shown, "properties", "virtualMachineProfile")
+        model = Vm("model", host="", group=group.name, size=text_of(shown, "sku", "name"))
+        model = with_members(model, {"location": shown["location"], "properties": profile})
+    added = tuple(
+        replace(
+            model,
+            name=f"{group.name}_{first + index}",
+            host=host.name,
+            vm_id=Ids().guid("vm").lower(),
+            resource_group=place.resource_group,
+            subscription=place.subscription,
+            addresses=(),
+            instance_id="",
+            interface="",
+        )
+        for index, host in enumerate(emptiest(topology, count, shown.get("zones")))
+    )
+    for vm in added:
+        call.resources.forget(f"Microsoft.Compute/{SCALE_SETS}/virtualMachines", vm.name)
+    names = tuple(("vm", vm.name) for vm in added)
+    await call.control.submit(ChangeTopology(vms=added, absent=names), call.actor)

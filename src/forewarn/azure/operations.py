@@ -1,0 +1,136 @@
+"""Long-running operations as Azure's tools poll them; each is a request for work of ours.
+
+Nothing is kept of them: the name of one says which operations of ours it is, live or ended.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.azure.inventory import DEFAULT_LOCATION, location_of
+from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
+from forewarn.azure.routes import SUBSCRIPTION, ArmResponse, ArmRoute
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
+from forewarn.protocol.timestamps import iso8601
+
+if TYPE_CHECKING:
+    from forewarn.azure.json_values import JsonObject
+    from forewarn.azure.routes import ArmCall
+    from forewarn.core.impact import Source
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.topology import Vm
+
+#: How long a client waits before it asks again, in seconds; Azure says 10 or so.
+RETRY_AFTER_S = 1
+_RETRY = {"Retry-After": str(RETRY_AFTER_S)}
+
+_PATH = SUBSCRIPTION + "/providers/Microsoft.Compute/locations/{location}/operations/{operation}"
+_NAME = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
+
+#: What Azure calls the ways in which an operation ends without success.
+_ENDS = {
+    OperationState.FAILED: ("Failed", "OperationFailed"),
+    OperationState.CANCELLED: ("Canceled", "OperationPreempted"),
+}
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes that long-running operations are polled by."""
+    return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll, ("monitor",)),)
+
+
+async def begin(
+    call: ArmCall, cause: Cause, vms: tuple[Vm, ...], *, source: Source | None = None
+) -> ArmResponse:
+    """Ask for work on VMs, and answer where its end can be waited for. Source: Z-1."""
+    names = tuple(vm.name for vm in vms)
+    assert names
+    for name in names:
+        if cause is not Cause.DELETION and call.resources.power.get(name) == "deallocated":
+            reason = "it is deallocated and has no host; start it first"
+            raise ArmNotSupported(action=cause.value, name=name, reason=reason)
+    asked = RequestMaintenance(cause=cause, targets=names, source=source)
+    committed = await call.control.submit(asked, call.actor)
+    ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
+    numbers = sorted(each.number for each in ours if each.vms[0] in names)
+    assert len(numbers) >= len(names), committed
+    return accepted(call, numbers[-len(names)], len(names), location=location_of(vms[0]))
+
+
+def accepted(
+    call: ArmCall, first: int, count: int, *, location: str = DEFAULT_LOCATION
+) -> ArmResponse:
+    """Return the answer to what goes on: where to ask for its end."""
+    path = _PATH.format(
+        subscription=call.path["subscription"],
+        location=location,
+        operation=f"{count:08x}-0000-4000-8000-{first:012x}",
+    )
+    url = f"{call.base}{path}?api-version={call.api_version}"
+    headers = {"Azure-AsyncOperation": url, "Location": f"{url}&monitor=true", **_RETRY}
+    return ArmResponse(None, 202, headers)
+
+
+async def _poll(call: ArmCall) -> ArmResponse:
+    found = await _operations(call)
+    over = not any(each.live for each in found)
+    shown = _status(call.path["operation"], found)
+    if call.query.get("monitor") != "true":
+        return ArmResponse(shown, 200, {} if over else _RETRY)
+    if not over:
+        return ArmResponse(None, 202, _location(call))
+    if "error" in shown:
+        return ArmResponse({"error": shown["error"]}, 409)
+    return ArmResponse()
+
+
+def _location(call: ArmCall) -> dict[str, str]:
+    """Return where to ask again: the very same place."""
+    path = _PATH.format_map(call.path)
+    url = f"{call.base}{path}?api-version={call.api_version}&monitor=true"
+    return {"Location": url, **_RETRY}
+
+
+async def _operations(call: ArmCall) -> list[Operation]:
+    """Return the operations that a name stands for; costs their number."""
+    name = _NAME.fullmatch(call.path["operation"].lower())
+    count = int(name[1], 16) if name else 0
+    if name is None or not 1 <= count <= TARGETS_MAX:
+        raise _gone(call)
+    first = int(name[2], 16)
+    numbers = range(first, first + count)
+    live = await call.control.read(
+        lambda plane: {n: plane.state.operations[n] for n in numbers if n in plane.state.operations}
+    )
+    missing = [number for number in numbers if number not in live]
+    if missing:
+        stored = await call.control.look_up(lambda store: [store.operation(n) for n in missing])
+        live.update({each.number: each for each in stored if each is not None})
+    if len(live) != count:
+        raise _gone(call)
+    return [live[number] for number in numbers]
+
+
+def _gone(call: ArmCall) -> ArmResourceUnknown:
+    return ArmResourceUnknown(
+        kind="Microsoft.Compute/locations/operations",
+        name=call.path["operation"][:64],
+        resource_group="",
+    )
+
+
+def _status(name: str, found: list[Operation]) -> JsonObject:
+    """Return how operations stand together, as `Azure-AsyncOperation` says it."""
+    shown: JsonObject = {"name": name, "startTime": iso8601(min(o.created_ms for o in found))}
+    if any(each.live for each in found):
+        return shown | {"status": "InProgress"}
+    shown["endTime"] = iso8601(max(each.ended_ms for each in found))
+    for state, (status, code) in _ENDS.items():
+        ended = [each for each in found if each.state is state]
+        if ended:
+            words = "; ".join(f"{o.target}: {o.reason or state.value}" for o in ended[:5])
+            return shown | {"status": status, "error": {"code": code, "message": words}}
+    return shown | {"status": "Succeeded"}

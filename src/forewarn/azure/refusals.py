@@ -1,0 +1,125 @@
+"""What Azure Resource Manager refuses, and any error in the form and codes of Azure. Source: Z-4.
+
+No decision in here: what is refused is decided where it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from forewarn.api.responses import encoded
+from forewarn.errors import CallerError, ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Azure's codes by HTTP status, where the kind of error has no better one.
+CODES: Mapping[int, str] = {
+    400: "InvalidParameter",
+    401: "InvalidAuthenticationToken",
+    403: "AuthorizationFailed",
+    404: "ResourceNotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    412: "PreconditionFailed",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "InvalidParameter",
+    429: "TooManyRequests",
+    500: "InternalServerError",
+    502: "BadGateway",
+    503: "ServiceUnavailable",
+}
+#: Azure answers 400 where we have 422.
+_STATUS = {422: 400}
+#: Codes of our kinds of error that Azure distinguishes by more than their status.
+_BY_KIND = {
+    "arm-api-version-missing": "MissingApiVersionParameter",
+    "arm-not-supported": "OperationNotAllowed",
+    "arm-path-unknown": "InvalidResourceType",
+    "arm-resource-group-unknown": "ResourceGroupNotFound",
+    "arm-subscription-unknown": "SubscriptionNotFound",
+    "body-unreadable": "InvalidRequestContent",
+    "token-missing": "AuthenticationFailed",
+}
+
+
+class ArmResourceUnknown(CallerError):
+    """A resource that is not there, or is in another resource group or subscription."""
+
+    code = "arm-resource-unknown"
+    status = 404
+    message = "The Resource '{kind}/{name}' under resource group '{resource_group}' was not found."
+    advice = "List what is there with `az vm list` or `az vmss list`."
+
+
+class ArmResourceGroupUnknown(CallerError):
+    """A resource group that no VM belongs to and nobody has made."""
+
+    code = "arm-resource-group-unknown"
+    status = 404
+    message = "Resource group '{name}' could not be found."
+    advice = "List what is there with `az group list`."
+
+
+class ArmSubscriptionUnknown(CallerError):
+    """A subscription that no VM belongs to."""
+
+    code = "arm-subscription-unknown"
+    status = 404
+    message = "The subscription '{name}' could not be found."
+    advice = "List the subscriptions with `az account list --refresh`."
+
+
+class ArmPathUnknown(CallerError):
+    """A path that is not part of what is served of Azure Resource Manager."""
+
+    code = "arm-path-unknown"
+    status = 404
+    message = "{method} {path} is not part of what Forewarn serves of Azure Resource Manager."
+    advice = "See 'Azure Resource Manager' in the documentation for what is served."
+
+
+class ArmApiVersionMissing(CallerError):
+    """A call without an api-version."""
+
+    code = "arm-api-version-missing"
+    message = "The api-version query parameter (?api-version=) is required for all requests."
+    advice = "Give any api-version of the resource type."
+
+
+class ArmPreconditionFailed(CallerError):
+    """A condition of a change that does not hold, or that nothing here can check."""
+
+    code = "arm-precondition-failed"
+    status = 412
+    message = "The condition of the header {header} is not met: {reason}."
+    advice = "Read the resource, then send the request without the header. Nothing was changed."
+
+
+class ArmNotSupported(CallerError):
+    """An act that this resource or this service cannot do."""
+
+    code = "arm-not-supported"
+    status = 409
+    message = "{action} is not possible for {name}: {reason}."
+    advice = "See 'Azure Resource Manager' in the documentation for what is served."
+
+
+def azure_code(error: ForewarnError) -> str:
+    """Return Azure's code for an error. Source: Z-4."""
+    return _BY_KIND.get(error.code) or CODES.get(error.status, "BadRequest")
+
+
+def azure_refusal(error: ForewarnError) -> Response:
+    """Return an error as Azure Resource Manager answers it. Source: Z-4."""
+    headers = {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
+    if error.status in {429, 503}:
+        headers["Retry-After"] = "1"
+    body = {"error": {"code": azure_code(error), "message": str(error)}}
+    status = _STATUS.get(error.status, error.status)
+    return Response(encoded(body), status, headers, media_type="application/json")

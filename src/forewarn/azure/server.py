@@ -1,0 +1,113 @@
+"""Azure Resource Manager on a port of its own, over TLS; with a certificate made where none is.
+
+No route in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.api.listener import AZURE
+from forewarn.api.server import start_operator
+from forewarn.azure.app import build_arm
+from forewarn.azure.certificate import make_certificate
+from forewarn.errors import CallerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.api.server import OperatorServer
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.settings import AzureSettings, Settings
+    from forewarn.store import Store
+
+
+class CertificateUnusable(CallerError):
+    """A certificate of the settings that cannot be served with."""
+
+    code = "certificate-unusable"
+    status = 422
+    message = "The certificate {path} cannot be used: {reason}."
+    advice = "Name a certificate and its key, both PEM ([azure] certificate, key)."
+
+
+@value
+class ArmServer:
+    """A running Azure Resource Manager."""
+
+    url: str
+    #: File of its certificate, for `REQUESTS_CA_BUNDLE`.
+    certificate: str
+    _server: OperatorServer
+    #: What is removed with it; None where the certificate is the operator's.
+    _directory: Path | None
+
+    async def stop(self) -> None:
+        """Close it."""
+        await self._server.stop()
+        _remove(self._directory)
+
+
+async def start_arm(
+    loop: ControlEngine, store: Store, *, clock: Clock, settings: Settings
+) -> ArmServer:
+    """Serve Azure Resource Manager where the settings say.
+
+    Raises:
+        OperatorAddressUnusable: the address cannot be read or is taken.
+        CertificateUnmade, CertificateUnusable: there is none to serve with.
+        TokenInvalid: a token of the settings cannot be one.
+    """
+    azure, directory = settings.azure, None
+    path, key = azure.certificate, azure.key or azure.certificate
+    if not path:
+        directory = Path(tempfile.mkdtemp(prefix="forewarn-azure-"))
+    try:
+        if directory is not None:
+            made = await asyncio.to_thread(make_certificate, directory)
+            path, key = str(made.path), str(made.key)
+        key_of_tokens = azure.token_key.encode()
+        tls = _tls(path, key)
+        app = build_arm(
+            loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
+        )
+        server = await start_operator(app, azure.listen, settings.operator, tls=tls, purpose=AZURE)
+    except OSError as error:  # of the files; ssl.SSLError is one
+        _remove(directory)
+        raise CertificateUnusable(path=path, reason=error.strerror or error) from error
+    except BaseException:
+        _remove(directory)
+        raise
+    # By name: Azure's tools compare it with the certificate, and every one of them has it.
+    url = server.address.replace("http://127.0.0.1:", "http://localhost:")
+    return ArmServer(url.replace("http://", "https://", 1), path, server, directory)
+
+
+def check_certificate(azure: AzureSettings) -> None:
+    """Refuse a certificate of the settings that cannot be served with; there may be none.
+
+    Raises:
+        CertificateUnusable: it or its key cannot be read, or they do not belong together.
+    """
+    if not (azure.listen and azure.certificate):
+        return
+    try:
+        _tls(azure.certificate, azure.key or azure.certificate)
+    except OSError as error:
+        raise CertificateUnusable(path=azure.certificate, reason=error.strerror or error) from error
+
+
+def _tls(path: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path, key)
+    return context
+
+
+def _remove(directory: Path | None) -> None:
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)

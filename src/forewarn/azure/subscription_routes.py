@@ -1,0 +1,216 @@
+"""Routes of subscriptions, tenants, providers and resource groups: what tools ask first. Z-3.
+
+A subscription or resource group is there because a VM names it; what is made by hand besides is
+remembered, and holds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.azure import operations
+from forewarn.azure.details import check_size, details, put_details
+from forewarn.azure.filters import filtered
+from forewarn.azure.inventory import (
+    DEFAULT_LOCATION,
+    Place,
+    location_of,
+)
+from forewarn.azure.json_values import text_of
+from forewarn.azure.refusals import ArmResourceGroupUnknown
+from forewarn.azure.routes import (
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmResponse,
+    ArmRoute,
+)
+from forewarn.azure.tokens import TENANT_ID
+from forewarn.azure.vm_values import SUCCEEDED, read_tags
+from forewarn.core.impact import Cause
+
+if TYPE_CHECKING:
+    from forewarn.azure.json_values import JsonObject
+    from forewarn.azure.routes import ArmCall
+
+#: Providers that something is served of, and their resource types.
+_PROVIDERS = {
+    "Microsoft.Compute": (
+        "virtualMachines",
+        "virtualMachineScaleSets",
+        "virtualMachineScaleSets/virtualMachines",
+        "availabilitySets",
+        "locations/operations",
+    ),
+    "Microsoft.Maintenance": ("scheduledevents",),
+    "Microsoft.ResourceGraph": ("resources",),
+    "Microsoft.Resources": ("resourceGroups", "subscriptions"),
+}
+
+
+async def _tenants(_call: ArmCall) -> ArmResponse:
+    tenant = {
+        "id": f"/tenants/{TENANT_ID}",
+        "tenantId": TENANT_ID,
+        "displayName": "Forewarn",
+        "tenantCategory": "Home",
+    }
+    return ArmResponse({"value": [tenant]})
+
+
+async def _subscriptions(call: ArmCall) -> ArmResponse:
+    inventory = await call.resources.inventory()
+    return ArmResponse({"value": [_subscription(name) for name in inventory.subscriptions]})
+
+
+async def _get_subscription(call: ArmCall) -> ArmResponse:
+    return ArmResponse(_subscription(await call.subscription()))
+
+
+def _subscription(name: str) -> JsonObject:
+    return {
+        "id": f"/subscriptions/{name}",
+        "subscriptionId": name,
+        "tenantId": TENANT_ID,
+        "displayName": f"Forewarn {name[:8]}",
+        "state": "Enabled",
+        "subscriptionPolicies": {"quotaId": "Internal", "spendingLimit": "Off"},
+        "authorizationSource": "RoleBased",
+    }
+
+
+async def _locations(call: ArmCall) -> ArmResponse:
+    subscription = await call.subscription()
+    inventory = await call.resources.inventory()
+    names = {location_of(vm) for vm in inventory.vms(subscription)} or {DEFAULT_LOCATION}
+    shown = [
+        {
+            "id": f"/subscriptions/{subscription}/locations/{name}",
+            "name": name,
+            "displayName": name,
+            "regionalDisplayName": name,
+            "type": "Region",
+            "metadata": {"regionType": "Physical"},
+        }
+        for name in sorted(names)
+    ]
+    return ArmResponse({"value": shown})
+
+
+async def _providers(call: ArmCall) -> ArmResponse:
+    return ArmResponse({"value": [_provider(call, name) for name in _PROVIDERS]})
+
+
+async def _get_provider(call: ArmCall) -> ArmResponse:
+    return ArmResponse(_provider(call, call.path["namespace"]))
+
+
+def _provider(call: ArmCall, name: str) -> JsonObject:
+    """Return a provider as registered: nobody has to register what is not there."""
+    known = {each.lower(): each for each in _PROVIDERS}
+    types = _PROVIDERS.get(known.get(name.lower(), ""), ())
+    shown: JsonObject = {
+        "namespace": known.get(name.lower(), name[:128]),
+        "registrationState": "Registered" if types else "NotRegistered",
+        "resourceTypes": [
+            {
+                "resourceType": each,
+                "locations": [DEFAULT_LOCATION],
+                "apiVersions": [call.api_version],
+            }
+            for each in types
+        ],
+    }
+    if "subscription" in call.path:
+        path = f"/subscriptions/{call.path['subscription']}/providers/{shown['namespace']}"
+        shown["id"] = path
+    return shown
+
+
+async def _resource_groups(call: ArmCall) -> ArmResponse:
+    subscription = await call.subscription()
+    inventory = await call.resources.inventory()
+    found = {key: _shown_group(place) for key, place in inventory.places.items()}
+    found.update(call.resources.resource_groups)
+    listed = [found[key] for key in sorted(found) if key[0] == subscription]
+    columns = {"name": "name", "location": "location"}
+    return ArmResponse({"value": filtered(call.query, listed, columns)})
+
+
+async def _get_group(call: ArmCall) -> ArmResponse:
+    return ArmResponse(await _group(call))
+
+
+async def _group(call: ArmCall) -> JsonObject:
+    place = call.place
+    made = call.resources.resource_groups.get(place.key)
+    if made is not None:
+        return made
+    found = (await call.resources.inventory()).places.get(place.key)
+    if found is None:
+        raise ArmResourceGroupUnknown(name=place.resource_group[:128])
+    return _shown_group(found)
+
+
+async def _put_group(call: ArmCall) -> ArmResponse:
+    await call.subscription()
+    place = call.place
+    shown = _shown_group(place, text_of(call.json, "location") or DEFAULT_LOCATION)
+    if call.json.get("tags") is not None:
+        shown["tags"] = dict(read_tags(call.json["tags"]))
+    more = details(call.json, shown, {("location",), ("tags",)})
+    check_size(more)
+    places = (await call.resources.inventory()).places
+    present = place.key in places or place.key in call.resources.resource_groups
+    call.check_condition(present=present)
+    new = call.resources.add_resource_group(place, put_details(shown, more))
+    return ArmResponse(shown, 201 if new else 200)
+
+
+async def _delete_group(call: ArmCall) -> ArmResponse:
+    """Delete a resource group with everything in it."""
+    await call.resources.check_place(call.place)
+    inventory = await call.resources.inventory()
+    vms = tuple(inventory.vms(*call.place.key))
+    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
+    call.resources.resource_groups.pop(call.place.key, None)
+    for name in {vm.group for vm in vms}:
+        call.resources.mark_deleted(name)
+    return answer
+
+
+def _shown_group(place: Place, location: str = DEFAULT_LOCATION) -> JsonObject:
+    return {
+        "id": f"/subscriptions/{place.subscription}/resourceGroups/{place.resource_group}",
+        "name": place.resource_group,
+        "type": "Microsoft.Resources/resourceGroups",
+        "location": location,
+        "tags": {},
+        "properties": {"provisioningState": SUCCEEDED},
+    }
+
+
+_PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
+_LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
+#: No region here has extended locations, whether they are asked for or not.
+_NOT_EXTENDED = ("includeextendedlocations",)
+#: Deletion is the same whether it is forced or not.
+_FORCE = ("forcedeletiontypes",)
+_TOP = ("$filter", "$top")
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes of subscriptions and what stands beside them."""
+    return (
+        ArmRoute("GET", "/tenants", "List tenants: one", _tenants),
+        ArmRoute("GET", "/subscriptions", "List subscriptions: those of VMs", _subscriptions),
+        ArmRoute("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
+        ArmRoute("GET", _LOCATIONS, "List regions: those of VMs", _locations, _NOT_EXTENDED),
+        ArmRoute("GET", "/providers", "List providers", _providers),
+        ArmRoute("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
+        ArmRoute("GET", _PROVIDER, "Read a provider", _get_provider),
+        ArmRoute("POST", f"{_PROVIDER}/register", "Register a provider: it is", _get_provider),
+        ArmRoute("GET", _GROUPS, "List resource groups", _resource_groups, _TOP),
+        ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
+        ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (bookkeeping only)", _put_group),
+        ArmRoute("DELETE", RESOURCE_GROUP, "Work: deletion of its VMs", _delete_group, _FORCE),
+    )

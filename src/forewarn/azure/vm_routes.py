@@ -1,0 +1,242 @@
+"""Routes of virtual machines: what a user of the public cloud does to their own. Source: Z-1.
+
+What becomes of an act is decided in the core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.azure import operations
+from forewarn.azure.creation import created_vm
+from forewarn.azure.details import refuse
+from forewarn.azure.event_settings import with_settings
+from forewarn.azure.filters import filtered
+from forewarn.azure.json_values import member
+from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
+from forewarn.azure.routes import (
+    COMPUTE,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmResponse,
+    ArmRoute,
+)
+from forewarn.azure.vm_values import (
+    APPLIED,
+    shown_view,
+    shown_vm,
+    vm_id_of,
+    with_members,
+)
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.validation.fields import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from forewarn.azure.json_values import JsonObject
+    from forewarn.azure.routes import ArmCall
+    from forewarn.core.topology import Group, Host, Vm
+
+_VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
+VM = _VMS + "/{vm}"
+
+#: Acts that are work, and are announced as the contract says: action -> cause. Source: O-2.
+WORK: Mapping[str, Cause] = {
+    "restart": Cause.REBOOT,
+    "redeploy": Cause.REDEPLOY,
+    "performMaintenance": Cause.REDEPLOY,
+    "reimage": Cause.REIMAGE,
+}
+#: Acts that are not announced, and what a VM is afterwards; empty: it runs.
+POWER: Mapping[str, str] = {
+    "powerOff": "stopped",
+    "deallocate": "deallocated",
+    "start": "",
+    "reapply": "",
+}
+#: What a VM keeps all its life.
+FIXED = (
+    ("zones",),
+    ("properties", "availabilitySet"),
+    ("properties", "virtualMachineScaleSet"),
+)
+BOOKED = "Booked at once, not announced"
+#: Parameters of acts that change nothing here: nothing is shut down, and no disk is kept.
+QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes of virtual machines."""
+    work = [
+        ArmRoute("POST", f"{VM}/{action}", f"Work: {cause.value}", _working(cause))
+        for action, cause in WORK.items()
+    ]
+    power = [
+        ArmRoute("POST", f"{VM}/{action}", BOOKED, _powering(action), QUERY.get(action, ()))
+        for action in POWER
+    ]
+    return (*_ROUTES, *work, *power)
+
+
+def _working(cause: Cause) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
+    async def act(call: ArmCall) -> ArmResponse:
+        vm = await call.vm()
+        answer = await operations.begin(call, cause, (vm,))
+        call.resources.set_power((vm.name,), "")
+        return answer
+
+    return act
+
+
+def _powering(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
+    async def act(call: ArmCall) -> ArmResponse:
+        vm = await call.vm()
+        set_power(call, action, (vm,))
+        return ArmResponse()
+
+    return act
+
+
+def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
+    """Book an act that no driver carries out.
+
+    Raises:
+        ArmNotSupported: this is a service, whose VMs would not do what was booked.
+    """
+    if not call.resources.bookkeeping:
+        reason = "no driver carries it out; only the emulator books it"
+        raise ArmNotSupported(action=action, name=vms[0].name if vms else "", reason=reason)
+    if action != "reapply":
+        call.resources.set_power(tuple(vm.name for vm in vms), POWER[action])
+
+
+async def _list(call: ArmCall) -> ArmResponse:
+    column = {"virtualmachinescaleset/id": "properties.virtualMachineScaleSet.id"}
+    return ArmResponse({"value": filtered(call.query, await shown_vms(call), column)})
+
+
+async def shown_vms(call: ArmCall) -> list[JsonObject]:
+    """Return the VMs of a subscription or resource group.
+
+    Numbered instances of a scale set are listed by their set alone, as in Azure.
+    """
+    inventory = await call.resources.inventory()
+    topology = inventory.topology
+    return [
+        _shown(call, vm, topology.groups[vm.group], topology.hosts[vm.host])
+        for vm in inventory.vms(*await call.scope())
+        if "/virtualMachineScaleSets/" not in vm_id_of(vm, topology.groups[vm.group])
+    ]
+
+
+def _shown(call: ArmCall, vm: Vm, group: Group, host: Host) -> JsonObject:
+    shown = shown_vm(vm, group, host, power=call.resources.power.get(vm.name, ""))
+    expanded = expansions(call)
+    if call.query.get("statusonly", "").lower() != "true" and "instanceview" not in expanded:
+        del shown["properties"]["instanceView"]
+    if "userdata" in expanded:
+        shown["properties"]["userData"] = dict(vm.instance).get("userData", "")
+    return call.resources.shown(shown)
+
+
+def expansions(call: ArmCall) -> set[str]:
+    """Return the parts that `$expand` asks for, in lower case.
+
+    Raises:
+        ValidationFailed: there is no such part.
+    """
+    names = set(filter(None, call.query.get("$expand", "").lower().split(",")))
+    if not names <= {"instanceview", "userdata"}:
+        raise ValidationFailed(where="$expand", problem="must be instanceView or userData")
+    return names
+
+
+async def _get(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    return ArmResponse(await _told(call, vm))
+
+
+async def _told(call: ArmCall, vm: Vm) -> JsonObject:
+    return _shown(call, vm, *await _around(call, vm))
+
+
+async def _around(call: ArmCall, vm: Vm) -> tuple[Group, Host]:
+    return await call.control.read(
+        lambda plane: (plane.state.topology.groups[vm.group], plane.state.topology.hosts[vm.host])
+    )
+
+
+async def _view(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    _, host = await _around(call, vm)
+    return ArmResponse(shown_view(vm, host, call.resources.power.get(vm.name, "")))
+
+
+async def _sizes(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    return ArmResponse({"value": [{"name": vm.size}]})
+
+
+async def _put(call: ArmCall) -> ArmResponse:
+    """Change a VM, or book a new one."""
+    try:
+        vm = await call.vm()
+    except ArmResourceUnknown:
+        call.check_condition(present=False)
+        vm = await created_vm(call, call.path["vm"])
+        return ArmResponse(await _told(call, vm), 201)
+    call.check_condition(present=True)
+    return await _changed(call, vm)
+
+
+async def _patch(call: ArmCall) -> ArmResponse:
+    return await _changed(call, await call.vm())
+
+
+async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
+    group = await call.resources.group_of(vm)
+    changed = with_members(vm, call.json)
+    shown = await _told(call, vm)
+    more = call.resources.said(call.json, shown, APPLIED)
+    refuse(more, vm.name, "it is fixed once the VM is there", only=FIXED)
+    settings = with_settings(
+        group,
+        member(call.json, "properties", "scheduledEventsProfile"),
+        member(call.json, "properties", "scheduledEventsPolicy"),
+    )
+    groups = (settings,) if settings != group else ()
+    vms = (changed,) if changed != vm else ()
+    if groups or vms:
+        await call.control.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
+    call.resources.remember(shown, more)
+    return ArmResponse(await _told(call, changed))
+
+
+async def _delete(call: ArmCall) -> ArmResponse:
+    try:
+        vm = await call.vm()
+    except ArmResourceUnknown:
+        return ArmResponse(None, 204)  # as Azure: what is gone is deleted
+    return await operations.begin(call, Cause.DELETION, (vm,))
+
+
+async def _evict(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    await operations.begin(call, Cause.EVICTION, (vm,))
+    return ArmResponse(None, 204)
+
+
+_LISTED = ("$filter", "$top", "$expand", "statusonly")
+_ROUTES = (
+    ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/virtualMachines", "List all VMs", _list, _LISTED),
+    ArmRoute("GET", _VMS, "List the VMs of a resource group", _list, _LISTED),
+    ArmRoute("GET", VM, "Read a VM", _get, ("$expand",)),
+    ArmRoute("GET", f"{VM}/instanceView", "Read the state of a VM", _view),
+    ArmRoute("GET", f"{VM}/vmSizes", "List the sizes a VM can have: its own", _sizes),
+    ArmRoute("PUT", VM, "Create a VM (bookkeeping only), or change it", _put),
+    ArmRoute("PATCH", VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
+    ArmRoute("DELETE", VM, "Work: deletion", _delete, ("forcedeletion",)),
+    ArmRoute("POST", f"{VM}/simulateEviction", "Work: eviction of a Spot VM", _evict),
+)

@@ -1,0 +1,92 @@
+"""The page's files: read once, compressed once, sent with a strict content security policy.
+
+Anybody may read them; what they show is asked for with a token. No file of it is made in here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+FOLDER = Path(__file__).parent
+#: Where a browser finds a file: the page itself, and everything beside it.
+ROOT, BESIDE = "/", "/web/"
+_PAGE = "index.html"
+#: Files of other kinds are not served.
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",  # asked for again each time, and answered 304
+    "Vary": "Accept-Encoding",
+}
+
+
+@value
+class WebFile:
+    """One file, plain and compressed."""
+
+    media: str
+    plain: bytes
+    small: bytes
+    etag: str
+
+
+@cache
+def web_files() -> dict[str, WebFile]:
+    """Return the page's files by their paths."""
+    found = {}
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in _TYPES:
+            plain = path.read_bytes()
+            small = gzip.compress(plain, 9, mtime=0)
+            etag = f'"{hashlib.sha256(plain).hexdigest()[:20]}"'
+            where = ROOT if path.name == _PAGE else BESIDE + path.name
+            found[where] = WebFile(_TYPES[path.suffix], plain, small, etag)
+    return found
+
+
+class WebPage(BaseRoute):
+    """The page's files as routes."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Find a file; other methods than GET and HEAD find none."""
+        if scope["path"] in web_files() and scope["method"] in {"GET", "HEAD"}:
+            return Match.FULL, {}
+        return Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a file, or say that the browser has it."""
+        file = web_files()[scope["path"]]
+        asked = dict(scope["headers"])
+        headers = {**HEADERS, "ETag": file.etag}
+        if asked.get(b"if-none-match", b"").decode("latin-1") == file.etag:
+            await Response(None, 304, headers)(scope, receive, send)
+            return
+        body = file.plain
+        if b"gzip" in asked.get(b"accept-encoding", b""):
+            headers["Content-Encoding"] = "gzip"
+            body = file.small
+        await Response(body, 200, headers, media_type=file.media)(scope, receive, send)

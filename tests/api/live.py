@@ -1,0 +1,206 @@
+"""A whole service on loopback, with a clock driven by hand, for tests through the operator API.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from forewarn.api.server import OperatorServer
+from forewarn.clock import VirtualClock
+from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.settings import (
+    DriverSettings,
+    ListenSettings,
+    MetadataSettings,
+    OperatorSettings,
+    Settings,
+    StoreSettings,
+)
+
+Json: TypeAlias = Any
+"""What a service answers; a test knows what it expects."""
+
+NOW_MS = 1_800_000_000_000
+"""When every service of a test begins: 15 January 2027, 08:00 UTC."""
+STARTS_S_MAX = 20
+TOKEN = "a-token-of-anna-0123456789"
+
+SETTINGS = Settings(
+    listen=ListenSettings(metadata=("127.0.0.1:0",), operator="127.0.0.1:0"),
+    metadata=MetadataSettings(rate_per_s=0.0, vm_by_query=True),
+    operator=OperatorSettings(tokens=(f"anna:{TOKEN}",), open_on_loopback=True),
+    store=StoreSettings(url="sqlite::memory:"),
+    drivers=DriverSettings(default="manual"),
+)
+
+
+class Live:
+    """A running service; its clock moves only when a test moves it."""
+
+    def __init__(self, settings: Settings = SETTINGS) -> None:
+        """Start it."""
+        self.clock = VirtualClock(NOW_MS)
+        self._settings = settings
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._also: list[OperatorServer] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._started.wait(STARTS_S_MAX), "the service does not start"
+        if self._failure:
+            raise self._failure
+        assert self.daemon.bound is not None
+        self.metadata_url = self.daemon.bound.metadata[0]
+        self.url = self.daemon.bound.operator
+        if self.url.startswith("unix:"):
+            return
+        self.host, self.port = self.url.removeprefix("http://").rsplit(":", 1)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self.daemon = Daemon(self._settings, clock=self.clock, ids=Ids(seed=1))
+        try:
+            await self.daemon.start()
+        except BaseException as error:  # noqa: BLE001 - raised again on the test's thread
+            self._failure = error
+            return
+        finally:
+            self._started.set()
+        await self.daemon.ended.wait()
+        for server in self._also:
+            await server.stop()
+        await self.daemon.stop()
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._loop.call_soon_threadsafe(self.daemon.ended.set)
+        self._thread.join(STARTS_S_MAX)
+        assert not self._thread.is_alive(), "the service does not stop"
+
+    def also(self, starting: Coroutine[object, object, OperatorServer]) -> None:
+        """Send calls to another operator API, which runs beside the service's own."""
+        server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(STARTS_S_MAX)
+        self._also.append(server)
+        self.host, self.port = server.address.removeprefix("http://").rsplit(":", 1)
+
+    def settle(self) -> None:
+        """Wait until the control loop has done everything that it was asked for so far.
+
+        Publishing comes back to its inbox by way of the event loop, so both are asked in turn.
+        """
+        for _ in range(4):
+            self.daemon.control.read(lambda _: None).result(STARTS_S_MAX)
+            asyncio.run_coroutine_threadsafe(_nothing(), self._loop).result(STARTS_S_MAX)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and let the service do what is due."""
+        self.settle()
+        self.clock.advance(int(seconds * 1000))
+        self.settle()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        form: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Reply:
+        """Send one request and return what came back."""
+        sent = dict(headers or {})
+        if form is not None:
+            body = json.dumps(form).encode()
+            sent.setdefault("Content-Type", "application/json")
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=STARTS_S_MAX)
+        try:
+            connection.request(method, path, body, sent)
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.read(), dict(answer.getheaders()))
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Json:
+        """Return what a GET answers with 200."""
+        reply = self.call("GET", path)
+        assert reply.status == 200, reply
+        return reply.json
+
+    def post(self, path: str, **form: object) -> Json:
+        """Return what a POST answers with 200 or 202."""
+        reply = self.call("POST", path, form)
+        assert reply.status in {200, 202}, reply
+        return reply.json
+
+    def fleet(self, **parts: Mapping[str, object]) -> None:
+        """Apply a topology."""
+        reply = self.call("PUT", "/v1/topology", parts)
+        assert reply.status == 200, reply
+
+    def enable(self, *vms: str) -> None:
+        """Have these VMs ask for their document, so that their groups are enabled."""
+        for vm in vms:
+            self.document(vm)
+        self.settle()
+
+    def document(self, vm: str) -> Json:
+        """Return what a VM reads at the metadata port."""
+        host, port = self.metadata_url.removeprefix("http://").partition("/")[0].rsplit(":", 1)
+        connection = http.client.HTTPConnection(host, int(port), timeout=STARTS_S_MAX)
+        path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
+        connection.request("GET", path, headers={"Metadata": "true"})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        assert answer.status == 200, content
+        return json.loads(content)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(repr=False)
+
+    @property
+    def json(self) -> Json:
+        """The body, read."""
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of a refusal."""
+        code: str = self.json["error"]["code"]
+        return code
+
+
+async def _nothing() -> None:
+    pass
+
+
+FLEET: dict[str, dict[str, dict[str, object]]] = {
+    "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
+    "groups": {"web": {"owner": "shop"}, "db": {}},
+    "vms": {
+        "web-0": {"host": "h1", "group": "web", "spot": True},
+        "web-1": {"host": "h2", "group": "web"},
+        "db-0": {"host": "h1", "group": "db"},
+    },
+}
+"""Two hosts of two fault domains; one group on both, one on the first."""

@@ -1,0 +1,178 @@
+"""Maintenances over the operator API: describing, previewing, halting and reading them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.live import Json, Live
+from tests.waiting import wait_until
+
+FORM = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT10M"}
+
+
+def created(live: Live, **more: object) -> str:
+    """Describe a maintenance, and wait for its plan; return its id."""
+    reply = live.call("POST", "/v1/maintenances", {**FORM, **more})
+    assert reply.status == 201, reply
+    name: str = reply.json["maintenance"]["id"]
+    planned(live, name)
+    return name
+
+
+def planned(live: Live, name: str) -> Json:
+    """Wait until no plan is being made; return the maintenance."""
+    wait_until(lambda: not live.get(f"/v1/maintenances/{name}")["maintenance"]["planning"])
+    live.settle()
+    return live.get(f"/v1/maintenances/{name}")
+
+
+def started(live: Live, **more: object) -> str:
+    """Have a maintenance begin; return its id."""
+    name = created(live, **more)
+    live.post(f"/v1/maintenances/{name}/start")
+    planned(live, name)
+    return name
+
+
+def test_preview_writes_nothing(fleet: Live) -> None:
+    """A plan is shown, and neither state nor history has changed by it. Source: F-2."""
+    before = fleet.get("/v1/history")
+    plan = fleet.post("/v1/maintenances/plan", **FORM)["plan"]
+    assert {host for wave in plan["waves"] for host in wave["hosts"]} == {"h1", "h2"}
+    assert plan["least_waves"] <= len(plan["waves"])
+    assert fleet.get("/v1/history") == before
+    assert fleet.get("/v1/maintenances") == {"maintenances": [], "next": None}
+
+
+def test_preview_says_what_cannot_be_done(fleet: Live) -> None:
+    """A deadline that cannot be met is each host's blocker, with its sentence. Source: F-4."""
+    plan = fleet.post("/v1/maintenances/plan", **FORM, deadline="+10m")["plan"]
+    assert plan["waves"] == []
+    assert {each["code"] for each in plan["blocked"]} == {"deadline"}
+    assert all("before the deadline" in each["text"] for each in plan["blocked"])
+
+
+def test_life_of_a_maintenance(fleet: Live) -> None:
+    """Described, begun, paused, resumed and cancelled, each by a word. Source: F-1, F-6."""
+    name = created(fleet, reason="new kernel", max_at_once=1)
+    assert fleet.get(f"/v1/maintenances/{name}")["waits_for"]["code"] == "operator"
+    path = f"/v1/maintenances/{name}"
+    assert fleet.post(f"{path}/start")["maintenance"]["state"] == "running"
+    full = planned(fleet, name)
+    assert (full["maintenance"]["announced"], full["maintenance"]["running"]) == (1, 0)
+    assert [each["state"] for each in full["waves"]] == ["announced", "planned"]
+    assert full["waves"][1]["waits_for"]["text"] == "wave 2 waits for wave 1 to end"
+    paused = fleet.post(f"{path}/pause", reason="a game is on")["maintenance"]
+    assert (paused["state"], paused["halted_by"]) == ("paused", "a game is on")
+    assert fleet.get("/v1/events")["events"] == []
+    assert (fleet.get(path)["waves"], paused["expected_end"], paused["announced"]) == ([], None, 0)
+    fleet.post(f"{path}/resume")
+    planned(fleet, name)
+    assert fleet.post(f"{path}/cancel")["maintenance"]["state"] == "cancelled"
+    assert fleet.get("/v1/maintenances?live=true")["maintenances"] == []
+    assert fleet.get("/v1/maintenances")["maintenances"][0]["id"] == name
+    assert fleet.call("POST", f"{path}/start").code == "maintenance-wrong-state"
+
+
+def test_wave_that_is_over_has_no_end_to_come(fleet: Live) -> None:
+    """What a plan had expected of the last wave is not shown once that is over. Source: F-1."""
+    name = started(fleet, hosts=["h1"])
+    [operation] = fleet.get("/v1/operations?live=true")["operations"]
+    for word, state in (("approve", "running"), ("complete", "over")):
+        fleet.post(f"/v1/operations/{operation['id']}/{word}")
+        fleet.settle()
+        assert fleet.get(f"/v1/maintenances/{name}")["waves"][0]["state"] == state
+    full = planned(fleet, name)
+    assert full["maintenance"]["state"] == "done"
+    [wave] = full["waves"]
+    assert (wave["state"], wave["hosts"], wave["done"]) == ("over", ["h1"], 1)
+    assert wave["latest_start"] is wave["latest_end"] is None
+    [host] = fleet.get(f"/v1/maintenances/{name}/hosts")["hosts"]
+    assert (host["host"], host["state"], host["operation"]) == ("h1", "done", operation["id"])
+    times = [host[name] for name in ("announced", "started", "ended")]
+    assert times == [wave[name] for name in ("announced", "started", "ended")]
+    assert None not in times
+
+
+def test_hosts_of_a_maintenance_are_paged(fleet: Live) -> None:
+    """Each has its state, also one that is still to be done."""
+    name = started(fleet, max_at_once=1)
+    first = fleet.get(f"/v1/maintenances/{name}/hosts?limit=1")
+    assert first["next"] == "h1"
+    rest = fleet.get(f"/v1/maintenances/{name}/hosts?after=h1")
+    assert rest["next"] is None
+    found = [*first["hosts"], *rest["hosts"]]
+    assert [each["host"] for each in found] == ["h1", "h2"]
+    assert sorted(each["state"] for each in found) == ["announced", "left"]
+
+
+def test_what_a_host_and_a_wave_wait_for(fleet: Live) -> None:
+    """A host, a wave and a maintenance each name their first blocker. Source: F-4."""
+    name = started(fleet, max_at_once=1)
+    [wave] = fleet.get(f"/v1/why?id={name}/2")["blockers"]
+    assert wave["code"] == "previous-wave"
+    [whole] = fleet.get(f"/v1/why?id={name}")["blockers"]
+    assert whole["code"] == "approval"
+    codes = {fleet.get(f"/v1/why?id={host}")["blockers"][0]["code"] for host in ("h1", "h2")}
+    assert codes == {"approval", "previous-wave"}
+    groups = fleet.get("/v1/blockers")["groups"]
+    assert sum(each["count"] for each in groups) == 2
+    assert fleet.call("GET", "/v1/why?id=m-99").code == "unknown-maintenance"
+    assert fleet.call("GET", "/v1/why?id=h99").code == "unknown"
+
+
+def test_plans_can_be_compared(fleet: Live) -> None:
+    """A plan names its parent, and what it changed of it can be read. Source: F-2."""
+    name = started(fleet)
+    plan = fleet.get(f"/v1/maintenances/{name}/plan")["plan"]
+    assert plan["parent"]
+    found = fleet.get(f"/v1/maintenances/{name}/diff")
+    assert (found["from"], found["to"]) == (plan["parent"], plan["id"])
+    assert not found["added"]
+    refused = fleet.call("GET", f"/v1/maintenances/{name}/plan?plan=0000")
+    assert (refused.status, refused.code) == (404, "unknown-plan")
+    assert refused.json["error"]["message"] == f"{name} has no plan 0000."
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        ({"hosts": ["h1", "nowhere"]}, 404),
+        ({"all": True}, 422),
+        ({"hosts": None, "selector": "zone=mars"}, 404),
+        ({"cause": "hardware-failure"}, 422),
+        ({"duration": "PT0S"}, 422),
+    ],
+    ids=["unknown", "two-ways", "nobody", "a-fault", "no-time"],
+)
+def test_maintenance_that_cannot_be_is_refused(
+    shared: Live, form: dict[str, object], status: int
+) -> None:
+    """What cannot be meant is refused with its reason, previewed or described. Source: F-1."""
+    asked = {name: each for name, each in {**FORM, **form}.items() if each is not None}
+    for path in ("/v1/maintenances", "/v1/maintenances/plan"):
+        assert shared.call("POST", path, asked).status == status
+
+
+def test_owner_postpones_an_event(fleet: Live) -> None:
+    """An event is postponed by its id, a host by its name, and both are shown. Source: F-8."""
+    fleet.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    name = started(fleet, max_at_once=1)
+    event = fleet.get("/v1/events")["events"][0]
+    path = f"/v1/events/{event['id']}/postpone"
+    answer = fleet.post(path, until="+3h", by="alice")["maintenance"]
+    [first] = answer["postponed"]
+    assert first["by"] == "alice"
+    assert not (answer["planning"] and answer["expected_end"]), "the plan before holds no longer"
+    planned(fleet, name)
+    [operation] = fleet.get("/v1/operations?live=true")["operations"]
+    assert operation["host"] != first["host"]
+    hosts = [operation["host"]]
+    made = fleet.post(f"/v1/maintenances/{name}/postpone", hosts=hosts, until="+2h", reason="x")
+    assert {each["host"] for each in made["maintenance"]["postponed"]} == {"h1", "h2"}
+    late = {"hosts": hosts, "until": "+9h"}
+    refused = fleet.call("POST", f"/v1/maintenances/{name}/postpone", late)
+    assert refused.code == "postponement-refused"
+    work = fleet.post("/v1/hosts/h1/reboot")["operations"][0]["id"]
+    alone = fleet.get(f"/v1/operations/{work}")["events"][0]["id"]
+    assert fleet.call("POST", f"/v1/events/{alone}/postpone", {"until": "+2h"}).status == 409

@@ -1,0 +1,92 @@
+"""The OpenAPI document says what the API does, and random requests find nothing unexpected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, assume, settings
+from schemathesis.checks import CHECKS
+
+from forewarn.api import outbox_routes
+from forewarn.api.app import every_route
+from forewarn.api.openapi import document
+from forewarn.settings import OperatorSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+
+ROUTES = every_route(outbox_routes.routes(None))
+DOCUMENT: Json = document(ROUTES, "v1")
+EXAMPLES = 20
+"""Random requests to each method of each path; more are tried by `--hypothesis-seed`."""
+
+CHECKED = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+)
+
+
+def test_every_route_is_in_the_document(shared: Live) -> None:
+    """The document is made from the table that serves, and served as it is made."""
+    told = {
+        (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
+    }
+    assert told == {(route.method, route.path) for route in ROUTES}
+    assert shared.get("/v1/openapi.json") == DOCUMENT
+
+
+def test_every_reference_leads_to_a_schema() -> None:
+    """No schema is missing and none is useless."""
+    text = str(DOCUMENT)
+    schemas = DOCUMENT["components"]["schemas"]
+    missing = [name for name in schemas if f"'#/components/schemas/{name}'" not in text]
+    assert set(missing) <= {"Entry"}
+    assert text.count("#/components/schemas/") > len(schemas)
+
+
+def test_names_of_routes_are_unique() -> None:
+    """Programs made from the document call each route by its own name."""
+    names = [route.name for route in ROUTES]
+    assert len(names) == len(set(names))
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[Live]:
+    """A service of its own, for requests that may do anything, with a token."""
+    tokens = (f"anna:{TOKEN}",)
+    service = Live(replace(SETTINGS, operator=OperatorSettings(tokens=tokens)))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    assert service.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
+    yield service
+    service.stop()
+
+
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT).exclude(path_regex=r"/watch$")
+
+
+#: Headers that say where a request ends, and how its connection goes on.
+FRAMING = {"content-length", "transfer-encoding", "connection", "upgrade", "expect"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Skipped test cases")  # TOML: see test_topology_files.py
+@SCHEMA.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    suppress_health_check=list(HealthCheck),
+    deadline=None,
+)
+def test_random_requests_find_nothing_unexpected(case: Json, closed: Live) -> None:
+    """Whatever the document allows or forbids: no 5xx, and answers as described.
+
+    A request that cannot be framed is answered by the HTTP server, before any route.
+    """
+    assume(not FRAMING & {name.lower() for name in case.headers or ()})
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    response = case.call(base_url=closed.url, headers=headers, timeout=20)
+    checks = [each for each in CHECKS.get_all() if each.__name__ in CHECKED]
+    assert len(checks) == len(CHECKED)
+    case.validate_response(response, checks=checks, headers=headers)

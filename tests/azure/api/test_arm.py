@@ -1,0 +1,286 @@
+"""Azure Resource Manager without the SDK: logging in, errors, limits, long-running operations."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from forewarn.azure.graph_query import GraphQueryInvalid, answered
+from tests.api.live import Json
+from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm
+
+VERSION = {"api-version": "2024-07-01"}
+PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
+VM = f"{PLACE}/virtualMachines/db-0"
+
+
+def test_cloud_discovery_and_login_need_no_token(shared_arm: Arm) -> None:
+    """Unmodified tools find the cloud, the login and the tenant. Source: Z-3."""
+    cloud = shared_arm.http("GET", "/metadata/endpoints?api-version=2022-09-01").json()
+    assert cloud["authentication"]["loginEndpoint"] == f"{shared_arm.url}/adfs"
+    for tenant in ("", "/adfs/v2.0"):
+        path = f"/adfs{tenant}/.well-known/openid-configuration"
+        told = shared_arm.http("GET", path).json()
+        assert told["token_endpoint"] == f"{shared_arm.url}/adfs/oauth2/token"
+    listed = shared_arm.http("GET", "/metadata/endpoints?api-version=2019-05-01").json()
+    assert listed == [cloud]
+
+
+def test_subscriptions_tenants_and_providers_are_told(shared_arm: Arm) -> None:
+    """What tools ask first is answered. Source: Z-3."""
+    place = f"/subscriptions/{SUBSCRIPTION}"
+    assert [each["subscriptionId"] for each in shared_arm.get("/subscriptions")["value"]] == [
+        SUBSCRIPTION
+    ]
+    assert len(shared_arm.get("/tenants")["value"]) == 1
+    groups = shared_arm.get(f"{place}/resourcegroups")["value"]
+    assert [each["name"] for each in groups] == [GROUP]
+    path = f"{place}/providers/microsoft.compute/register"
+    told = shared_arm.http("POST", path, params=VERSION).json()
+    assert told["registrationState"] == "Registered"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", f"{PLACE}/virtualMachines/x?api-version=1", 404, "ResourceNotFound"),
+        ("GET", VM, 400, "MissingApiVersionParameter"),
+        ("GET", "/subscriptions/x/locations?api-version=1", 404, "SubscriptionNotFound"),
+        ("GET", "/nothing?api-version=1", 404, "InvalidResourceType"),
+        ("GET", "/v1/topology?api-version=1", 404, "InvalidResourceType"),
+        ("POST", f"{VM}/simulateEviction?api-version=1", 400, "InvalidParameter"),
+        ("GET", f"{PLACE}/locations/x/operations/1?api-version=1", 404, "InvalidResourceType"),
+    ],
+)
+def test_errors_have_azures_form(
+    shared_arm: Arm, method: str, path: str, status: int, code: str
+) -> None:
+    """Errors are `{"error":{"code","message"}}` with Azure's codes. Source: Z-4."""
+    answer = shared_arm.http(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"tags":[]}', b'{"properties":7}', b'{"tags":{"a":"b"},"tags":1}']
+)
+def test_bodies_that_mean_nothing_change_nothing(shared_arm: Arm, body: bytes) -> None:
+    """What cannot be read is 400, never 500. Source: Z-4."""
+    before = shared_arm.get(VM)
+    answer = shared_arm.http("PATCH", VM, params=VERSION, data=body)
+    assert answer.status_code == 400
+    assert shared_arm.get(VM) == before
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_change_without_a_body_is_refused(shared_arm: Arm, method: str) -> None:
+    """A change says what it changes. Source: Z-4."""
+    before = shared_arm.get(f"{PLACE}/availabilitySets")
+    for path in (VM, f"{PLACE}/availabilitySets/none"):
+        answer = shared_arm.http(method, path, params=VERSION, data=b" ")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (
+            400,
+            "InvalidRequestContent",
+        )
+    assert shared_arm.get(f"{PLACE}/availabilitySets") == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        VM,
+        f"{PLACE}/virtualMachineScaleSets/web",
+        f"{PLACE}/virtualMachineScaleSets/web/virtualMachines/0",
+    ],
+)
+def test_present_resource_is_not_replaced_as_new(shared_arm: Arm, path: str) -> None:
+    """`If-None-Match: *` creates only. Source: RFC 9110 13.1.2, Z-4."""
+    before = shared_arm.get(path)
+    change = {"tags": {"a": "b"}, "sku": {"capacity": 3}}
+    answer = shared_arm.http(
+        "PUT", path, params=VERSION, json=change, headers={"If-None-Match": "*"}
+    )
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"]) == (412, "PreconditionFailed")
+    assert "already exists" in told["message"]
+    assert shared_arm.get(path) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{PLACE}/virtualMachines/new",
+        f"{PLACE}/virtualMachineScaleSets/new",
+        f"{PLACE}/availabilitySets/new",
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/new",
+    ],
+)
+def test_conditions_of_a_put_are_kept(arm: Arm, path: str) -> None:
+    """`If-Match: *` changes only, `If-None-Match: *` creates only. Source: RFC 9110 13.1."""
+
+    def put(header: str) -> int:
+        headers = {header: "*"}
+        return arm.http("PUT", path, params=VERSION, json={}, headers=headers).status_code
+
+    assert put("If-Match") == 412
+    assert arm.http("GET", path, params=VERSION).status_code == 404
+    assert put("If-None-Match") in {200, 201}
+    assert put("If-None-Match") == 412
+    assert put("If-Match") == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("PUT", {"If-Match": '"7"'}),
+        ("PUT", {"If-Match": "*", "If-None-Match": "*"}),
+        ("PUT", {"If-Unmodified-Since": "Tue, 24 Nov 2026 00:00:00 GMT"}),
+        ("PATCH", {"If-None-Match": "*"}),
+        ("DELETE", {"If-Match": '"7"'}),
+    ],
+)
+def test_condition_that_cannot_be_checked_is_refused(
+    shared_arm: Arm, method: str, headers: dict[str, str]
+) -> None:
+    """Nothing is changed whatever its condition says. Source: RFC 9110 13.1, Z-4."""
+    before = shared_arm.get(VM)
+    change = {"tags": {"a": "b"}}
+    answer = shared_arm.http(method, VM, params=VERSION, json=change, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (412, "PreconditionFailed")
+    assert shared_arm.get(VM) == before
+
+
+def test_body_above_the_limit_is_refused(shared_arm: Arm) -> None:
+    """A body has a limit. Source: Z-4."""
+    answer = shared_arm.http("PUT", VM, params=VERSION, data=b" " * 1_100_000)
+    assert answer.status_code == 413
+    answer = shared_arm.http("POST", "/adfs/oauth2/token", data=b"x" * 70_000)
+    assert answer.status_code == 413
+
+
+def test_operations_of_nobody_are_not_found(shared_arm: Arm) -> None:
+    """The name of a long-running operation says what it is; a made-up one is nothing. Z-1."""
+    path = f"/subscriptions/{SUBSCRIPTION}{'/providers/Microsoft.Compute'}/locations/x/operations"
+    for name in (
+        "x",
+        "ffffffff-0000-4000-8000-000000000001",
+        "00000001-0000-4000-8000-000000009999",
+    ):
+        assert shared_arm.http("GET", f"{path}/{name}", params=VERSION).status_code == 404
+
+
+def test_event_is_acknowledged_from_outside(arm: Arm) -> None:
+    """An acknowledgement of the VM's event starts it; of another's it is unknown. Z-2, A-9."""
+    arm.http("POST", f"{VM}/restart", params=VERSION)
+    event_id = arm.emulator.document("db-0").events[0].event_id
+    path = f"providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge"
+    other = f"{PLACE}/virtualMachineScaleSets/web/{path}"
+    assert arm.http("POST", other, params=VERSION).status_code == 404
+    assert arm.http("POST", f"{VM}/{path}", params=VERSION).status_code == 200
+    assert arm.sees("db-0") == ["Reboot Started db-0 User"]
+
+
+GRAPH = "/providers/Microsoft.ResourceGraph/resources"
+EVENTS = "maintenanceresources\n| where type == 'microsoft.maintenance/scheduledevents'"
+
+
+def test_resource_graph_has_the_scheduled_events(arm: Arm) -> None:
+    """Azure's own query finds what VMs are told, in every subscription or one. Source: Z-2."""
+    arm.http("POST", f"{VM}/restart", params=VERSION)
+    [event] = arm.emulator.document("db-0").events
+
+    def found(query: str, **given: object) -> Json:
+        answer = arm.http("POST", GRAPH, params=VERSION, json={"query": query, **given})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["data"]
+
+    [row] = found(EVENTS)
+    assert row["name"] == row["properties"]["EventId"] == event.event_id
+    assert row["resourceGroup"] == GROUP
+    assert row["id"].lower().startswith(VM.lower())
+    shown = {"EventStatus": "Scheduled", "EventType": "Reboot", "Resources": ["db-0"]}
+    assert shown.items() <= row["properties"].items()
+    assert row["properties"]["NotBefore"].endswith(" GMT")
+    projected = (
+        f"{EVENTS} | sort by tostring(properties.EventStatus), tostring(properties.EventId) asc"
+        " | project resourceGroup, zones, properties.EventStatus, what = properties.EventType"
+    )
+    [row] = found(projected, subscriptions=[SUBSCRIPTION])
+    assert row == {
+        "resourceGroup": GROUP,
+        "zones": None,
+        "properties_EventStatus": "Scheduled",
+        "what": "Reboot",
+    }
+    assert found(f"{EVENTS} and properties.EventType =~ 'freeze'") == []
+    assert found(f"{EVENTS} | count") == [{"Count": 1}]
+    assert found(f"{EVENTS} | take 0") == []
+    assert found(EVENTS, subscriptions=["11111111-0000-0000-0000-000000000000"]) == []
+    arm.approve("db-0")
+    assert found(EVENTS) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "resources",
+        "maintenanceresources | summarize count() by type",
+        "maintenanceresources | where type has 'x'",
+        "maintenanceresources | sort name",
+        "maintenanceresources | take all",
+        "maintenanceresources" + " | count" * 51,
+        "maintenanceresources" + " " * 10_000,
+    ],
+    ids=["table", "step", "sign", "sort", "take", "steps", "length"],
+)
+def test_resource_graph_says_what_it_cannot_answer(shared_arm: Arm, query: str) -> None:
+    """A query that is not understood is refused, and never answered as another. Z-4."""
+    answer = shared_arm.http("POST", GRAPH, params=VERSION, json={"query": query})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidParameter")
+
+
+@pytest.mark.parametrize("step", ["where a{} x", "where tostring({} x", "sort by a{} x"])
+def test_long_run_of_spaces_in_a_query_is_refused_at_once(step: str) -> None:
+    """No query of the longest length holds up the service."""
+    query = f"maintenanceresources | {step.format(' ' * 9_900)}"
+    began_s = time.process_time()
+    with pytest.raises(GraphQueryInvalid):
+        answered(query, [])
+    assert time.process_time() - began_s < 0.1
+
+
+def test_act_without_an_api_version_changes_nothing(shared_arm: Arm) -> None:
+    """The api-version is looked at first."""
+    assert shared_arm.http("POST", f"{VM}/restart").status_code == 400
+    assert shared_arm.sees("db-0") == []
+
+
+def test_nothing_of_arm_is_on_the_metadata_port(shared_arm: Arm) -> None:
+    """VMs reach none of it at their own address. Source: S-4."""
+    import requests
+
+    for path in ("/subscriptions", "/adfs/oauth2/token", "/metadata/endpoints", VM):
+        answer = requests.get(
+            shared_arm.emulator.url + path, headers={"Metadata": "true"}, timeout=9
+        )
+        assert answer.status_code == 404
+
+
+def test_vm_is_given_a_token_at_its_metadata_address(shared_arm: Arm) -> None:
+    """A managed identity needs nothing but the metadata service. Source: Z-3."""
+    import requests
+
+    url = f"{shared_arm.emulator.url}/metadata/identity/oauth2/token"
+    query = {"api-version": "2018-02-01", "resource": shared_arm.url}
+    assert requests.get(url, params=query, timeout=9).status_code == 400
+    told = requests.get(url, params=query, headers={"Metadata": "true"}, timeout=9).json()
+    headers = {"Authorization": f"Bearer {told['access_token']}"}
+    answer = shared_arm.http("GET", VM, params=VERSION, headers=headers)
+    assert answer.status_code == 200
+
+
+def test_caller_from_a_page_of_another_site_is_refused(shared_arm: Arm) -> None:
+    """No page of another site acts on VMs."""
+    headers = {"Origin": "https://evil.example"}
+    answer = shared_arm.http("POST", f"{VM}/restart", params=VERSION, headers=headers)
+    assert answer.status_code == 403

@@ -1,0 +1,93 @@
+"""Azure Resource Manager of the service: a token on every call, and nothing merely booked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import requests
+
+from forewarn.settings import AzureSettings, OperatorSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+
+VERSION = {"api-version": "2024-07-01"}
+PLACE = (
+    "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default"
+    "/providers/Microsoft.Compute/virtualMachines"
+)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Live]:
+    """A service whose operators need a token."""
+    closed = OperatorSettings(tokens=(f"anna:{TOKEN}",))
+    served = AzureSettings(listen="127.0.0.1:0")
+    started = Live(replace(SETTINGS, operator=closed, azure=served))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    assert started.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
+    yield started
+    started.stop()
+
+
+def ask(service: Live, method: str, path: str, **given: Json) -> requests.Response:
+    """Send one request over TLS."""
+    bound = service.daemon.bound
+    assert bound is not None
+    return requests.request(
+        method, bound.azure + path, verify=bound.azure_certificate, timeout=20, **given
+    )
+
+
+def token(service: Live, secret: str) -> requests.Response:
+    """Log in."""
+    form = {"grant_type": "client_credentials", "client_id": "anna", "client_secret": secret}
+    return ask(service, "POST", "/adfs/oauth2/token", data=form)
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer a.b.c", "Basic eDp5", "Bearer x"])
+def test_service_wants_a_token_on_every_call(service: Live, authorization: str) -> None:
+    """Without a token of its own the service tells nothing. Source: Z-3."""
+    headers = {"Authorization": authorization} if authorization else {}
+    for path in ("/subscriptions", PLACE, f"{PLACE}/web-0"):
+        answer = ask(service, "GET", path, params=VERSION, headers=headers)
+        assert answer.status_code == 401
+        assert "error" in answer.json()
+
+
+def test_service_gives_a_token_for_an_operators_own(service: Live) -> None:
+    """The secret is the operator's token; what it gives out is good for calls. Source: Z-3."""
+    refused = token(service, "wrong-wrong-wrong-wrong")
+    assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
+    given = token(service, TOKEN).json()["access_token"]
+    headers = {"Authorization": f"Bearer {given}"}
+    answer = ask(service, "GET", PLACE, params=VERSION, headers=headers)
+    assert "web-0" in [vm["name"] for vm in answer.json()["value"]]
+
+
+@pytest.mark.parametrize("act", ["powerOff", "deallocate", "start", "reapply"])
+def test_service_does_not_book_what_no_driver_does(service: Live, act: str) -> None:
+    """A VM that goes on running is not said to have stopped."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = ask(service, "POST", f"{PLACE}/web-0/{act}", params=VERSION, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "OperationNotAllowed")
+
+
+def test_service_creates_no_vm(service: Live) -> None:
+    """Nothing here can make a machine."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = ask(service, "PUT", f"{PLACE}/new", params=VERSION, headers=headers, json={})
+    assert answer.status_code == 409
+
+
+def test_service_refuses_what_it_cannot_carry_out(service: Live) -> None:
+    """It names the member and breaks no promise; what is shown may be sent back. Source: Z-1."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    given: Json = {"params": VERSION, "headers": headers}
+    body = {"properties": {"evictionPolicy": "Delete"}}
+    refused = ask(service, "PATCH", f"{PLACE}/web-0", json=body, **given)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "OperationNotAllowed")
+    assert "properties.evictionPolicy" in refused.json()["error"]["message"]
+    shown = ask(service, "GET", f"{PLACE}/web-0", **given).json()
+    changed = ask(service, "PUT", f"{PLACE}/web-0", json=shown | {"tags": {"a": "b"}}, **given)
+    assert changed.json() == shown | {"tags": {"a": "b"}}
