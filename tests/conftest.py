@@ -1,7 +1,4 @@
-"""What holds for every test: a scrubbed environment, an odd time zone, no network but loopback.
-
-Nothing about one room may go in here; rooms have conftests of their own.
-"""
+"""What holds for every test: a scrubbed environment, an odd time zone, no network but loopback."""
 
 from __future__ import annotations
 

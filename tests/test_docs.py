@@ -1,7 +1,4 @@
-"""The documents keep up with the code: generated pages, links, decisions, notes of changes.
-
-What a single room does may not be tested in here.
-"""
+"""The documents keep up with the code: generated pages, links, decisions, notes of changes."""
 
 from __future__ import annotations
 

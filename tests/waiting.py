@@ -1,7 +1,4 @@
-"""Waiting for something that another process or thread does, with a limit and without a pause.
-
-Nothing that a virtual clock could do instead may go in here.
-"""
+"""Waiting for something that another process or thread does, with a limit and without a pause."""
 
 from __future__ import annotations
 

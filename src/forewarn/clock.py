@@ -1,6 +1,5 @@
 """The only reader of time: the service's clock, a scaled one and one driven by hand.
 
-No policy may go in here: nothing about notice, events or deadlines but how long until one.
 Every time is an int of milliseconds since the epoch, UTC. The agent imports this module, so it
 imports nothing heavy.
 """

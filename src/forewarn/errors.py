@@ -1,7 +1,5 @@
 """The one tree of errors, by who must act; message texts live in the classes and nowhere else.
 
-Nothing may go in here but error classes, and how an exception from outside is put into words as a
-fact of one: no logging, no formatting for a screen, no HTTP.
 A room that needs an error of its own subclasses one of the three branches, here or in that room.
 This module is imported by the agent, so it imports nothing.
 """

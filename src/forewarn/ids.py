@@ -1,7 +1,6 @@
 """The only user of randomness: identifiers, tokens and jitter, one stream for each kind.
 
-Nothing may go in here that knows what an identifier is for. The agent imports this module, so
-it imports nothing heavy.
+The agent imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations

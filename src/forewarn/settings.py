@@ -1,7 +1,4 @@
-"""What an operator can set, as frozen values with their defaults; each field is documented.
-
-No reading of files, environment or command line may go in here, and no behaviour.
-"""
+"""What an operator can set, as frozen values with their defaults; each field is documented."""
 
 from __future__ import annotations
 

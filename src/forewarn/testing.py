@@ -1,6 +1,6 @@
 """A pytest plugin: an emulator of your own in each test, on free ports, with a clock that stands.
 
-Nothing of Forewarn is imported before a test asks for the fixture. No test is in here.
+Nothing of Forewarn is imported before a test asks for the fixture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Values: records that never change, and new ones made of old ones, as every step does.
-
-Nothing that knows what a value means may go in here.
-"""
+"""Values: records that never change, and new ones made of old ones, as every step does."""
 
 from __future__ import annotations
 

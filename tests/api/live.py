@@ -1,7 +1,4 @@
-"""A whole service on loopback, with a clock driven by hand, for tests through the operator API.
-
-No test may go in here.
-"""
+"""A whole service on loopback, with a clock driven by hand, for tests through the operator API."""
 
 from __future__ import annotations
 

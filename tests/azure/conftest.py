@@ -1,7 +1,4 @@
-"""The real `az`, from the environment that `make test-azure` makes; without it these are skipped.
-
-No test may go in here.
-"""
+"""The real `az`, which `make test-azure` installs; without it these tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What holds for every test of the control plane: it goes through no bug that is only logged.
-
-No assertion about one part may go in here.
-"""
+"""What holds for every test of the control plane: it goes through no bug that is only logged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What holds after every step of the core, whatever was told: each test's rig looks at it.
-
-No test may go in here.
-"""
+"""What holds after every step of the core, whatever was told: each test's rig looks at it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The core with a planner beside it: plans are made at once, as the engine has them made.
-
-No test may go in here.
-"""
+"""The core with a planner beside it: plans are made at once, as the engine has them made."""
 
 from __future__ import annotations
 

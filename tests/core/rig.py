@@ -1,7 +1,4 @@
-"""The core with nothing around it: a state, a time, and what the steps so far came to.
-
-No test may go in here.
-"""
+"""The core with nothing around it: a state, a time, and what the steps so far came to."""
 
 from __future__ import annotations
 

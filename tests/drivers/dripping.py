@@ -1,7 +1,4 @@
-"""A far side of HTTP that answers for ever, a byte now and then.
-
-No assertion may go in here.
-"""
+"""A far side of HTTP that answers for ever, a byte now and then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Certificates for the tests, made by openssl.
-
-No assertion may go in here.
-"""
+"""Certificates for the tests, made by openssl."""
 
 from __future__ import annotations
 

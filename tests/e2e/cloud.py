@@ -1,6 +1,6 @@
 """A host and its VMs as network namespaces, with a service at 169.254.169.254:80 on the host.
 
-Each VM has a cable of its own to the host and reaches nothing else. No test may go in here.
+Each VM has a cable of its own to the host and reaches nothing else.
 """
 
 from __future__ import annotations

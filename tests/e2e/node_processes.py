@@ -1,7 +1,4 @@
-"""A control plane and metadata nodes as the processes a user would start.
-
-No assertion about what they answer may go in here.
-"""
+"""A control plane and metadata nodes as the processes a user would start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Asking an emulator that runs as a process: where it is, and what a plain client reads there.
-
-No test and no expectation about events may go in here.
-"""
+"""Asking an emulator that runs as a process: where it is, and what a plain client reads there."""
 
 from __future__ import annotations
 

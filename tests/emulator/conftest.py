@@ -1,7 +1,4 @@
-"""Emulators for these tests: in a thread with the clock standing, or as a process of their own.
-
-No test and no expectation may go in here.
-"""
+"""Emulators for these tests: in a thread with the clock standing, or as a process of their own."""
 
 from __future__ import annotations
 

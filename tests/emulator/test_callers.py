@@ -1,7 +1,4 @@
-"""Who asks an emulator, and where: VMs by name, address and signature; several places at once.
-
-Nothing about the lives of events may be tested in here.
-"""
+"""Who asks an emulator, and where: VMs by name, address and signature; several places at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the emulator says while it runs, and what scenarios can do that shipped ones do not.
-
-No process is started in here.
-"""
+"""What the emulator says while it runs, and what scenarios can do that shipped ones do not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Faults on demand: read, counted, timed, and met by real clients on the real port.
-
-No other behaviour of the metadata service may be tested in here.
-"""
+"""Faults on demand: read, counted, timed, and met by real clients on the real port."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reading scenario files: what may stand there, and what is said of the rest.
-
-No scenario is run in here.
-"""
+"""Reading scenario files: what may stand there, and what is said of the rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a real API server needs besides itself: KubeVirt's kinds, and who does what they ask for.
 
-The kinds have the members that the driver reads and writes, and prune all others. No test may
-go in here.
+The kinds have the members that the driver reads and writes, and prune all others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two libvirt hosts and a control node on this machine, each in namespaces of its own.
 
 A host is the first process of a PID namespace: where that is killed, everything on the host is
-gone at once, as where the power fails. No test may go in here.
+gone at once, as where the power fails.
 """
 
 from __future__ import annotations

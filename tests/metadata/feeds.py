@@ -1,7 +1,4 @@
-"""Both ends of a feed on loopback, with the planes behind them in the test's hands.
-
-No assertion about either may go in here.
-"""
+"""Both ends of a feed on loopback, with the planes behind them in the test's hands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the tables of hostile and odd HTTP share: how requests are written, and what is right.
-
-No test may go in here.
-"""
+"""What the tables of hostile and odd HTTP share: how requests are written, and what is right."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A metadata server on loopback with the other end of its feed in the test's hands.
-
-No assertion may go in here.
-"""
+"""A metadata server on loopback with the other end of its feed in the test's hands."""
 
 from __future__ import annotations
 

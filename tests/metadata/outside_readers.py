@@ -1,7 +1,4 @@
-"""The first request in some bytes as three readers have it: ours, h11 and httptools (llhttp).
-
-No test may go in here.
-"""
+"""The first request in some bytes as three readers have it: ours, h11 and httptools (llhttp)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A table of hostile and odd request lines and headers, each with its one right answer.
-
-What a well-formed request means may not be tested in here.
-"""
+"""A table of hostile and odd request lines and headers, each with its one right answer."""
 
 from __future__ import annotations
 

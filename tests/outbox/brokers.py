@@ -1,7 +1,4 @@
-"""Real brokers for tests: nats-server, and Apache Kafka on a JVM; each may be killed and come back.
-
-No test may go in here.
-"""
+"""Real brokers for tests: nats-server and Apache Kafka; each may be killed and come back."""
 
 from __future__ import annotations
 

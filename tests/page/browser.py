@@ -1,6 +1,6 @@
 """Debian's Chromium, driven over the DevTools protocol by pipe: real keys, real clicks.
 
-No page and no test may go in here. The protocol needs nothing but the standard library.
+The protocol needs nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Small fleets, policies and live states for the tests of the planner, drawn or written by hand.
-
-No assertion may go in here.
-"""
+"""Small fleets, policies and live states for the tests of the planner, drawn or written by hand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A feed for nodes of some hosts, on loopback, with the planes in the test's hands.
-
-No assertion may go in here.
-"""
+"""A feed for nodes of some hosts, on loopback, with the planes in the test's hands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What simulated worlds came to, for people and for programs: progress, summary, violations.
-
-Nothing is simulated in here.
-"""
+"""What simulated worlds came to, for people and for programs: progress, summary, violations."""
 
 from __future__ import annotations
 

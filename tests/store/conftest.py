@@ -1,7 +1,4 @@
-"""What the store's tests share: every test that asks for a store runs on each engine.
-
-No assertion may go in here.
-"""
+"""What the store's tests share: every test that asks for a store runs on each engine."""
 
 from __future__ import annotations
 

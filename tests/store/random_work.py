@@ -1,7 +1,4 @@
-"""Random work as a control plane has it: stimuli of every kind that a store must be able to hold.
-
-No store and no assertion may go in here.
-"""
+"""Random work as a control plane has it: stimuli of every kind that a store must hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A small fleet and the real core over a store: makes the steps a control plane would commit.
-
-No test may go in here.
-"""
+"""A small fleet and the real core over a store: makes the steps a control plane would commit."""
 
 from __future__ import annotations
 

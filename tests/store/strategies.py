@@ -1,7 +1,4 @@
-"""Valid records of every kind, and fleets of them, as hypothesis strategies.
-
-No test may go in here.
-"""
+"""Valid records of every kind, and fleets of them, as hypothesis strategies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tidy checks of Python: shape, names, and where the impurities live.
-
-What ruff or mypy can check may not go in here; they do it better.
-"""
+"""The tidy checks of Python: shape, names, and where the impurities live."""
 
 from __future__ import annotations
 

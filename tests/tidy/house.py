@@ -1,6 +1,6 @@
 """What a tidy check is: a function over one file that yields findings, with its own samples.
 
-No check may go in here. `code.py` holds the checks of Python, `text.py` those of any text.
+`code.py` holds the checks of Python, `text.py` those of any text.
 """
 
 from __future__ import annotations

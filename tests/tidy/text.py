@@ -1,7 +1,4 @@
-"""The tidy checks of every text: documents, code, SQL, settings, scripts.
-
-A check that needs a syntax tree may not go in here.
-"""
+"""The tidy checks of every text: documents, code, SQL, settings, scripts."""
 
 from __future__ import annotations
 

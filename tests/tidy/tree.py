@@ -1,7 +1,4 @@
-"""The tidy checks that need the whole tree: modules nobody uses, imports that weigh too much.
-
-A check of one file may not go in here.
-"""
+"""The tidy checks that need the whole tree: modules nobody uses, imports that weigh too much."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`python -m forewarn.agent`: the agent's own commands, and `run` with nothing more than it needs.
-
-No command may be defined in here.
-"""
+"""`python -m forewarn.agent`: the agent's commands, and `run` with only what it needs."""
 
 import sys
 

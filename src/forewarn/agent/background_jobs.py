@@ -1,7 +1,7 @@
 """Side jobs: telling people and systems, and asking the other VMs; in processes of their own.
 
-No decision about events may go in here. Side jobs never delay a hook, a poll or an approval, and
-what they need (TLS, HTTP) is not loaded into the agent.
+Side jobs never delay a hook, a poll or an approval, and what they need (TLS, HTTP) is not loaded
+into the agent.
 """
 
 from __future__ import annotations

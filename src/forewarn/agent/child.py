@@ -1,7 +1,4 @@
-"""Child: one hook that runs, or ran: whether it ended and how, and how it is ended.
-
-Nothing about starting one may go in here; see `hooks.py`, and `windows_processes.py`.
-"""
+"""Child: one hook that runs, or ran: whether it ended and how, and how it is ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Children: the hooks and side jobs that run now; started, watched and ended without waiting.
-
-No decision about events may go in here.
-"""
+"""Children: the hooks and side jobs that run now; started, watched and ended without waiting."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is typed after `forewarn agent`: run, check, init, status; for the machine it is typed on.
 
-No decision about events may go in here. The running agent does not load this.
+The running agent does not load this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Commands: the words that start a hook, a ready-made preparation or another part of the agent.
-
-Nothing is started in here.
-"""
+"""Commands: the words that start a hook, a ready-made preparation or another part of the agent."""
 
 from __future__ import annotations
 

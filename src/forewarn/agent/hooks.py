@@ -1,8 +1,8 @@
 """Hooks: starting them, knowing when and how they ended, stopping them; also after a restart.
 
-No decision about events may go in here. A hook leaves marks of its own begin and end, so that a
-restarted agent can distinguish a hook that never began from one that was cut off (see `fate`). Its
-output goes to a file: no pipe can block it, and it outlives the agent.
+A hook leaves marks of its own begin and end, so that a restarted agent can distinguish a hook
+that never began from one that was cut off (see `fate`). Its output goes to a file: no pipe can
+block it, and it outlives the agent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One request and its answer over a socket that never blocks, for the runner's loop.
-
-Nothing about events may go in here; what is asked and what it means is the dialogue's affair.
-"""
+"""One request and its answer over a socket that never blocks, for the runner's loop."""
 
 from __future__ import annotations
 

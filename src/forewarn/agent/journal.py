@@ -1,6 +1,6 @@
 """The journal: what was begun, on disk before it begins and whole at any moment.
 
-Nothing about what the journal says may go in here. Source: C-9.
+Source: C-9.
 """
 
 from __future__ import annotations

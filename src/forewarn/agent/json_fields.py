@@ -1,7 +1,7 @@
 """Forms: members of a JSON object or of settings, read as what they must be; pure.
 
-Nothing about what a form means may go in here. What the journal of another release or a person's
-configuration holds is not known to be of the right type, so it is looked at before it is used.
+What the journal of another release or a person's configuration holds is not known to be of the
+right type, so it is looked at before it is used.
 """
 
 from __future__ import annotations

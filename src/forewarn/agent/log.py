@@ -1,6 +1,6 @@
 """The agent's log: one line per change, a sentence and a stable action with ids.
 
-No decision on what is worth saying may go in here. `logging` would cost the agent 0.8 MiB.
+`logging` would cost the agent 0.8 MiB.
 """
 
 from __future__ import annotations

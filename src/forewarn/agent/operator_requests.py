@@ -1,8 +1,8 @@
 """Requests of people to the running agent: files in its state directory, `undo` and `forget`.
 
-Nothing is decided in here. Only its owner and root may write into the state directory, so
-that the directory is the authentication; the status endpoint stays read-only. A request is taken
-away only after it has been acted upon, and acting twice does no harm.
+Only its owner and root may write into the state directory, so that the directory is the
+authentication; the status endpoint stays read-only. A request is taken away only after it has
+been acted upon, and acting twice does no harm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Contact with the service: when to ask, what to do when it fails; never waits itself.
 
-No decision about events may go in here. One line polls, which the service may hold; another
-approves, so that an approval never waits behind a poll.
+One line polls, which the service may hold; another approves, so that an approval never waits
+behind a poll.
 """
 
 from __future__ import annotations

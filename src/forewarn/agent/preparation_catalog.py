@@ -1,8 +1,4 @@
-"""The ready-made preparations: their names, their settings and where their code is.
-
-None of that code may go in here, and none may be imported by the agent: each preparation runs as
-a hook, in a process of its own.
-"""
+"""The ready-made preparations: their names, their settings and where their code is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The runner: the one loop that joins the core with the service, the disk and the hooks.
 
-No decision about events may go in here. Nothing in it waits but the loop itself, so polling goes
-on while hooks run. Order of effects: write the journal, then do what it says was begun.
+Nothing in it waits but the loop itself, so polling goes on while hooks run. Order of effects:
+write the journal, then do what it says was begun.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the running agent needs to know, as light values; made from the form `config.py` checks.
-
-No reading of files, environment or command line may go in here, and no checking.
-"""
+"""What the running agent needs to know, as light values; made from the form `config.py` checks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Windows: hooks as processes where there is no /bin/sh, no process group and no pidfd.
 
-Imported nowhere else, and nothing but starting and ending processes may go in here. The agent
-itself writes the mark that a hook begins; its end is known only while the agent runs.
+The agent itself writes the mark that a hook begins; its end is known only while the agent runs.
 """
 
 from __future__ import annotations

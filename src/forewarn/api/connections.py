@@ -1,7 +1,7 @@
 """Connections of the operator API: what they may hold, how long a request may take to arrive.
 
 uvicorn's protocol has no limit for a head or for the time a request takes. A connection whose
-request was let through is kept; any other makes room. No route and no token in here.
+request was let through is kept; any other makes room.
 """
 
 from __future__ import annotations

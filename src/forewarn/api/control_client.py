@@ -1,7 +1,7 @@
 """What routes work with: the running service, each question and order of which ends in time.
 
-A database that hangs holds the control plane and the threads that read the store; nobody who
-asks waits for it without an end. No particular route in here.
+A database that hangs holds the control plane and the threads that read the store; nobody who asks
+waits for it without an end.
 """
 
 from __future__ import annotations

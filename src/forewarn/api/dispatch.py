@@ -1,7 +1,4 @@
-"""From a request to a route and back: reading, dispatch by method, answers and refusals as JSON.
-
-No route and no rule in here.
-"""
+"""From a request to a route and back: reading, dispatch by method, answers and refusals as JSON."""
 
 from __future__ import annotations
 

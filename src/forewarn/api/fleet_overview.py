@@ -2,7 +2,7 @@
 
 It is a copy of what it needs, kept by what each commit has written, so that nobody who looks at
 it visits the writer. What a commit changes costs what it touches; hosts that come, go or move
-cost the number of hosts, once for all of a moment. No thread and no JSON in here.
+cost the number of hosts, once for all of a moment.
 """
 
 from __future__ import annotations

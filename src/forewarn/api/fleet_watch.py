@@ -2,7 +2,6 @@
 
 The writer's thread hands over what it has written and goes on. What has changed is put together
 at most ten times a second, once for all who follow; one who is behind begins again.
-No count and no letter is decided in here.
 """
 
 from __future__ import annotations

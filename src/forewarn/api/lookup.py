@@ -1,7 +1,4 @@
-"""Which operation or event an operator means: `op-12`, `12`, an event id, or its beginning.
-
-Nothing is changed in here.
-"""
+"""Which operation or event an operator means: `op-12`, `12`, an event id, or its beginning."""
 
 from __future__ import annotations
 

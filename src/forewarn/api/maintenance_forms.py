@@ -1,7 +1,4 @@
-"""What operators send about maintenances, and the hosts that a form names.
-
-Nothing is asked for in here.
-"""
+"""What operators send about maintenances, and the hosts that a form names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Routes that read maintenances: how far they are, their waves, and the work on each host.
-
-Nothing is decided in here.
-"""
+"""Routes that read maintenances: how far they are, their waves, and the work on each host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The shapes of answers about maintenances: what one is, its waves, and what is in its way.
-
-Nothing is looked up in here.
-"""
+"""The shapes of answers about maintenances: what one is, its waves, and what is in its way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Names in their order, a page at a time, of fleets of any size.
 
 Sorting a million names at once would hold every other thread up for a third of a second, so they
-are sorted in portions and merged as far as a page goes. No record and no filter in here.
+are sorted in portions and merged as far as a page goes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The OpenAPI document, made from the same routes, forms and shapes that serve the API.
-
-Nothing about a particular route is written in here.
-"""
+"""The OpenAPI document, made from the same routes, forms and shapes that serve the API."""
 
 from __future__ import annotations
 

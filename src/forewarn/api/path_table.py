@@ -1,7 +1,4 @@
-"""The paths of our own table of routes, found at once instead of tried one after another.
-
-No method and no answer in here.
-"""
+"""The paths of our own table of routes, found at once instead of tried one after another."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Routes that only read: events, documents, history, the watch.
-
-Nothing is changed in here.
-"""
+"""Routes that only read: events, documents, history, the watch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a route of the API is: a row that serves both the dispatch and the OpenAPI document.
-
-No particular route in here.
-"""
+"""What a route of the API is: a row that serves both the dispatch and the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The shapes of answers: what operators read of hosts, operations, events and history.
 
-Each shape makes its JSON and its schema from one table, so that neither can drift from
-the other. Nothing is looked up in here.
+Each shape makes its JSON and its schema from one table, so that neither can drift from the other.
 """
 
 from __future__ import annotations

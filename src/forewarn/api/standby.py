@@ -1,7 +1,4 @@
-"""What a process that stands by answers operators: that it lives, and that another one writes.
-
-Nothing that needs the state may go in here.
-"""
+"""What a process that stands by answers operators: that it lives, and that another one writes."""
 
 from __future__ import annotations
 

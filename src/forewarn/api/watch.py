@@ -1,7 +1,7 @@
 """The tail of history: waking those who follow it, and their streams.
 
 A follower holds nothing but its place: it reads on when there is more, and a slow one reads
-later. Nothing is queued for anybody. No filter and no shape of entries in here.
+later. Nothing is queued for anybody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Azure Resource Manager as an ASGI application, from request to route. Source: Z-1 to Z-4.
-
-No rule about what may happen lives in here.
-"""
+"""Azure Resource Manager as an ASGI application, from request to route. Source: Z-1 to Z-4."""
 
 from __future__ import annotations
 

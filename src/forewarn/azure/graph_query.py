@@ -1,7 +1,6 @@
 """The part of Resource Graph's query language that scheduled events are asked for in. Pure.
 
 `where`, `project`, `sort by` or `order by`, `take` or `limit`, and `count`; all else is refused.
-No row is made in here.
 """
 
 from __future__ import annotations

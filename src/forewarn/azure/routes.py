@@ -1,7 +1,4 @@
-"""What a route of Azure Resource Manager is: a row, found by its path without case.
-
-No particular route in here.
-"""
+"""What a route of Azure Resource Manager is: a row, found by its path without case."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Azure Resource Manager on a port of its own, over TLS; with a certificate made where none is.
-
-No route in here.
-"""
+"""Azure Resource Manager on a port of its own, over TLS; with a certificate made where none is."""
 
 from __future__ import annotations
 

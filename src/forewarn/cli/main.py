@@ -1,7 +1,7 @@
 """The command `forewarn`: finds the module of the command that was typed, and runs it.
 
-No command is defined in here. Modules are imported when one of their commands is typed, so that
-`forewarn --help` and every short command start fast.
+Modules are imported when one of their commands is typed, so that `forewarn --help` and every
+short command start fast.
 """
 
 from __future__ import annotations

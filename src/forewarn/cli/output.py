@@ -1,6 +1,6 @@
 """What commands print: tables that fit the terminal, times beside how far off they are, JSON.
 
-No request and no command in here. Colour only on a terminal, and never with NO_COLOR.
+Colour only on a terminal, and never with NO_COLOR.
 """
 
 from __future__ import annotations

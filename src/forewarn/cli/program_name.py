@@ -1,7 +1,4 @@
-"""What users type to run this program again, for the commands they are shown.
-
-No command is defined in here.
-"""
+"""What users type to run this program again, for the commands they are shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`forewarn events`, `document`, `operations` and `history`: what there is and what there was.
-
-Nothing is changed by a command in here.
-"""
+"""`forewarn events`, `document`, `operations` and `history`: what there is and what there was."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`python -m forewarn.conformance.agent_client`: Forewarn's agent as a client that is judged.
 
-Writes a configuration whose one step leaves marks, as the client suite's environment says,
-and becomes the agent. Nothing is judged in here.
+Writes a configuration whose one step leaves marks, as the client suite's environment says, and
+becomes the agent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A driver on trial: calls with a time limit, restarts, and a count of what it did outside.
-
-No check may be defined in here.
-"""
+"""A driver on trial: calls with a time limit, restarts, and a count of what it did outside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Running the checks against a server, and the results as text, JSON or JUnit.
-
-No check may be defined in here.
-"""
+"""Running the checks against a server, and the results as text, JSON or JUnit."""
 
 from __future__ import annotations
 

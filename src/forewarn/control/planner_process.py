@@ -1,8 +1,7 @@
 """Makes large plans in a process of their own, so that polls and approvals go on meanwhile.
 
 A plan is seconds of plain Python, and on a thread each poll waits for it again and again. One
-process makes one plan: `planner_worker.py` says what it reads and answers. Nothing about what a
-plan is may go in here.
+process makes one plan: `planner_worker.py` says what it reads and answers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It reads one pickled `PlannerTask` on standard input, writes the answer of `planner_process.py` to
 standard output, and ends. It never outlives the process that started it: when its standard input
-closes, it ends at once, whatever it is doing. Nothing is decided in here.
+closes, it ends at once, whatever it is doing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A copy of the live state that readers ask on a thread of its own: none of them visits the writer.
 
-Each change comes in the order of its commit, before its caller has the answer, so that
-everybody reads what he has written. Nothing may be decided in here.
+Each change comes in the order of its commit, before its caller has the answer, so that everybody
+reads what he has written.
 """
 
 from __future__ import annotations

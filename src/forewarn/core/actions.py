@@ -1,7 +1,4 @@
-"""The stable names of the entries of history, and what each means.
-
-Nothing else may go in here: command lines read it before anything is loaded.
-"""
+"""The stable names of the entries of history, and what each means."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""When each of many things is due: the next of them, and those whose time has come.
-
-No clock and nothing that knows what is due may go in here.
-"""
+"""When each of many things is due: the next of them, and those whose time has come."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A mapping over another one: reads go through, writes stay here; how a draft leaves the state be.
-
-Nothing that knows what is mapped may go in here.
-"""
+"""A mapping over another one: reads go through, writes stay here, so the state is untouched."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Attested documents of emulated VMs, signed by a key that the emulator makes. Source: I-1.
 
-No request may be read in here. The public cloud signs with a key that only it has.
+The public cloud signs with a key that only it has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """VMs that work has taken away: whether their requests are left unanswered or cut off.
 
-On the public cloud nothing of such a VM is left that could ask. No answer is written in here.
+On the public cloud nothing of such a VM is left that could ask.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Scenario files: TOML to values, strict and pure, and the shelf of those that come with Forewarn.
 
-No scenario is run in here. Files are read only when somebody asks for them.
+Files are read only when somebody asks for them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a run of a scenario asks for of many hosts: its maintenances and the policy they keep to.
 
-No operation of a single machine is asked for in here. For the event loop only.
+For the event loop only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The policy a scenario brings: a policy file whose windows may open when the scenario begins.
 
-Pure. No policy is applied in here.
+Pure.
 """
 
 from __future__ import annotations

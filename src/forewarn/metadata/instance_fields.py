@@ -1,7 +1,7 @@
 """The attributes of instance metadata: since which api-version each is there, and its default.
 
-Facts of a VM have the same dotted names. No value is looked up in here. Source: I-1, I-3.
-Versions: https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
+Facts of a VM have the same dotted names. Source: I-1, I-3. Versions:
+https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 """
 
 from __future__ import annotations

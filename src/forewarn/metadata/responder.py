@@ -1,8 +1,4 @@
-"""What one request gets, as a value: bytes to send, a hold until some time, or a reset.
-
-No socket, no event loop and no clock may go in here: real connections and the simulator's nodes
-ask this for one request after another, and do what it says.
-"""
+"""What one request gets, as a value: bytes to send, a hold until some time, or a reset."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a request asks for: a plan made of the request and the settings alone; pure.
 
-Nothing about who asks may go in here. A plan is made once for all requests of the same bytes.
+A plan is made once for all requests of the same bytes.
 """
 
 from __future__ import annotations

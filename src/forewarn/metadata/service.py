@@ -1,6 +1,6 @@
 """What all connections of one metadata service share: documents, callers, the second's date.
 
-No socket may go in here. Everything happens on the event loop's thread.
+Everything happens on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Published documents, one view for each group (or VM, S-3), ready to be sent.
 
-No request and no connection may go in here, and no decision who sees what: a view is shown to
-the callers that the control plane said. Everything here happens on the event loop's thread.
+Everything here happens on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Destinations from the tables `[outbox.NAME]` of the settings: one form for each kind.
-
-Nothing is connected to in here.
-"""
+"""Destinations from the tables `[outbox.NAME]` of the settings: one form for each kind."""
 
 from __future__ import annotations
 

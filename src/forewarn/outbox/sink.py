@@ -1,7 +1,4 @@
-"""What a kind of destination must supply, and how it says that it could not deliver.
-
-No kind may be implemented in here.
-"""
+"""What a kind of destination must supply, and how it says that it could not deliver."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Why work waits: the one vocabulary of codes, and the sentence of each.
 
-Source: F-4. `why`, the API, the page and the log show these values. No decision is made in here.
+Source: F-4. `why`, the API, the page and the log show these values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Colouring of small graphs: DSATUR, a tabu search for one colour less, a greedy clique.
 
 A graph is a list of bit sets: bit w of the v-th is set where v and w may not have one colour.
-Nothing of fleets, budgets or time may go in here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which hosts can be done at all, in which calendar; the others with their blocker.
-
-Nothing that depends on the other hosts of a maintenance may go in here.
-"""
+"""Which hosts can be done at all, in which calendar; the others with their blocker."""
 
 from __future__ import annotations
 

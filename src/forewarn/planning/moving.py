@@ -1,7 +1,7 @@
 """Hosts into waves where VMs leave first: each wave is made on the placement the last one left.
 
 Source: F-3. Nobody arrives on a host of the wave or where work is live, and at every moment the
-VMs on a host and those on their way to it fit there. No time may go in here.
+VMs on a host and those on their way to it fit there.
 
 Cost: grows with the VMs that move and, where room is scarce, with the hosts looked at for each.
 """

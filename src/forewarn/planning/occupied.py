@@ -1,6 +1,6 @@
 """What live work and failures occupy: hosts, groups by fault domain, and room in limits.
 
-Source: F-3: failures and work by hand count as planned work does. No wave may go in here.
+Source: F-3: failures and work by hand count as planned work does.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A wave is a bit. For a host, the waves it may not be in are the union of those in which one of its
 groups is disturbed in another fault domain (G-1) and those in which a limit has no room for it.
-No time, window or move may go in here.
 """
 
 from __future__ import annotations

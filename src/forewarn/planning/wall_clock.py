@@ -1,6 +1,6 @@
 """Whether windows are open at each minute of a time, as a clock on the wall there reads it.
 
-Source: F-7. For the checker alone: how `windows.py` finds its spans may not be used in here.
+Source: F-7.
 """
 
 from __future__ import annotations

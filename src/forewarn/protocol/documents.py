@@ -1,7 +1,4 @@
-"""Documents as bytes, for every api-version, out and in; pure.
-
-No I/O, no clock and no HTTP may go in here, and nothing that knows whose document it is.
-"""
+"""Documents as bytes, for every api-version, out and in; pure."""
 
 from __future__ import annotations
 

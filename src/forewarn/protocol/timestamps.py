@@ -1,6 +1,5 @@
 """Times as people and protocols write them, to and from ms since the epoch UTC; pure.
 
-No reading of the clock may go in here (that is `clock.py`) and no local time zone.
 `datetime` would cost the agent half a MiB, so the calendar is done in integers.
 """
 

@@ -1,7 +1,7 @@
 """Who may follow the feed, and for which hosts: by certificate or token, as the settings say.
 
-No connection may go in here. A node's name is the one its certificate or its token proves; what
-it says of itself may only narrow what it is allowed.
+A node's name is the one its certificate or its token proves; what it says of itself may only
+narrow what it is allowed.
 """
 
 from __future__ import annotations

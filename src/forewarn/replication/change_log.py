@@ -1,7 +1,4 @@
-"""The feed's latest changes, kept for nodes that are behind or come back; bounded in bytes.
-
-Nothing is sent in here.
-"""
+"""The feed's latest changes, kept for nodes that are behind or come back; bounded in bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Everything metadata nodes must know now, as the sum of all changes so far.
-
-Nothing is sent or shown in here.
-"""
+"""Everything metadata nodes must know now, as the sum of all changes so far."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What the control plane sends metadata nodes and what they ask of it: messages and their lines.
 
 A line is a message's name and values, in their order, as JSON: `["ack",7]`.
-
-No I/O may go in here, and no decision: who may see what is settled before a change is made.
 """
 
 from __future__ import annotations

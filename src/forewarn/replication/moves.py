@@ -1,6 +1,6 @@
 """VMs that have moved, until their new nodes show them: their old nodes serve them until then.
 
-Nothing is sent in here. Source: M-1.
+Source: M-1.
 """
 
 from __future__ import annotations

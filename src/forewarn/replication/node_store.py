@@ -1,8 +1,8 @@
 """What a metadata node keeps on its disk: the feed as it came, so that a restart needs nobody.
 
-One file: the whole, then the changes since, in the portions and with the checksums of the feed.
-A line that is cut off at the end is one that was never shown; anything else that cannot be read
-is damage, and everything is fetched again. Nothing may be served or decided in here. Source: M-2.
+One file: the whole, then the changes since, in the portions and with the checksums of the feed. A
+line that is cut off at the end is one that was never shown; anything else that cannot be read is
+damage, and everything is fetched again. Source: M-2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Metadata nodes by name: how far each is, when it was last heard of, and who waits for them.
 
 A node counts from the moment it may serve until somebody knows that it no longer does: one that
-has lost its feed may still show what it had. No connection may go in here.
+has lost its feed may still show what it had.
 """
 
 from __future__ import annotations

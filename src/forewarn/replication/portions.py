@@ -1,7 +1,4 @@
-"""Changes cut into portions of bounded size for the feed, and put together again.
-
-Nothing is sent or applied in here.
-"""
+"""Changes cut into portions of bounded size for the feed, and put together again."""
 
 from __future__ import annotations
 

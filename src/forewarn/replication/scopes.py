@@ -1,7 +1,7 @@
 """What each metadata node is sent of every change: all of it, or what concerns its hosts' VMs.
 
-Nothing is sent in here. A VM that is being moved is its old node's and its new one's; one that
-has moved stays with its old node until the new one has it.
+A VM that is being moved is its old node's and its new one's; one that has moved stays with its
+old node until the new one has it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From a store's address to the engine that opens it.
-
-Nothing is opened in here.
-"""
+"""From a store's address to the engine that opens it."""
 
 from __future__ import annotations
 

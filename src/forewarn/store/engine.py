@@ -1,7 +1,4 @@
-"""What a database must supply: the seam between the store's one text of SQL and its engines.
-
-No SQL and no record may go in here.
-"""
+"""What a database must supply: the seam between the store's one text of SQL and its engines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Who may become the writer of a shared store, judged by each process's own clock.
 
 The lease only chooses: what keeps two processes from both writing is the store's generation.
-No time is read and nobody waits in here.
 """
 
 from __future__ import annotations

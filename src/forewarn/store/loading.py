@@ -1,7 +1,4 @@
-"""Reading the whole live state, once at each start.
-
-Nothing is written in here.
-"""
+"""Reading the whole live state, once at each start."""
 
 from __future__ import annotations
 

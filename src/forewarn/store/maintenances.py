@@ -1,7 +1,4 @@
-"""Reading maintenances, their plans and the hosts they have touched, ended ones too.
-
-Nothing is written in here.
-"""
+"""Reading maintenances, their plans and the hosts they have touched, ended ones too."""
 
 from __future__ import annotations
 

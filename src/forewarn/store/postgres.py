@@ -1,7 +1,4 @@
-"""PostgreSQL: a database shared by a writing process and its standbys, over psycopg 3.
-
-Nothing of the store's tables or statements may go in here.
-"""
+"""PostgreSQL: a database shared by a writing process and its standbys, over psycopg 3."""
 
 from __future__ import annotations
 

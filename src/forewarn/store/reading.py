@@ -1,6 +1,6 @@
 """Reading the store: rows back into records, and pages of history and of ended work.
 
-Nothing may be written in here. Every read is bounded by a page.
+Every read is bounded by a page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""SQLite: one file with a write-ahead log, or memory; one writing process, many reading threads.
-
-Nothing of the store's tables or statements may go in here.
-"""
+"""SQLite: one file with a write-ahead log, or memory; one writing process, many reading threads."""
 
 from __future__ import annotations
 

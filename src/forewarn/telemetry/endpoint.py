@@ -1,6 +1,6 @@
 """Metrics of a process, put together: what is observed, what is asked at a scrape, and where.
 
-Imported only where `[listen] metrics` has an address. No metric is defined in here.
+Imported only where `[listen] metrics` has an address.
 """
 
 from __future__ import annotations

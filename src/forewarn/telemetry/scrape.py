@@ -1,6 +1,6 @@
 """`GET /metrics` as an application: what counters hold, and what is asked when somebody scrapes.
 
-It is rendered on a thread of its own, so that no VM waits for it. No metric is defined in here.
+It is rendered on a thread of its own, so that no VM waits for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page's files: read once, compressed once, sent with a strict content security policy.
 
-Anybody may read them; what they show is asked for with a token. No file of it is made in here.
+Anybody may read them; what they show is asked for with a token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An emulator with Azure Resource Manager, and the SDK that talks to it.
-
-No test may go in here.
-"""
+"""An emulator with Azure Resource Manager, and the SDK that talks to it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Read instance metadata with cloud-init's own code, and print what it made of it.
 
-Run with cloud-init on the path: `PYTHONPATH=… python cloud_init.py DIRECTORY`. No check in here.
+Run with cloud-init on the path: `PYTHONPATH=… python cloud_init.py DIRECTORY`.
 """
 
 from __future__ import annotations

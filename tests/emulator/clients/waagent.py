@@ -1,6 +1,6 @@
 """Check instance metadata with the Azure Linux agent's own code, and print what it says.
 
-Run with waagent on the path: `PYTHONPATH=… python waagent.py`. No check in here.
+Run with waagent on the path: `PYTHONPATH=… python waagent.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The invariants, checked from outside after every step of a simulated world.
 
 It sees what becomes durable, what nodes show, what drivers are called with and what machines are
-answered. Nothing may be changed in here.
+answered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules that are checked, by what must have happened for each to be worth anything.
 
-A rule whose premise never held in any world of a run was not checked. Nothing is counted in here.
+A rule whose premise never held in any world of a run was not checked.
 """
 
 from __future__ import annotations

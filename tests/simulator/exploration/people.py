@@ -1,7 +1,4 @@
-"""What people may ask for in a situation, and how everything ends once nobody asks any more.
-
-Nothing around the core may go in here: that is in `moves.py`.
-"""
+"""What people may ask for in a situation, and how everything ends once nobody asks any more."""
 
 from __future__ import annotations
 

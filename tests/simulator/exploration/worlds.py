@@ -1,7 +1,4 @@
-"""The small fleets that are explored, and all that anybody may do to them.
-
-Nothing is decided or checked in here.
-"""
+"""The small fleets that are explored, and all that anybody may do to them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Telling what changed: operations, documents and agents, as the lines of a transcript.
 
-Nothing is done in here. Times are relative to the world's beginning.
+Times are relative to the world's beginning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The commands of transcripts about maintenances, and what became of those that were asked for.
 
 `operator maintenance h1 h2 at-once=1` describes one and has it begin; the other commands name it.
-No expectation is compared in here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Times and spans as transcripts write them: `15m`, `00:15:00`, `7d 00:00:00`.
-
-No clock is read in here.
-"""
+"""Times and spans as transcripts write them: `15m`, `00:15:00`, `7d 00:00:00`."""
 
 from __future__ import annotations
 

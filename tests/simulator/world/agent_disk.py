@@ -1,7 +1,4 @@
-"""The disk of a simulated machine, where its agent keeps its journal; it may be full.
-
-Nothing about what a journal says may go in here.
-"""
+"""The disk of a simulated machine, where its agent keeps its journal; it may be full."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where a process can end in the middle of its work, and the errors that say so.
-
-Nothing may be started again in here.
-"""
+"""Where a process can end in the middle of its work, and the errors that say so."""
 
 from __future__ import annotations
 

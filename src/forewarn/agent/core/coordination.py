@@ -1,7 +1,7 @@
 """Coordination: who approves an event that names several VMs, and when; pure.
 
 An approval releases every VM the event names (A-4), so it must not come while one of them still
-prepares. No I/O may go in here: how the others are asked is the shell's affair.
+prepares.
 """
 
 from __future__ import annotations

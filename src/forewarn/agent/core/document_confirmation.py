@@ -1,7 +1,4 @@
-"""Sighting: whether a document is believed at once or must be read a second time; pure.
-
-Nothing about what an event means may go in here.
-"""
+"""Sighting: whether a document is believed at once or must be read a second time; pure."""
 
 from __future__ import annotations
 

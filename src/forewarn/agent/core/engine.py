@@ -1,7 +1,5 @@
 """The agent's core: documents, hook results and time in, intents out; SANS-I/O and pure.
 
-No I/O, clock, randomness or logging may go in here, and no knowledge of what a hook does.
-
 How to drive it (the runner does, and so does the simulator)::
 
     core = AgentEngine(Identity("vm_0"), default_rules(((Step("drain"),),)), journal=saved_or_None)

@@ -1,7 +1,4 @@
-"""Following: what a document changes in the records of the events this VM knows of; pure.
-
-Nothing about steps and approvals may go in here: what follows from a change is the core's affair.
-"""
+"""Following: what a document changes in the records of the events this VM knows of; pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Names: whether a resource of an event is this VM, exactly and never by a part of a name; pure.
-
-No I/O may go in here; the runner finds out the names and hands them over.
-"""
+"""Names: whether a resource of an event is this VM, exactly and never by a part of a name; pure."""
 
 from __future__ import annotations
 

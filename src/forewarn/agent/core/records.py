@@ -1,7 +1,7 @@
 """Records: what the core remembers of events and steps, and their form in the journal; pure.
 
-No decision may go in here. Everything in a record is written to disk before anything it says was
-begun begins; fields that need not survive are set apart.
+Everything in a record is written to disk before anything it says was begun begins; fields that
+need not survive are set apart.
 """
 
 from __future__ import annotations

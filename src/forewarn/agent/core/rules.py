@@ -1,6 +1,6 @@
 """Rules: which event is met with which action, and the steps of a preparation; pure.
 
-No I/O and no reading of files may go in here; `agent/settings.py` makes rules from TOML.
+`agent/settings.py` makes rules from TOML.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The step table: which steps are done for which events, begun once and undone once; pure.
 
-Nothing about documents, rules or approvals may go in here. A step that several events need is
-prepared once and undone when the last of them is over.
+A step that several events need is prepared once and undone when the last of them is over.
 """
 
 from __future__ import annotations

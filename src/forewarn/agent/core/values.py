@@ -1,7 +1,4 @@
-"""What goes into the agent's core and what comes out of it: stimuli and intents, as values.
-
-No decision and no I/O may go in here.
-"""
+"""What goes into the agent's core and what comes out of it: stimuli and intents, as values."""
 
 from __future__ import annotations
 

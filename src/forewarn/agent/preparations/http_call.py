@@ -1,6 +1,6 @@
 """Calling: one HTTP request to a service on this machine or in this cluster.
 
-No retry and no meaning may go in here. Proxies are never used and redirects never followed.
+Proxies are never used and redirects never followed.
 """
 
 from __future__ import annotations

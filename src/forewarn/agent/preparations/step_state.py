@@ -1,7 +1,6 @@
 """Notes: what a preparation has done, kept in its step's own directory until it is undone.
 
-A note is on disk before the thing it speaks of is done. Nothing about any one preparation may go
-in here.
+A note is on disk before the thing it speaks of is done.
 """
 
 from __future__ import annotations

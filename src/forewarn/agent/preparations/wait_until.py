@@ -1,7 +1,4 @@
-"""Waiting: asking again and again until something is true or the hook's time is up.
-
-What is asked may not go in here.
-"""
+"""Waiting: asking again and again until something is true or the hook's time is up."""
 
 from __future__ import annotations
 

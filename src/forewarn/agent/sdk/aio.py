@@ -1,7 +1,4 @@
-"""The SDK's async client: the same dialogue over asyncio; imported only by those who use it.
-
-No decision about events may go in here.
-"""
+"""The SDK's async client: the same dialogue over asyncio; imported only by those who use it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The SDK's sync client: read documents, follow changes, approve; with the manners of C-1 to C-9.
 
-No decision about events may go in here. Raw sockets: no proxy is ever used and no redirect
-followed, whatever the environment says. Source: C-7.
+Raw sockets: no proxy is ever used and no redirect followed, whatever the environment says.
+Source: C-7.
 """
 
 from __future__ import annotations

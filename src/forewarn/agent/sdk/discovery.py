@@ -1,7 +1,7 @@
 """Discovery: where the metadata service may be, and by which name it knows this VM.
 
-Nothing is connected in here. A VM outside a virtual network learns the address by DHCP, as
-option 245, which is read from the leases other programs keep. Source: C-8.
+A VM outside a virtual network learns the address by DHCP, as option 245, which is read from the
+leases other programs keep. Source: C-8.
 """
 
 from __future__ import annotations

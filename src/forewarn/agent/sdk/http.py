@@ -1,7 +1,6 @@
 """Just enough HTTP/1.1 for a client of a metadata service: requests and answers as bytes; pure.
 
-No socket may go in here, and nothing this client never does: it knows no proxy, follows no
-redirect, decodes no compression. `http.client` would cost the agent 6 MiB. Source: C-7.
+`http.client` would cost the agent 6 MiB. Source: C-7.
 """
 
 from __future__ import annotations

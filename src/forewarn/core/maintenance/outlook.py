@@ -1,6 +1,6 @@
 """What a plan would mean for each group: how many of its VMs are disturbed at once, and when.
 
-Nothing is decided in here. Source: F-2.
+Source: F-2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Requests to the API server, and what it says to them; each on a connection of its own.
-
-Nothing that knows what a task is may go in here.
-"""
+"""Requests to the API server, and what it says to them; each on a connection of its own."""
 
 from __future__ import annotations
 

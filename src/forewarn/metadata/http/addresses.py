@@ -1,7 +1,4 @@
-"""Where the metadata service listens: addresses as text, and the sockets for them.
-
-No connection may be served in here.
-"""
+"""Where the metadata service listens: addresses as text, and the sockets for them."""
 
 from __future__ import annotations
 

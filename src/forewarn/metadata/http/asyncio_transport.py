@@ -1,7 +1,6 @@
 """The transport for every other system: one transport of the event loop for each connection.
 
-Nothing about requests may go in here. Windows and macOS have no epoll; this serves the same
-connections there, slower.
+Windows and macOS have no epoll; this serves the same connections there, slower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One connection without its socket: bytes in, answers out in order, requests held meanwhile.
 
-No system call may go in here: a transport (`epoll_transport.py`, `asyncio_transport.py`) owns the
-socket and says what came. Everything happens on the event loop's thread.
+Everything happens on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An event loop for processes that mostly serve VMs: polls are answered before asyncio hears.
 
 A node that is polled a hundred times a second sleeps between any two, and asyncio's own way from
-the kernel to a callback costs as much as the answer. Here the loop sleeps on the transport's set of
-sockets, in which asyncio's own set is one more. No request may be read in here. Linux only.
+the kernel to a callback costs as much as the answer. Here the loop sleeps on the transport's set
+of sockets, in which asyncio's own set is one more. Linux only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All open connections of one service: who has how many, and which of them makes way.
 
-No socket may go in here, and nothing about requests. Admitting one costs the same however many
-there are: a few of those that were looked at longest ago are compared, never all.
+Admitting one costs the same however many there are: a few of those that were looked at longest
+ago are compared, never all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """HTTP/1 requests as bytes to values: strict, bounded, pure.
 
-No socket, no settings and nothing about what is asked for may go in here.
 The grammar is RFC 9112 without its leniencies: what two readers could read in two ways is
 refused, since a request that got this far may have passed a proxy that read it differently.
 """

@@ -2,7 +2,7 @@
 
 A rate limit is counted in one process. The system spreads connections by address and port, so a
 VM that opens many would meet every process and have as many limits; one with several addresses
-has its share in each process that they meet. Nothing is counted in here.
+has its share in each process that they meet.
 """
 
 from __future__ import annotations
