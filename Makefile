@@ -23,8 +23,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-libvirt kill-agent test-azure test-nova test-fast test-postgres \
-	coverage nightly sim hunt transcripts docs book crashes explore mutants tutorial-libvirt \
+	demo-libvirt kill-libvirt kill-agent test-azure test-sdks test-nova test-fast \
+	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
+	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
@@ -96,6 +97,9 @@ test-fast: $(DEV)  ## the tests that take seconds: while you work
 
 test-azure: $(DEV)  ## the tests with Azure's own tools; installs azure-cli (730 MB) once
 	@tools/test-azure
+
+test-sdks: $(DEV)  ## Azure's SDKs for Python, JavaScript, Go and Java (200 MB) on the emulator
+	@tools/test-sdks
 
 test-nova: $(DEV)  ## the nova driver on Nova's own API; installs Nova (410 MB) once
 	@tools/test-nova

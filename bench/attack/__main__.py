@@ -25,13 +25,14 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.attack.bystanders import VMS, Bystanders, Phase
-from bench.attack.floods import FLOODS, OPERATOR_FLOODS, VM
+from bench.attack.bystanders import TOKEN, VMS, Bystanders, Phase
+from bench.attack.floods import FLOODS, NODE_TOKEN, VM, Flood
+from forewarn.operator_api.arm.certificate import make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-START_S_MAX = 30.0
+START_S_MAX = 120.0
 FDS = 1024
 """What a process may open where nobody has raised it."""
 P99_S_MAX = 0.050
@@ -42,7 +43,15 @@ SETTINGS = """
 metadata = ["127.0.0.1:{metadata}"]
 operator = "127.0.0.1:{operator}"
 [operator]
-open_on_loopback = true
+tokens = ["bench:{token}"]
+max_topology_bytes = 67108864
+[azure]
+listen = "127.0.0.1:{azure}"
+certificate = "{certificate}"
+key = "{key}"
+[feed]
+listen = "127.0.0.1:{feed}"
+tokens = ["h-0:{node_token}"]
 [store]
 url = "sqlite:///{store}"
 [log]
@@ -65,41 +74,50 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def serving(directory: Path) -> Iterator[tuple[int, int, int]]:
-    """Run a service with a VM at each address; gives its two ports and its process."""
-    metadata, operator = free_port(), free_port()
+def serving(directory: Path, flood: Flood) -> Iterator[dict[str, int]]:
+    """Run a service with a VM at each address; gives its ports."""
+    ports = {port: free_port() for port in ("metadata", "operator", "azure", "feed")}
+    made = make_certificate(directory)
     config = directory / "forewarn.toml"
-    store = directory / "forewarn.db"
-    config.write_text(SETTINGS.format(metadata=metadata, operator=operator, store=store))
+    text = SETTINGS.format(
+        **ports,
+        store=directory / "forewarn.db",
+        token=TOKEN,
+        node_token=NODE_TOKEN.decode(),
+        certificate=made.path,
+        key=made.key,
+    )
+    if flood.port == "TLS feed":
+        text = text.replace("[feed]", f'[feed]\ncertificate = "{made.path}"\nkey = "{made.key}"')
+    config.write_text(text)
+    ports |= {"Azure port": ports["azure"], "TLS feed": ports["feed"]}
     command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
     process = subprocess.Popen(command, preexec_fn=prepare)  # noqa: PLW1509  one thread
     try:
         ends = time.perf_counter() + START_S_MAX
-        while not _put_fleet(operator):
+        while not _put_fleet(ports["operator"], flood.hosts):
             assert process.poll() is None, "the service has ended"
             assert time.perf_counter() < ends, "the service does not start"
             time.sleep(0.05)
-        yield metadata, operator, process.pid
+        yield ports
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(START_S_MAX)
 
 
-def _put_fleet(operator: int) -> bool:
+def _put_fleet(operator: int, hosts: int) -> bool:
     addresses = (*VMS, *VM)
-    names = [f"vm-{number}" for number in range(len(addresses))]
-    fleet = {
-        "hosts": {"h1": {}},
-        "vms": {n: {"host": "h1", "addresses": [a]} for n, a in zip(names, addresses, strict=True)},
-    }
+    vms = {f"vm-{n}": {"host": "h-0", "addresses": [a]} for n, a in enumerate(addresses)}
+    more = {f"more-{n}": {"host": f"h-{n}"} for n in range(1, hosts - len(vms))}
+    fleet = {"hosts": {f"h-{n}": {} for n in range(hosts)}, "vms": vms | more}
     request = urllib.request.Request(
         f"http://127.0.0.1:{operator}/v1/topology",
         json.dumps(fleet).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"},
         method="PUT",
     )
     try:
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=START_S_MAX).close()
     except ConnectionError:
         return False
     except urllib.error.URLError as error:
@@ -109,11 +127,10 @@ def _put_fleet(operator: int) -> bool:
     return True
 
 
-async def attack(name: str, ports: tuple[int, int, int], seconds: float) -> dict[str, Phase]:
+async def attack(name: str, ports: dict[str, int], seconds: float) -> dict[str, Phase]:
     """Return what the others saw before, during and after one flood."""
-    metadata, operator, _ = ports
-    port = operator if name in OPERATOR_FLOODS else metadata
-    others = Bystanders(metadata, operator)
+    port = ports[FLOODS[name].port]
+    others = Bystanders(ports["metadata"], ports["operator"])
     others.start()
     phases: dict[str, Phase] = {}
 
@@ -148,7 +165,7 @@ def row(name: str, what: str, phase: Phase) -> str:
         return "".join(f"{each * 1000:>9.1f}" for each in shown)
 
     return (
-        f"{name:46}{what:8}{len(phase.polls_s):>7}{of(phase.polls_s)}{phase.failed_polls:>8}"
+        f"{name:58}{what:8}{len(phase.polls_s):>7}{of(phase.polls_s)}{phase.failed_polls:>8}"
         f"{of(phase.calls_s)}{phase.failed_calls:>8}"
     )
 
@@ -175,10 +192,10 @@ def broken(name: str, phases: dict[str, Phase]) -> list[str]:
 async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
     """Meet one flood after the other, each on a service of its own."""
     figures = {}
-    for name in (*FLOODS, *OPERATOR_FLOODS):
+    for name, flood in FLOODS.items():
         if options.only and options.only not in name:
             continue
-        with tempfile.TemporaryDirectory() as directory, serving(Path(directory)) as ports:
+        with tempfile.TemporaryDirectory() as directory, serving(Path(directory), flood) as ports:
             figures[name] = await attack(name, ports, options.seconds)
     return figures
 
@@ -195,7 +212,7 @@ def main() -> int:
     figures = asyncio.run(measure(options))
     print(f"{platform.platform()}, Python {platform.python_version()}; milliseconds")
     heads = "".join(f"{head:>9}" for head in ("p50", "p99", "max"))
-    print(f"{'flood':46}{'':8}{'polls':>7}{heads}{'failed':>8}{heads}{'failed':>8}  (calls)")
+    print(f"{'flood':58}{'':8}{'polls':>7}{heads}{'failed':>8}{heads}{'failed':>8}  (calls)")
     for name, phases in figures.items():
         for what, phase in phases.items():
             print(row(name, what, phase))

@@ -11,7 +11,11 @@ TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
 POLL = f"GET {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 KEPT = f"{POLL}\r\n".encode()
 CLOSED = f"{POLL}Connection: close\r\n\r\n".encode()
-CALL = b"GET /v1/hosts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+TOKEN = "a-token-of-the-benchmark"
+CALL = (
+    "GET /v1/operations?limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    f"Authorization: Bearer {TOKEN}\r\n\r\n"
+).encode()
 PATIENCE_S = 5.0
 """How long an answer may take before it counts as failed."""
 VMS = tuple(f"127.1.0.{n}" for n in range(1, 21))

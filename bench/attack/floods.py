@@ -24,6 +24,9 @@ CHUNKS = 43_690
 HEAD = f"POST {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * CHUNKS
 POLLS = f"GET {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n\r\n".encode() * 25
+HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+NODE_TOKEN, LINES = b"a-token-of-node-h-0", 200_000
+GREETING = b'["follow","h-0","",0,0,[],"","%b"]\n'
 OPERATOR_HEAD = b"GET /v1/hosts HTTP/1.1\r\nHost: x\r\n" + b"X-A: " + b"a" * 512
 
 
@@ -38,6 +41,10 @@ class Flood:
     """Whether a connection stays open after its bytes were sent."""
     per_s: float = 0.0
     """New connections a second; 0: as many as possible."""
+    port: str = "metadata"
+    """Which port of the service it meets."""
+    hosts: int = 1
+    """Hosts of the fleet, each with a VM."""
 
 
 STRANGER = ("127.3.0.1",)
@@ -53,8 +60,26 @@ FLOODS = {
     "25 polls a connection from a VM": Flood(POLLS, VM, 64, keeps=False),
     "25 polls a connection from 1,500 addresses": Flood(POLLS, STRANGERS[:1500], 64, keeps=False),
 }
-OPERATOR_FLOODS = {
-    "1,100 half requests to the operator API": Flood(OPERATOR_HEAD, STRANGER, 1100, per_s=500),
+FLOODS |= {
+    f"silent TLS handshakes at the {port} from {whom}": Flood(b"\x16", sources, 1500, port=port)
+    for port in ("Azure port", "TLS feed")
+    for whom, sources in (("an address", STRANGER), ("1,500 addresses", STRANGERS[:1500]))
+}
+FLOODS |= {
+    "1,100 half requests to the operator API": Flood(
+        OPERATOR_HEAD, STRANGER, 1100, per_s=500, port="operator"
+    ),
+    "health requests at 100,000 hosts": Flood(
+        HEALTH, STRANGERS[:64], 64, port="operator", hosts=100_000
+    ),
+    "silent connections at the feed": Flood(b"[", STRANGERS[:1500], 1500, port="feed"),
+    "wrong tokens at the feed": Flood(GREETING % b"guess", STRANGERS[:64], 64, port="feed"),
+    "a node that says polled without end": Flood(
+        GREETING % NODE_TOKEN + b'["polled",["vm-0"]]\n' * LINES, STRANGER, 1, port="feed"
+    ),
+    "a node that says pong without end": Flood(
+        GREETING % NODE_TOKEN + b'["pong"]\n' * LINES, STRANGER, 1, port="feed"
+    ),
 }
 
 
@@ -126,7 +151,7 @@ class Sender:
 def main() -> None:
     """Flood one port of this machine."""
     parser = argparse.ArgumentParser(prog="python -m bench.attack.floods")
-    parser.add_argument("name", choices=[*FLOODS, *OPERATOR_FLOODS])
+    parser.add_argument("name", choices=FLOODS)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
@@ -134,7 +159,7 @@ def main() -> None:
     os.nice(10)  # what it takes from the measuring process is not a fault of the service
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
-    sender = Sender((FLOODS | OPERATOR_FLOODS)[options.name], options.port)
+    sender = Sender(FLOODS[options.name], options.port)
     sender.run(options.seconds)
     done = {"opened": sender.opened, "refused": sender.refused, "cut": sender.cut}
     print(json.dumps(done), flush=True)

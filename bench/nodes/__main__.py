@@ -32,6 +32,7 @@ VMS, QUICK_VMS = 1_000_000, 100_000
 CHANGES, QUICK_CHANGES = 500, 100
 NODE_VMS, NODE_S = 100, 20
 WAIT_S = 300.0
+TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
 
 
@@ -66,7 +67,7 @@ async def child(address: str, directory: Path, names: list[str]) -> None:
     for name in names:
         store = NodeStore(NodeDirectory(directory / name))
         follower = Follower(
-            address, lambda _: None, identity=NodeIdentity(name, token="t"), store=store
+            address, lambda _: None, identity=NodeIdentity(name, token=TOKEN), store=store
         )
         follower.start()
         nodes.append(follower)
@@ -83,7 +84,7 @@ class Nodes:
         """Start nothing yet."""
         self._directory = directory
         names = [f"n{number}" for number in range(NODES)]
-        access = NodeAccess(["*"], [f"{name}:t" for name in names])
+        access = NodeAccess(["*"], [f"{name}:{TOKEN}" for name in names])
         self.server = FeedServer(Control(), epoch="bench", access=access)
         self._names = names
         self._children: list[asyncio.subprocess.Process] = []
@@ -156,7 +157,7 @@ async def bootstrap(vms: int) -> None:
 async def one_node(seconds: int) -> None:
     """Print what one node takes while 100 VMs poll it once a second."""
     with tempfile.TemporaryDirectory() as directory:
-        server = FeedServer(Control(), epoch="bench", access=NodeAccess(["*"], ["n0:t"]))
+        server = FeedServer(Control(), epoch="bench", access=NodeAccess(["*"], [f"n0:{TOKEN}"]))
         callers = tuple(
             Caller(f"vm-{number}", f"g-{number}", f"g-{number}", (address_of(number),), host="n0")
             for number in range(NODE_VMS)

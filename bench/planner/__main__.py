@@ -21,9 +21,9 @@ from pathlib import Path
 
 from bench.planner.exact import fewest_waves, solver
 from bench.planner.fleets import POLICY, everyone, mixed, paired
+from bench.planner.ganeti import Cluster
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet
-from forewarn.planning.ganeti import Cluster
 from forewarn.planning.plan import Plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Policy

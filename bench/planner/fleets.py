@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from bench.planner.ganeti import Cluster, Instance
 from forewarn.planning.fleet import Fleet, Group, Host
-from forewarn.planning.ganeti import Cluster, Instance
 from forewarn.planning.plan import Asked, State
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.windows import Window

@@ -47,9 +47,10 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 class Clock(abc.ABC):
     """What every loop holds and asks for the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         """Start without listeners."""
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._monotonic_ns = monotonic_ns
 
     @abc.abstractmethod
     def now_ms(self) -> int:
@@ -68,6 +69,10 @@ class Clock(abc.ABC):
     def off_ms(self) -> int:
         """Return how far the system's clock is ahead of this one, in ms; 0 where none is meant."""
         return 0
+
+    def elapsed_ms(self) -> int:
+        """Return the real time since some moment, in ms; it goes on while this clock is paused."""
+        return self._monotonic_ns() // 1_000_000
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change of the clock, on the thread that changed it."""
@@ -114,9 +119,8 @@ class SystemClock(Clock):
             boottime_ns: time since boot, suspensions included; asked only where there is an id.
             boot_id: names this boot of this machine; empty if unknown.
         """
-        super().__init__()
+        super().__init__(monotonic_ns)
         self._wall_ns = wall_ns
-        self._monotonic_ns = monotonic_ns
         self._boottime_ns = boottime_ns
         self._boot_id = boot_id
         self._offset_ns = wall_ns() - monotonic_ns()
@@ -216,9 +220,8 @@ class ScaledClock(Clock):
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Start at `start_ms` (the system's time where None), running at `speed`."""
-        super().__init__()
+        super().__init__(monotonic_ns)
         self._lock = allocate_lock()
-        self._monotonic_ns = monotonic_ns
         self._real_ns = monotonic_ns()
         self._base_ms = float(wall_ns() // 1_000_000 if start_ms is None else start_ms)
         self._speed = _checked_speed(speed)

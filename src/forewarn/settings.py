@@ -145,7 +145,9 @@ class FeedSettings:
     client_ca: str = ""
     """File with the certificates of who signs those of the nodes; empty: nodes need tokens."""
     tokens: tuple[str, ...] = ()
-    """`NAME:TOKEN` of nodes that have no certificate. Best set by environment."""
+    """`NAME:TOKEN` of nodes that have no certificate, each token 16 characters or more. Best set by
+    environment.
+    """
     hosts: tuple[str, ...] = ("*",)
     """Which hosts a node may serve, `NAME=HOST,HOST`; its name is proved by its certificate or
     token. `*`: every host has a node of its own, with the host's name. Work waits for the nodes
@@ -166,7 +168,7 @@ class NodeSettings:
     name: str = ""
     """As which node it comes; empty: the name of its machine."""
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs it serves; empty: all that it may."""
+    """Hosts whose VMs it serves, 2,048 characters together; empty: all that it may."""
     certificate: str = ""
     """File with its certificate, PEM."""
     key: str = ""
@@ -196,8 +198,11 @@ class OperatorSettings:
     """Longest wait for the control plane and its database; then 503, which says what is known."""
     max_connections: int = 1000
     """Open connections; beyond it the oldest one without an accepted request makes room."""
-    max_connections_per_source: int = 100
-    """Connections without an accepted request from one IPv4 address or IPv6 /64 network."""
+    max_connections_per_source: int = 64
+    """Connections without an accepted request from one IPv4 address or IPv6 /64 network, those in
+    their TLS handshake included. All sources together have at most 256, and one in 16 of the files
+    the process may open; one source has at most a quarter of that.
+    """
     request_timeout_s: float = 10.0
     """How long a head may take to arrive, and how long its body may pause; then it is cut off."""
     max_streams_per_operator: int = 20

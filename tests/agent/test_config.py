@@ -211,6 +211,14 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
     assert main(["status", "--address", "127.0.0.1:1"]) == 3
 
 
+def test_init_follows_no_link(path: Path) -> None:
+    """The directory may be the agent's user's, who would have root make a file elsewhere."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.with_name("elsewhere"))
+    assert main(["init", "--config", str(path)]) == 1
+    assert not path.with_name("elsewhere").exists()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no mode there")
 def test_check_warns_of_what_cannot_work(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

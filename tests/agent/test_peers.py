@@ -168,3 +168,54 @@ def test_peer_that_hangs_does_not_make_the_queue_grow(tmp_path: Path) -> None:
         jobs.coordinate(AnnounceIntent(event(), prepared=True), Identity("vm_0"))
         jobs.coordinate(AskPeersIntent(event("E2"), ("vm_1",)), Identity("vm_0"))
     assert jobs.waiting == 3
+
+
+@pytest.fixture
+def prepared() -> Iterator[str]:
+    """A server that takes any path for the status of a prepared VM."""
+
+    class Status(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"prepared": ["E1"], "deciding": []}')
+
+    with serving(Status) as url:
+        yield url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("name", ["{place}/own?", "{place}#", "x" * 64])
+def test_name_of_a_vm_leads_to_no_other_address(prepared: str, name: str) -> None:
+    """A name is one part of a URL, whatever stands in it."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        form = form_of("ask", "vm_0", {"via": "status"})
+        main({**form, "others": [name.format(place=prepared)]})
+    assert json.loads(said.getvalue())["prepared"] == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../other"])
+def test_name_of_a_vm_leads_out_of_no_shared_directory(tmp_path: Path, name: str) -> None:
+    """What is there already does not count as a VM's word."""
+    (tmp_path / "shared" / "E1").mkdir(parents=True)
+    (tmp_path / "shared" / "other").touch()
+    settings: dict[str, object] = {"via": "file", "directory": str(tmp_path / "shared")}
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        main({**form_of("ask", "vm_0", settings), "others": [name]})
+    assert json.loads(said.getvalue())["prepared"] == []
+
+
+def test_link_in_the_shared_directory_is_not_followed(tmp_path: Path) -> None:
+    """Another VM may have put it there, for this one's agent to make a file elsewhere."""
+    (tmp_path / "shared" / "E1").mkdir(parents=True)
+    (tmp_path / "shared" / "E1" / "vm_0").symlink_to(tmp_path / "nologin")
+    (tmp_path / "shared" / "E2").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    settings: dict[str, object] = {"via": "file", "directory": str(tmp_path / "shared")}
+    form = form_of("announce", "vm_0", settings)
+    main(form)
+    with pytest.raises(OSError, match="is a link"):
+        main({**form, "event_id": "E2"})
+    assert not (tmp_path / "nologin").exists()
+    assert not any((tmp_path / "elsewhere").iterdir())

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +21,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 
@@ -79,3 +84,29 @@ def test_request_that_is_none_is_removed(stuck: Agent) -> None:
     odd = stuck.directory / "state" / "request-1.json"
     odd.write_text('{"verb": "prepare", "name": 3}')
     wait_until(lambda: not odd.exists(), what="its end", limit_s=LIMIT_S)
+
+
+def test_request_follows_no_link(stuck: Agent) -> None:
+    """The agent's user owns the directory, and may have put links where root is going to write."""
+    precious = stuck.directory / "precious"
+    precious.write_text("of root")
+    (stuck.directory / f"state/request-{os.getpid()}.json.new").symlink_to(precious)
+    stuck.kill()
+    assert main(["forget", "work", "--config", str(stuck.config)]) == exit_codes.OK
+    assert precious.read_text() == "of root"
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can give up")
+def test_root_asks_as_the_owner_of_the_directory(stuck: Agent) -> None:
+    """What root does in a directory of another user is done with that user's rights."""
+    stuck.kill()
+    with tempfile.TemporaryDirectory() as place:
+        state = Path(place, "state")
+        shutil.copytree(stuck.directory / "state", state)
+        for path in (Path(place), state, *state.iterdir()):
+            os.chown(path, 65534, 65534)
+        config = Path(place, "agent.toml")
+        config.write_text(f'[agent]\nstate_dir = "{state}"\ncheck_permissions = false\n')
+        command = (sys.executable, "-m", "forewarn.agent", "forget", "work", "--config", config)
+        subprocess.run(command, check=True)
+        assert [path.owner() for path in state.glob("request-*.json")] == ["nobody"]

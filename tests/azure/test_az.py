@@ -41,6 +41,24 @@ def test_az_updates_a_vm_by_what_it_has_read(az: Az) -> None:
     assert "PowerState/running" in [each["code"] for each in view["instanceView"]["statuses"]]
 
 
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        ("vm show -d", 1),
+        ("vm extension list --vm-name vm-1", 0),
+        ("vm list-skus -l emulated", 0),
+        ("network nic list", 0),
+        ("resource list", 2),
+    ],
+)
+def test_az_lists_what_it_shows_of_a_vm(az: Az, words: str, count: int) -> None:
+    """Disks, skus and network interfaces are none, and resources those that are there. Z-3."""
+    group = () if "skus" in words else ("-g", "emulator")
+    vm = ("-n", "vm-1") if "show" in words else ()
+    shown = az(*words.split(), *group, *vm)
+    assert len(shown if isinstance(shown, list) else [shown]) == count
+
+
 def test_az_finds_scheduled_events_in_resource_graph(az: Az) -> None:
     """What `az graph query` sends, without its extension, is answered. Source: Z-2."""
     url = "/providers/Microsoft.ResourceGraph/resources?api-version=2022-10-01"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from forewarn.cli.plan_preview import DAYS_MAX, GROUPS_MAX, WIDTH, calendar_lines, group_lines
-from forewarn.planning.ganeti import Cluster, Instance
 from tests.cli.conftest import Run
 from tests.operator_api.live import Live
 
@@ -81,7 +78,6 @@ def test_plan_is_shown_for_people_and_for_programs(run: Run, live: Live) -> None
         3,
         2,
     )
-    assert sorted(run(*words, "--format", "hroller").out.split()) == ["t0", "t1", "t2"]
 
 
 def test_outlook_counts_what_is_disturbed_already(run: Run, live: Live) -> None:
@@ -92,18 +88,3 @@ def test_outlook_counts_what_is_disturbed_already(run: Run, live: Live) -> None:
     live.post("/v1/hosts/t2/fail")
     [group] = run("maintenance", "plan", "t0", "--json").json["groups"]
     assert (group["up_before"], group["up_least"]) == (2, 1)
-
-
-def test_cluster_of_ganeti_is_planned_without_a_server(run: Run, tmp_path: Path) -> None:
-    """Ganeti's text is read, and waves are written as `hroller` prints its groups."""
-    nodes = tuple((f"n{n}", "default") for n in range(4))
-    pairs = (("n0", "n1"), ("n2", "n3"), ("n0", "n2"))
-    instances = tuple(
-        Instance(f"i{number}", 128, first, second) for number, (first, second) in enumerate(pairs)
-    )
-    (tmp_path / "cluster").write_text(Cluster(nodes, instances).text())
-    planned = run("maintenance", "plan", "--ganeti", str(tmp_path / "cluster"))
-    waves = [line.split(",") for line in planned.out.splitlines()]
-    assert sorted(name for each in waves for name in each) == ["n0", "n1", "n2", "n3"]
-    assert not any({"n0", "n1"} <= set(each) for each in waves)
-    assert "waves; at least" in planned.err

@@ -22,7 +22,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Host
 from forewarn.errors import OurError
-from forewarn.store.errors import StoreFull, StoreUnavailable
+from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from tests.control.gated import gated, started_on
 from tests.control.rig import WAIT_S, Running, cut_once, refuses
 from tests.waiting import wait_until
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.drivers import Task
+    from forewarn.errors import ForewarnError
 
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -257,6 +258,62 @@ def test_report_that_is_refused_is_no_trouble(
     said = [getattr(each, "action", "") for each in caplog.records if each.levelname == "ERROR"]
     assert said == ["store-full"]
     running.pass_time()
+    assert running.loop.trouble == ""
+
+
+def test_store_that_loses_every_answer_is_asked_once_a_second(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what it has each time: everything is published then, but not without end. L-7."""
+    cut = refuses(StoreUncertain(place="here", reason="cut"))
+    monkeypatch.setattr(running.store, "commit", cut)
+    running.publisher.changes.clear()
+    for second in range(1, 4):
+        for _ in range(10):
+            with pytest.raises((StoreUncertain, StoreUnavailable)):
+                running.ask(ChangeTopology((Host("h2"),)))
+        running.settle()
+        assert sum(change.whole for change in running.publisher.changes) == second
+        running.pass_time(1000)
+
+
+def test_nothing_is_begun_while_the_store_must_be_asked(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nodes show meanwhile is shown and begun again once it has answered. Source: L-7, M-4."""
+    operation = running.announce()
+    running.publisher.late = True
+    running.ask(Approve("v", operation.events))
+    with monkeypatch.context() as patch:
+        for name, error in (("commit", StoreUncertain), ("settle", StoreUnavailable)):
+            patch.setattr(running.store, name, refuses(error(place="here", reason="away")))
+        with pytest.raises(StoreUncertain):
+            running.ask(ChangeTopology((Host("h2"),)))
+        running.publisher.catch_up()
+        running.settle()
+        running.publisher.late = True
+    running.pass_time()
+    assert running.driver.begun == []
+    running.publisher.catch_up()
+    running.settle()
+    assert running.driver.begun == [1]
+
+
+@pytest.mark.parametrize("error", [StoreFull, StoreUnavailable, StoreUncertain])
+def test_polls_are_kept_while_the_store_takes_nothing(
+    running: Running, monkeypatch: pytest.MonkeyPatch, error: type[ForewarnError]
+) -> None:
+    """Nobody is disabled who has polled, and when they did is what they did. Source: B-2, F-5."""
+    polled_ms = running.pass_time(24 * HOUR_MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(error(place="here", reason="away")))
+        for age_ms in (0, 5 * MINUTE_MS):
+            running.loop.note(GroupsPolled(frozenset({"g"}), age_ms), "metadata")
+        running.settle()
+        running.pass_time(MINUTE_MS // 2)
+    running.pass_time()
+    enrolments = running.loop.read(lambda plane: plane.state.enrolments).result(WAIT_S)
+    assert enrolments["g"].polled_ms == polled_ms
     assert running.loop.trouble == ""
 
 

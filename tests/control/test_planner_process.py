@@ -18,9 +18,9 @@ from forewarn.control.inbox import Stopping
 from forewarn.control.planner_process import PlannerProcess, PlannerProcessFailed
 from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance.commands import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import Postponement
 from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
+from forewarn.core.maintenance.waves import PLAN_AGAIN_S
 from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
 from tests.core.maintenance import MaintenanceRig, fleet

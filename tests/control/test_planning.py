@@ -153,7 +153,8 @@ def test_planner_is_asked_for_what_the_maintenance_says() -> None:
         ({}, NOW_MS + 6 * MINUTE_MS),
         ({"duration_s": 0}, NOW_MS + MINUTE_MS),
         ({"duration_s": -1}, 0),
-        ({"alerted": True}, 0),
+        ({"alerted": True, "state": OperationState.RUNNING}, 0),
+        ({"alerted": True, "state": OperationState.ANNOUNCED}, NOW_MS + 6 * MINUTE_MS),
         ({"cause": Cause.HARDWARE_FAILURE}, 0),
         ({"maintenance": 7}, NOW_MS + 11 * MINUTE_MS),
         ({"maintenance": 7, "duration_s": 900}, NOW_MS + 16 * MINUTE_MS),
@@ -252,7 +253,7 @@ def test_owners_rest_after_what_disturbs_them_last() -> None:
         state_of(taken([OPERATION, of_vm], policy=resting(1), rested_ms=rested)).owners_disturbed
     )
     assert busy == {**rested, "shop": NOW_MS + 61 * MINUTE_MS}
-    stuck = replace(of_vm, alerted=True)
+    stuck = replace(of_vm, state=OperationState.RUNNING, alerted=True)
     found = dict(state_of(taken([stuck], policy=resting(1))).owners_disturbed)
     assert found == {"shop": NOW_MS, "bank": NOW_MS}
     whole = replace(OPERATION, host="h0", vms=("web_0", "db_0"))

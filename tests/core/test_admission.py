@@ -9,6 +9,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import (
+    Approve,
     Cancel,
     ChangeTopology,
     Complete,
@@ -54,7 +55,7 @@ def test_cancelling_the_first_admits_the_second() -> None:
     rig = small()
     first = rig.ask(Cause.HOST_REBOOT, "h0")
     second = rig.ask(Cause.HOST_REBOOT, "h1")
-    third = rig.ask(Cause.HOST_REBOOT, "h0")
+    third = rig.ask(Cause.HOST_REBOOT, "h0", queue=True)
     rig.tell(Cancel(third.number))
     rig.tell(Cancel(first.number))
     assert rig.now(second).state is S.ANNOUNCED
@@ -102,11 +103,25 @@ def test_other_work_is_not_held_up() -> None:
     assert rig.ask(Cause.HARDWARE_FAILURE, "h1").state is S.RUNNING
 
 
+@pytest.mark.parametrize("second", [Cause.REDEPLOY, Cause.EVICTION])
+def test_vm_is_worked_on_one_by_one(second: Cause) -> None:
+    """What is approved while other work on the VM runs waits for that to end. Source: L-6."""
+    rig = small()
+    reboot, other = rig.ask(Cause.REBOOT, "web_0"), rig.ask(second, "web_0")
+    rig.show()
+    rig.tell(Approve("web_0", reboot.events))
+    rig.wait(other.not_before_ms - rig.now_ms)
+    assert rig.now(other).state is S.ANNOUNCED
+    assert [each.reason for each in rig.why(other)] == ["vm-busy"]
+    rig.finish(reboot)
+    assert rig.now(other).state is not S.ANNOUNCED
+
+
 def test_users_own_work_on_a_host_occupies_it() -> None:
     """A host its user works on takes no other work meanwhile. Source: G-1."""
     rig = small(enabled=())
     rig.ask(Cause.HOST_REBOOT, "h0", source=Source.USER)
-    second = rig.ask(Cause.HOST_REBOOT, "h0")
+    second = rig.ask(Cause.HOST_UPDATE, "h0")
     assert rig.now(second).state is S.PLANNED
     assert rig.why(second)[0].reason == "host-busy"
     assert rig.ask(Cause.HOST_REBOOT, "h1").state is S.PLANNED, "its group is disturbed"

@@ -15,6 +15,7 @@ from forewarn.core.stimulus import Cancel, ChangeTopology, NoticeShown, Tick
 from forewarn.core.topology import Group
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
+from forewarn.planning.plan_text import read_plan
 from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.planning.windows import Window
 from forewarn.values import replace
@@ -245,7 +246,7 @@ def test_plan_is_made_again_later_than_now() -> None:
     made = rig.planned(number)
     blocked = f'["h0","{Code.OWNER_REST.value}","anna",{rig.now_ms - 1},{rig.now_ms}]'
     body = f'{{"waves":[],"blocked":[{blocked}],"bound":[0,""],"limits":[]}}'
-    made = replace(made, plan=replace(made.plan, body=body))
+    made = replace(made, plan=replace(made.plan, body=read_plan(body)))
     outcome = step(rig.state, made, now_ms=rig.now_ms, terms=rig.terms())
     [planned] = outcome.changes.maintenances.values()
     assert planned.due_ms == rig.now_ms + MINUTE_MS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.admission import DURATION_S_MAX
-from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.refusals import (
@@ -131,21 +130,29 @@ def test_notbefore_is_whole_seconds_and_never_early() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "target"),
-    [(Cause.REBOOT, "web_0"), (Cause.HARDWARE_FAILURE, "h0"), (Cause.HARDWARE_DEGRADED, "h0")],
+    [
+        (Cause.REBOOT, "web_0"),
+        (Cause.HARDWARE_FAILURE, "h0"),
+        (Cause.HARDWARE_DEGRADED, "h0"),
+        (Cause.HOST_REBOOT, "h0"),
+    ],
     ids=lambda each: each.value if isinstance(each, Cause) else "",
 )
 def test_same_work_is_not_asked_for_twice(cause: Cause, target: str) -> None:
-    """The same work under way on a target is refused; routine work may queue. Source: O-1."""
+    """The same work under way on a target is refused. Source: O-1."""
     rig = small()
     rig.ask(cause, target)
     rig.refuses(RequestMaintenance(cause=cause, targets=(target,)), AlreadyAsked)
 
 
-def test_routine_work_may_queue() -> None:
-    """A second host update waits for the first. Source: G-1."""
+def test_routine_work_queues_when_asked_to() -> None:
+    """A second reboot waits for the first where it is to; what is not routine never waits."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
-    assert rig.ask(Cause.HOST_REBOOT, "h0").state is OperationState.PLANNED
+    assert rig.ask(Cause.HOST_REBOOT, "h0", queue=True).state is OperationState.PLANNED
+    rig.ask(Cause.HARDWARE_DEGRADED, "h2")
+    again = RequestMaintenance(cause=Cause.HARDWARE_DEGRADED, targets=("h2",), queue=True)
+    rig.refuses(again, AlreadyAsked)
 
 
 def test_host_that_failed_is_struck_once() -> None:

@@ -66,7 +66,7 @@ def test_incarnation_starts_anew() -> None:
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=rig.now_ms + 9 * DAY_MS)
     rig.show()
-    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.ask(Cause.HOST_UPDATE, "h0")
     rig.ask(Cause.REBOOT, "web_1")
     assert rig.document("web")[0] > 1
     rig.wait(2 * DAY_MS)

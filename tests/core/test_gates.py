@@ -7,10 +7,10 @@ import pytest
 from forewarn.core.draft import Draft
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.commands import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.maintenance.targets import silent_groups
+from forewarn.core.maintenance.waves import PLAN_AGAIN_S
 from forewarn.core.stimulus import ChangeTopology, Complete, Enable, GroupsPolled, Recover, Tick
 from forewarn.core.topology import Group, Vm
 from tests.core.maintenance import MaintenanceRig, fleet

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.admission import DURATION_S_MAX
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import commands
+from forewarn.core.impact import DURATION_S_MAX, Cause, Impact
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.core.maintenance.refusals import MaintenanceInvalid, PostponementRefused
@@ -123,8 +121,8 @@ def test_asked_time_is_rounded_up_to_a_second() -> None:
     ("more", "is_taken"),
     [
         ({"duration_s": 1}, True),
-        ({"duration_s": commands.DURATION_S_MAX}, True),
-        ({"duration_s": commands.DURATION_S_MAX + 1}, False),
+        ({"duration_s": DURATION_S_MAX}, True),
+        ({"duration_s": DURATION_S_MAX + 1}, False),
         ({"max_failures": 0}, True),
         ({"impact": Impact.REBOOT}, True),
         ({"impact": Impact.FREEZE}, False),
@@ -255,6 +253,18 @@ def test_running_work_is_late_after_its_time_and_the_limit() -> None:
     assert not rig.now(operation).alerted
     rig.wait(1)
     assert rig.now(operation).alerted
+
+
+def test_late_work_whose_driver_begins_after_all_has_its_whole_time() -> None:
+    """The alert ends when the driver begins, and comes again where it takes too long. L-8."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.wait(60 * MINUTE_MS)
+    assert rig.now(operation).alert is Alert.OVERDUE
+    rig.tell(DriverBegun(operation.number, 1))
+    assert rig.now(operation).alert is None
+    rig.wait(60 * MINUTE_MS)
+    assert rig.now(operation).alert is Alert.OVERDUE
 
 
 def test_layout_that_is_given_whole_is_checked_whole() -> None:

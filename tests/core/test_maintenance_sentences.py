@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.refusals import MaintenanceImpossible
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import Complete, DriverFailed
 from forewarn.planning.policy import Budget, Scope
@@ -115,3 +117,19 @@ def test_applied_policy_is_told() -> None:
     rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=60)))
     assert texts(rig, "policy.applied")[-1].endswith("0 budgets, 0 windows, 0 freezes")
     assert told(rig, "replanning") == "m-1 is planned by the new policy"
+
+
+def test_maintenance_that_can_never_be_done_is_not_started() -> None:
+    """A draft names its blocker, which refuses the start; the rest can be started. Source: F-4."""
+    rig = fleet()
+    rig.create("h0", "h1", "h2", deadline_ms=rig.now_ms + 60 * MINUTE_MS)
+    text = "host h2 cannot be done before the deadline because of wave 2"
+    assert (rig.waits(1).text, rig.waits(1, "h0").text) == (text, text)
+    error = rig.refuses(words.StartMaintenance(1), MaintenanceImpossible)
+    assert text in str(error)
+    assert rig.maintenance(1).state is MaintenanceState.DRAFT
+    rig.start("h0", deadline_ms=rig.now_ms + 60 * MINUTE_MS)
+    late = rig.create("h1", deadline_ms=rig.now_ms + 90 * MINUTE_MS)
+    rig.now_ms += 70 * MINUTE_MS
+    error = rig.refuses(words.StartMaintenance(late), MaintenanceImpossible)
+    assert "deadline because of its notice" in str(error)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.impact import DAY_S, Cause, Impact
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import (
+    Cancel,
     ChangeTopology,
     Enable,
     NoticeShown,
@@ -66,6 +67,27 @@ def test_does_not_start_before_it_was_shown() -> None:
     assert rig.now(operation).shown_ms == rig.now_ms
     rig.wait(renewed.not_before_ms - rig.now_ms)
     assert rig.now(operation).state is S.RUNNING
+
+
+def test_each_missed_notbefore_alerts() -> None:
+    """A renewed notice ends the alert, so that the next NotBefore missed is one again. N-1, L-8."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    for alerts in (1, 2):
+        rig.wait(rig.now(operation).not_before_ms - rig.now_ms)
+        assert rig.now(operation).alert is Alert.BLOCKED
+        assert [each.action for each in rig.entries].count("operation.blocked") == alerts
+        rig.tell(NoticeShown((operation.number,)))
+        assert rig.now(operation).alert is None
+
+
+def test_withdrawn_work_alerts_nobody() -> None:
+    """What could not start and is cancelled holds nobody up any more. Source: L-3, L-8."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.wait(20 * MINUTE_MS)
+    rig.tell(Cancel(operation.number))
+    assert rig.now(operation).alert is None
 
 
 def test_second_try_at_showing_has_room() -> None:

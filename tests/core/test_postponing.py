@@ -117,3 +117,17 @@ def test_maintenance_keeps_only_so_many_postponements() -> None:
     further = words.PostponeHosts(number, names[POSTPONED_MAX:], until_ms, "alice")
     with pytest.raises(PostponementRefused, match="at most"):
         rig.tell(further)
+
+
+def test_wave_whose_hosts_are_all_postponed_is_not_over() -> None:
+    """Nothing of it was done: it is planned again, without a check or a pause. Source: F-8."""
+    rig = postponing(pause_s=3600)
+    number = rig.start("h0", "h3", "h1")
+    [host] = rig.working(number)
+    rig.tell(words.PostponeHosts(number, (host,), rig.now_ms + 5 * HOUR_MS, "alice"))
+    assert rig.waits(number, host).text == f"host {host} is postponed at the request of alice"
+    assert not [each for each in rig.entries if each.action == "maintenance.wave-over"]
+    assert set(rig.working(number)) == {"h0", "h3"}
+    rig.run()
+    over = [each.text for each in rig.entries if each.action == "maintenance.wave-over"]
+    assert over == [f"wave 1 of m-{number} is over; 1 host left"]

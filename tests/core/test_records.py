@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from forewarn.core.records import (
     KINDS,
     ROWS_REMEMBERED,
     Record,
+    Row,
     columns_of,
     from_row,
     key_of,
@@ -24,6 +26,7 @@ from forewarn.core.records import (
 )
 from forewarn.core.state import Changes
 from forewarn.core.topology import Vm
+from forewarn.planning.plan_text import read_plan
 from forewarn.protocol.documents import Document
 from tests.core.rig import small
 from tests.store import strategies as made
@@ -90,6 +93,24 @@ def test_rows_are_remembered_for_so_many_records_and_no_more() -> None:
         assert to_row(vm)["name"] == vm.name
         assert len(records._recent) <= ROWS_REMEMBERED
     assert to_row(made[-1]) is to_row(made[-1])
+
+
+def test_plan_is_read_once_however_many_there_are() -> None:
+    """To look at one costs nothing, whatever is in force beside it."""
+    row: Row = {"id": "a", "maintenance": 1, "parent": "", "made_ms": 1, "body": made.PLAN_TEXT}
+    plans = [from_row("plan", row) for _ in range(99)]
+    waves = [each.waves for each in plans]  # type: ignore[union-attr]
+    assert [wave.hosts for wave in waves[0]] == [("h0",)]
+    assert all(each.waves is known for each, known in zip(plans, waves, strict=True))  # type: ignore[union-attr]
+
+
+def test_plan_is_sent_to_another_process_as_text() -> None:
+    """Its values are read from it there; as objects it would be sent for a fifth of a second."""
+    body = read_plan(made.PLAN_TEXT)
+    sent = pickle.dumps(body)
+    again = pickle.loads(sent)
+    assert (again, again.waves, again.bound) == (body, body.waves, body.bound)
+    assert len(sent) < len(made.PLAN_TEXT) + 100
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_what_is_planned_costs_nothing_until_its_turn(monkeypatch: pytest.Monkey
     rig = apart(1000)
     rig.tell(Enable("g0"))
     for _ in range(101):
-        rig.ask(Cause.HOST_UPDATE, *(f"h{n}" for n in range(1000)))
+        rig.ask(Cause.HOST_UPDATE, *(f"h{n}" for n in range(1000)), queue=True)
     planned = [each.state for each in rig.state.operations.values()].count(S.PLANNED)
     assert planned == 100_000
     [first] = [o for o in rig.state.operations.values() if o.state is S.ANNOUNCED]

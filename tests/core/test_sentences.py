@@ -8,7 +8,6 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import (
-    DRIVER_REASON_LENGTH_MAX,
     Approve,
     Cancel,
     ChangeTopology,
@@ -105,9 +104,9 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
             "the driver was notified that op-1 has ended",
         ),
         (
-            after(Complete(1), DriverAborted(1, "it is\ngone")),
+            after(Complete(1), DriverAborted(1, "it is gone")),
             "operation.abort-failed",
-            r"the driver could not be notified that op-1 has ended: it is\ngone",
+            r"the driver could not be notified that op-1 has ended: it is gone",
         ),
         (
             lambda rig: progressed(rig, "moving", 10),
@@ -282,21 +281,3 @@ def test_sentence_names_no_more_than_it_can(count: int, more: str) -> None:
     named = ", ".join(names[:20])
     [said] = texts(rig, "operation.not-shown")
     assert said == f"node n1 did not show op-1 in time: vm {named}{more} may not know of it"
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ("x" * DRIVER_REASON_LENGTH_MAX, "x" * DRIVER_REASON_LENGTH_MAX),
-        ("x" * (DRIVER_REASON_LENGTH_MAX + 1), "x" * (DRIVER_REASON_LENGTH_MAX - 1) + "…"),
-        ("two\nlines \x00 'q'", r"two\nlines \x00 'q'"),
-        ("\n" * DRIVER_REASON_LENGTH_MAX, r"\n" * 499 + "\\…"),
-    ],
-    ids=["longest", "too-long", "unprintable", "too-long-once-escaped"],
-)
-def test_reason_of_a_driver_is_one_line_of_bounded_length(said: str, kept: str) -> None:
-    """What a driver says is kept so that every store and terminal takes it. Source: L-8."""
-    rig = small(enabled=())
-    running(rig)
-    rig.tell(DriverFailed(1, 1, said))
-    assert rig.now(1).reason == kept

@@ -15,9 +15,9 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     DriverProgressed,
-    DriverReports,
     Recover,
     Repair,
+    Reports,
     Retry,
     Stimulus,
 )
@@ -47,7 +47,7 @@ def test_reports_of_drivers_count_each_by_itself() -> None:
     rig.finish(third)
     failed = DriverFailed(first.number, first.attempt, "no power")
     done = [DriverDone(each.number, each.attempt) for each in (third, second)]
-    rig.tell(DriverReports((done[0], failed, done[1])))
+    rig.tell(Reports((done[0], failed, done[1])))
     assert rig.now(first).reason == "no power"
     assert [rig.now(each).state for each in (first, second)] == [S.RUNNING, S.SUCCEEDED]
 

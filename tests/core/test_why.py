@@ -115,7 +115,7 @@ def test_work_waits_for_other_work_by_name() -> None:
     """What runs or is announced on the host, or is on its way there, is named. Source: G-1."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h2")
-    rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.ask(Cause.HOST_REBOOT, "h2", queue=True)
     text = "op-2 of h2: op-1 is already announced on host h2"
     assert blocker(rig, 2) == Blocker(Code.HOST_BUSY, "op-1", START_MS, text=text)
     rig.approve("far_0", 1)
@@ -225,12 +225,15 @@ def test_host_says_what_it_waits_for_before_its_wave() -> None:
     rig.plans_made = True
     until_ms = rig.now_ms + 5 * HOUR_MS
     rig.tell(words.PostponeHosts(number, ("h2",), until_ms, "alice"))
-    assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms)
+    text = "host h2 is postponed at the request of alice"
+    assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms, text)
     rig.ask(Cause.HARDWARE_FAILURE, "h1")
-    assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms)
+    text = "host h1 has failed; repair it first"
+    assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms, text=text)
     gone = ChangeTopology(removed=(("vm", "web_4"), ("host", "h4")))
     rig.tell(gone)
-    assert rig.waits(number, "h4") == Blocker(Code.UNKNOWN_HOST, "h4", moved_ms)
+    text = "host h4 is not in the fleet"
+    assert rig.waits(number, "h4") == Blocker(Code.UNKNOWN_HOST, "h4", moved_ms, text=text)
     rig.tell(Repair("h1"))
     rig.run(limit=2)
     draft = Draft(rig.state, rig.now_ms, rig.terms())
@@ -278,10 +281,10 @@ def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> 
     blocked = rig.maintenance(number)
     assert not rig.working(number)
     assert (blocked.wave, blocked.plan_due) == (0, True)
-    assert blocked.due_ms == due_ms + 30_000
+    assert blocked.due_ms == due_ms + 60_000
     found = rig.waits(number)
     assert (found.code, found.subject, found.since_ms) == (code, subject, due_ms)
-    rig.wait(30_000)
+    rig.wait(60_000)
     assert rig.maintenance(number).plan_wanted
 
 

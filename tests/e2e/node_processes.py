@@ -26,7 +26,7 @@ VERSION = "2020-07-01"
 WAIT_S = 40.0
 EVENTS = f"/metadata/scheduledevents?api-version={VERSION}"
 
-TOKEN = "s3cret"
+TOKEN = "s3cret-of-node-h2"
 SETTINGS = """
 [metadata]
 vm_by_query = true
@@ -47,7 +47,7 @@ listen = "127.0.0.1:{feed}"
 certificate = "{directory}/control.pem"
 key = "{directory}/control.key"
 client_ca = "{directory}/ca.pem"
-tokens = ["h2:s3cret"]
+tokens = ["h2:s3cret-of-node-h2"]
 """
 VMS = {
     "web_0": {"host": "h1", "group": "web"},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.node_processes import FLEET, VMS, Cloud
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +25,6 @@ pytestmark = [
 ]
 
 KILLS = 4
-LOOKS_MAX = 1000
-"""Looks at the health of the service until it must be as expected."""
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def test_work_goes_on_without_a_node_that_is_away(cloud: Cloud) -> None:
     assert incarnation(one, "web_0") == 0
     cloud.order("/v1/hosts/h1/migrate", {})
     cloud.processes[0].logged("node h2 did not show op-1 in time: other VMs of its groups")
-    assert any(cloud.health()["nodes_behind"] == ["h2"] for _ in range(LOOKS_MAX))
+    wait_until(lambda: cloud.health()["nodes_behind"] == ["h2"])
     assert event_ids(one, "web_0")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.emulator.asking import PATH
 from tests.emulator.conftest import Stage
-from tests.emulator.test_scenario_cleanup import Staged
+
+Staged = Callable[..., Stage]
 
 FLEET = """
 [hosts.h1]

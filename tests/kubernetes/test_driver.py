@@ -264,9 +264,11 @@ def test_cluster_is_discovered(cluster: Cluster, driver: KubernetesDriver) -> No
         },
     }
     assert found["groups"] == {"default.web": {}}
+    uids = {each: cluster.objects[f"{VMIS}/{each}"]["metadata"]["uid"] for each in "ab"}
+    ids = {each: {"vm_id": uid, "instance_id": uid} for each, uid in uids.items()}
     assert found["vms"] == {
-        "default.a": {"host": "h1", "group": "default.web"},
-        "default.b": {"host": "h1"},
+        "default.a": {"host": "h1", "group": "default.web", **ids["a"]},
+        "default.b": {"host": "h1", **ids["b"]},
     }
 
 

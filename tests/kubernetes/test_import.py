@@ -13,7 +13,7 @@ from forewarn.cli.topology_kubernetes import KubernetesSource
 from forewarn.clock import VirtualClock
 from forewarn.drivers.kubernetes import watching
 from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.discovery import found_of, machine_facts, node_facts
+from forewarn.drivers.kubernetes.discovery import machine_facts, node_facts
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served
 from tests.operator_api.live import Live
 from tests.waiting import wait_until
@@ -219,13 +219,28 @@ def test_addresses_are_those_a_guest_cannot_choose() -> None:
         {"interfaceName": "eth9", "ipAddress": "10.1.0.6"},
     ]
     form = {
-        "metadata": {"namespace": "shop", "name": "web-0"},
-        "spec": {"domain": {"devices": {"interfaces": interfaces}, "firmware": {"uuid": "u-1"}}},
+        "metadata": {"namespace": "shop", "name": "web-0", "uid": "u-1"},
+        "spec": {"domain": {"devices": {"interfaces": interfaces}}},
         "status": {"phase": "Running", "nodeName": "h1", "interfaces": said},
     }
-    facts = machine_facts(form)
-    assert facts.form["addresses"] == ["10.1.0.5", "fd00::5"]
-    assert facts.form["vm_id"] == facts.form["instance_id"] == "u-1"
+    assert machine_facts(form).form["addresses"] == ["10.1.0.5", "fd00::5"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid"),
+    [
+        ({"kind": "VirtualMachine", "name": "web-0", "uid": "u-2", "controller": True}, "u-2"),
+        ({"kind": "VirtualMachine", "name": "web-1", "uid": "u-2", "controller": True}, "u-1"),
+        ({"kind": "VirtualMachine", "name": "web-0", "uid": "u-2"}, "u-1"),
+    ],
+    ids=["its-own", "another", "no-controller"],
+)
+def test_vm_is_who_the_api_server_says(owner: dict[str, Any], uid: str) -> None:
+    """Not its firmware's UUID: a tenant chooses that, and names in two namespaces share it."""
+    meta = {"namespace": "shop", "name": "web-0", "uid": "u-1", "ownerReferences": [owner]}
+    spec = {"domain": {"firmware": {"uuid": "chosen"}}}
+    form = machine_facts({"metadata": meta, "spec": spec}).form
+    assert form["vm_id"] == form["instance_id"] == uid
 
 
 @pytest.mark.parametrize(
@@ -252,7 +267,7 @@ def test_addresses_are_those_a_guest_cannot_choose() -> None:
 )
 def test_group_is_one_of_a_namespace(meta: dict[str, Any], group: str | None) -> None:
     """Nobody gets into a group of another namespace by a label. Source: S-1."""
-    form = {"metadata": {"namespace": "shop", "name": "web-0", **meta}}
+    form = {"metadata": {"namespace": "shop", "name": "web-0", "uid": "u-1", **meta}}
     assert machine_facts(form).form.get("group") == group
 
 
@@ -267,11 +282,15 @@ def test_labels_of_people_come_first() -> None:
     assert {each for each in kept if not each.startswith("node.kubernetes.io/n")} == {"tier"}
 
 
-def test_vm_that_cannot_be_named_is_left_out() -> None:
-    """It is said, and the others are taken over."""
-    node = node_facts({"metadata": {"name": "h1"}})
-    meta = {"namespace": "shop", "name": "x" * 200}
-    far = machine_facts({"metadata": meta, "status": {"nodeName": "h1"}})
-    found = found_of([node], [far], "kubernetes")
-    assert found.vms == {}
-    assert list(found.left_out) == [far.name]
+def test_vm_that_is_refused_is_reported_to_operators(
+    live: Live, cluster: Cluster, source: KubernetesSource
+) -> None:
+    """The others are taken over; one that was known before keeps its record."""
+    follower = Follower(live, source)
+    assert follower.sees({"default.a": "h1"})
+    for name in ("a", "b"):
+        meta = {"annotations": {"forewarn.dev/group": "no group"}}
+        cluster.put(f"{VMIS}/{name}", metadata=meta, status={"nodeName": "h2"}, spec={})
+    cluster.machine("c")
+    assert follower.sees({"default.a": "h2", "default.c": "h1"})
+    assert any("default.no group" in each for each in live.get("/v1/overview")["refused"])

@@ -15,6 +15,10 @@ from tests.metadata.live import VM_A, Live
 INSTANCE = "/metadata/instance"
 NEW = "api-version=2025-04-07"
 OF_AZURE = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Compute"
+OF_NOBODY = (
+    "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default"
+    "/providers/Microsoft.Compute"
+)
 
 
 def test_versions_are_listed_without_a_version(live: Live) -> None:
@@ -199,9 +203,8 @@ def test_unknown_part_is_not_found(live: Live, path: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "resource_id"),
     [
-        ({}, ""),
-        ({"subscriptionId": "s"}, ""),
-        ({"resourceGroupName": "r"}, ""),
+        ({}, f"{OF_NOBODY}/virtualMachines/set_7"),
+        ({"resourceId": "ignored"}, f"{OF_NOBODY}/virtualMachines/set_7"),
         (
             {"subscriptionId": "s", "resourceGroupName": "r"},
             f"{OF_AZURE}/virtualMachines/set_7",
@@ -212,12 +215,12 @@ def test_unknown_part_is_not_found(live: Live, path: str) -> None:
         ),
         (
             {"subscriptionId": "s", "resourceGroupName": "r", "vmScaleSetName": "other"},
-            f"{OF_AZURE}/virtualMachineScaleSets/other/virtualMachines/set_7",
+            f"{OF_AZURE}/virtualMachines/set_7",
         ),
     ],
 )
 def test_vm_has_the_name_that_azures_tools_know(facts: dict[str, str], resource_id: str) -> None:
-    """Where both of its first parts are known; an instance of a scale set by its number. I-1."""
+    """As Azure Resource Manager shows it; an instance of a scale set by its number. I-1."""
     caller = replace(VM_A, vm="set_7", instance=facts)
     found = render(caller, INSTANCE_VERSIONS[-1], path="compute/resourceId", form="text")
     assert found == (resource_id.encode(), True)

@@ -79,15 +79,27 @@ class SmallCloud:
         self.clouds_file = ""
         self._numbers = count(1)
 
-    def server(self, name: str, host: str = "h1", status: str = "ACTIVE") -> str:
+    def server(
+        self,
+        name: str,
+        host: str = "h1",
+        status: str = "ACTIVE",
+        *,
+        project: str = keystone.PROJECT,
+    ) -> str:
         """Put a server on a host; return its id."""
         made = str(UUID(int=next(self._numbers)))
         self.servers[made] = {
             "id": made, "name": name, "status": status, "OS-EXT-SRV-ATTR:host": host,
             "OS-EXT-STS:task_state": None, "metadata": {}, "image": {"id": "an-image"},
-            "tenant_id": keystone.PROJECT, "flavor": {"original_name": "m1.small"},
+            "tenant_id": project, "flavor": {"original_name": "m1.small"},
         }  # fmt: skip
         return made
+
+    def group(self, made: str, name: str, *members: str, project: str = keystone.PROJECT) -> None:
+        """Make a server group."""
+        form = {"id": made, "name": name, "project_id": project, "members": list(members)}
+        self.groups.append(form)
 
     def record(self, server: str, action: str, user: str | None, result: str = "Success") -> None:
         """Add to what was done to a server."""

@@ -5,22 +5,24 @@ On a server that speaks Nova's JSON; `test_cloud.py` does the same work on Nova 
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.drivers import Task
+from forewarn.drivers.nova.client import CloudUnconfigured
 from forewarn.drivers.nova.config import NovaConfig
-from forewarn.drivers.nova.driver import NovaDriver
+from forewarn.drivers.nova.driver import NovaDriver, create
 from forewarn.drivers.nova.work import NovaStillWorking
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.values import replace
+from tests.nova.keystone import PROJECT
 from tests.nova.tasks import UNWARNED, carried_out, look, task
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.nova.small_cloud import SmallCloud
 
 pytestmark = UNWARNED
@@ -276,13 +278,14 @@ def test_task_that_was_never_begun_is_not_done(small: SmallCloud, config: NovaCo
 def test_servers_are_found_by_name_where_names_are_theirs(
     small: SmallCloud, tmp_path: Path
 ) -> None:
-    """A name that two servers have is refused."""
+    """A name that two servers of a project have is refused; those of others do not count."""
     config = config_of(small, tmp_path, vm_names="name")
+    small.server("web_0", project="another")
     small.server("web_0")
-    assert done(NovaDriver(config), task(Cause.REBOOT, "h1", "web_0"))
+    assert done(NovaDriver(config), task(Cause.REBOOT, "h1", f"{PROJECT}.web_0"))
     small.server("web_0", "h2")
-    said = carried_out(NovaDriver(config), task(Cause.REBOOT, "h1", "web_0"))
-    assert said.failed == "The cloud has 2 servers called web_0"
+    said = carried_out(NovaDriver(config), task(Cause.REBOOT, "h1", f"{PROJECT}.web_0"))
+    assert said.failed == f"The cloud has 2 servers called {PROJECT}.web_0"
 
 
 def test_host_reboot_stops_and_starts_what_ran(small: SmallCloud, tmp_path: Path) -> None:
@@ -371,3 +374,14 @@ def test_removed_server_has_the_rest_of_its_notice(small: SmallCloud, config: No
     driver.progress(given, started_ms + 5000)
     assert small.servers == {}
     assert driver.progress(given, started_ms + 6000).done
+
+
+def test_cloud_without_a_secret_is_refused_at_start(small: SmallCloud, tmp_path: Path) -> None:
+    """Any project could sign a mark that nothing secret goes into."""
+    options = {"state": str(tmp_path), "cloud": "test", "clouds_file": small.clouds_file}
+    create("nova", options)
+    auth = {"auth_url": "http://127.0.0.1:1", "token": "a-token"}
+    cloud = {"auth_type": "v3token", "auth": auth}
+    Path(small.clouds_file).write_text(json.dumps({"clouds": {"test": cloud}}))
+    with pytest.raises(CloudUnconfigured, match="password or an application credential"):
+        create("nova", options)

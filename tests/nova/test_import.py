@@ -12,6 +12,7 @@ from forewarn.cli.topology_import import Importer
 from forewarn.cli.topology_nova import NovaSource
 from forewarn.clock import VirtualClock
 from forewarn.drivers.nova.config import NovaConfig
+from tests.nova.keystone import PROJECT
 from tests.nova.tasks import UNWARNED
 from tests.operator_api.live import Live
 
@@ -47,7 +48,7 @@ def test_import_takes_over_hosts_servers_and_groups(
     first, second = small.server("web-0"), small.server("web-1", "h2")
     metadata = {"availability_zone": "z1", "fault_domain": "4", "rack": "r 7,8"}
     small.aggregates.append({"name": "row/1", "hosts": ["h1"], "metadata": metadata})
-    small.groups.append({"id": "a-group", "name": "web", "members": [first, second]})
+    small.group("a-group", "web", first, second)
     settings = tmp_path / "forewarn.toml"
     settings.write_text(
         f'[drivers.manual]\nkind = "nova"\nstate = "{tmp_path}"\ncloud = "test"\n'
@@ -99,16 +100,65 @@ def test_following_keeps_in_step(live: Live, small: SmallCloud, tmp_path: Path) 
     assert [(each["cause"], each["host"]) for each in operations] == [("host-lost", "h2")]
 
 
-def test_servers_without_a_name_of_their_own_are_left_out(
+def by_name(live: Live, small: SmallCloud, tmp_path: Path) -> Importer:
+    """Return what calls VMs by their servers' names."""
+    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file, vm_names="name")
+    return Importer(ApiClient(live.url), NovaSource(config, "manual"))
+
+
+def test_names_are_those_of_a_project(live: Live, small: SmallCloud, tmp_path: Path) -> None:
+    """What has no name of its own there, or one that cannot be, is called by its id."""
+    small.server("web_0")
+    odd = [small.server("twin"), small.server("twin"), small.server("what?")]
+    by_name(live, small, tmp_path).turn()
+    assert topology(live)["vms"].keys() == {f"{PROJECT}.web_0", *odd}
+
+
+def test_another_project_cannot_take_a_group_over(
+    live: Live, small: SmallCloud, tmp_path: Path
+) -> None:
+    """Neither by a server nor by a server group of the same name; nor end what is there."""
+    small.group("a-group", "web", small.server("web-0"))
+    small.server("db")
+    importer = by_name(live, small, tmp_path)
+    importer.turn()
+    before = topology(live)["vms"]
+    foreign = [small.server(name, project="b") for name in ("web-0", "web", "db")]
+    small.group("b-group", "web", foreign[0], project="b")
+    small.group("c-group", "db", foreign[1], project="b")
+    importer.turn()
+    after = topology(live)["vms"]
+    assert before.items() <= after.items()
+    own = {each["group"] for each in before.values()}
+    assert own.isdisjoint(after[name]["group"] for name in after.keys() - before.keys())
+
+
+@pytest.mark.parametrize("name", ["web\u3000one", "web\u00a0one"])
+def test_server_moves_whatever_its_name(
+    live: Live, small: SmallCloud, tmp_path: Path, name: str
+) -> None:
+    """A tag that cannot be shown keeps no notice from its new host."""
+    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file)
+    importer = Importer(ApiClient(live.url), NovaSource(config, "manual"))
+    moving = small.server("web")
+    importer.turn()
+    small.servers[moving] |= {"name": name, "OS-EXT-SRV-ATTR:host": "h2"}
+    importer.turn()
+    vm = topology(live)["vms"][moving]
+    assert vm["host"] == "h2"
+    assert vm["tags"] == {"name": "web one", "project": PROJECT}
+
+
+def test_server_moves_though_the_rest_of_its_record_is_refused(
     live: Live, small: SmallCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where VMs are called by their servers' names; said once."""
-    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file, vm_names="name")
+    """Notices follow the server; what was refused is said."""
+    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file)
     importer = Importer(ApiClient(live.url), NovaSource(config, "manual"))
-    small.server("web_0")
-    twins = [small.server("twin"), small.server("twin")]
-    for _ in range(2):
-        importer.turn()
-    assert topology(live)["vms"].keys() == {"web_0"}
-    said = capsys.readouterr().err
-    assert [said.count(each) for each in twins] == [1, 1]
+    moving = small.server("web")
+    importer.turn()
+    small.servers[moving]["OS-EXT-SRV-ATTR:host"] = "h2"
+    small.group("not a name", "web", moving)
+    importer.turn()
+    assert topology(live)["vms"][moving]["host"] == "h2"
+    assert "not a name" in capsys.readouterr().err

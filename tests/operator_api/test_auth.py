@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.operator_api.auth import TokenInvalid, read_tokens
 from forewarn.settings import ListenSettings, OperatorSettings
+from forewarn.tokens import TokenInvalid, read_tokens
 from tests.operator_api.live import SETTINGS, TOKEN, Live
 
 OTHER = "another-token-0123456789"
@@ -60,6 +60,13 @@ def test_wrong_token_is_401(closed: Live, headers: dict[str, str], code: str) ->
         assert (reply.status, reply.code) == (401, code)
         assert reply.headers["www-authenticate"] == "Bearer"
     assert closed.call("GET", "/v1/hosts/x", headers=bearer(TOKEN)).status == 404
+
+
+def test_health_names_nothing_to_strangers(closed: Live) -> None:
+    """What the service knows of the fleet is told to operators only."""
+    assert set(closed.get("/v1/health")) == {"live", "ready", "state"}
+    told = closed.call("GET", "/v1/health", headers=bearer(TOKEN))
+    assert "shows" in told.json
 
 
 def test_health_and_the_document_are_public(closed: Live) -> None:

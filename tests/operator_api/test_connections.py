@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.operator_api.connections import HEAD_BYTES_MAX, HEADERS_MAX, source_of
+from forewarn.operator_api.connections import HEAD_BYTES_MAX, HEADERS_MAX
 from forewarn.settings import OperatorSettings
 from tests.operator_api.live import SETTINGS, TOKEN, Live
 
@@ -131,17 +131,3 @@ def test_bad_pipelined_requests_make_no_traceback(
         narrow.settle()
     told = [r for r in caplog.records if r.exc_info or r.levelno >= logging.ERROR]
     assert told == []
-
-
-@pytest.mark.parametrize(
-    ("address", "source"),
-    [
-        ("10.0.0.1", "10.0.0.1"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_limits_count_by_network(address: str, source: str) -> None:
-    """One holder of an IPv6 network is one source, however many addresses it uses."""
-    assert source_of(address) == source

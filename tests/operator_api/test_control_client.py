@@ -19,6 +19,7 @@ from forewarn.store import open_store
 from tests.operator_api.live import FLEET, SETTINGS, Live, Reply
 from tests.postgres import PostgresServer, running_postgres
 from tests.store.proxy import running_proxy
+from tests.waiting import wait_until
 
 REBOOT = "/v1/vms/web-0/reboot"
 postgres = pytest.mark.postgres
@@ -82,11 +83,12 @@ def test_service_is_not_ready_while_the_database_is_out_of_reach(
         assert live.call("GET", "/v1/health").status == 200
         proxy.reachable = False
         proxy.cut()
+        wait_until(lambda: live.call("GET", "/v1/health").status == 503)
         gone = live.call("GET", "/v1/health")
         assert (gone.status, gone.json["live"], gone.json["ready"]) == (503, True, False)
         assert gone.json["reason"]
         proxy.reachable = True
-        assert live.get("/v1/health")["ready"] is True
+        wait_until(lambda: live.call("GET", "/v1/health").status == 200)
         live.stop()
 
 

@@ -125,19 +125,3 @@ def test_server_whose_port_is_taken_meanwhile_is_refused() -> None:
                 await asyncio.wait_for(starting, 20)
 
     asyncio.run(start())
-
-
-@pytest.mark.parametrize("content", [None, b"not a certificate"], ids=["missing", "malformed"])
-def test_server_without_its_certificate_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """A certificate that cannot be read ends the start; it does not wait for ever."""
-    path = tmp_path / "certificate.pem"
-    if content is not None:
-        path.write_bytes(content)
-
-    async def start() -> None:
-        files = (str(path), str(path))
-        starting = start_operator(NOBODY, "127.0.0.1:0", certificate=files)
-        with pytest.raises(OSError):  # noqa: PT011 - of the files, and of what is in them
-            await asyncio.wait_for(starting, 20)
-
-    asyncio.run(start())

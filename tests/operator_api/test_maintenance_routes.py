@@ -59,12 +59,13 @@ def test_life_of_a_maintenance(fleet: Live) -> None:
     path = f"/v1/maintenances/{name}"
     assert fleet.post(f"{path}/start")["maintenance"]["state"] == "running"
     full = planned(fleet, name)
-    assert full["maintenance"]["working"] == 1
-    assert [each["state"] for each in full["waves"]] == ["working", "planned"]
+    assert (full["maintenance"]["announced"], full["maintenance"]["running"]) == (1, 0)
+    assert [each["state"] for each in full["waves"]] == ["announced", "planned"]
     assert full["waves"][1]["waits_for"]["text"] == "wave 2 waits for wave 1 to end"
     paused = fleet.post(f"{path}/pause", reason="a game is on")["maintenance"]
     assert (paused["state"], paused["halted_by"]) == ("paused", "a game is on")
     assert fleet.get("/v1/events")["events"] == []
+    assert (fleet.get(path)["waves"], paused["expected_end"], paused["announced"]) == ([], None, 0)
     fleet.post(f"{path}/resume")
     planned(fleet, name)
     assert fleet.post(f"{path}/cancel")["maintenance"]["state"] == "cancelled"
@@ -77,14 +78,32 @@ def test_wave_that_is_over_has_no_end_to_come(fleet: Live) -> None:
     """What a plan had expected of the last wave is not shown once that is over. Source: F-1."""
     name = started(fleet, hosts=["h1"])
     [operation] = fleet.get("/v1/operations?live=true")["operations"]
-    for word in ("approve", "complete"):
+    for word, state in (("approve", "running"), ("complete", "over")):
         fleet.post(f"/v1/operations/{operation['id']}/{word}")
         fleet.settle()
+        assert fleet.get(f"/v1/maintenances/{name}")["waves"][0]["state"] == state
     full = planned(fleet, name)
     assert full["maintenance"]["state"] == "done"
     [wave] = full["waves"]
     assert (wave["state"], wave["hosts"], wave["done"]) == ("over", ["h1"], 1)
-    assert [wave[name] for name in ("announced", "latest_start", "latest_end")] == [None] * 3
+    assert wave["latest_start"] is wave["latest_end"] is None
+    [host] = fleet.get(f"/v1/maintenances/{name}/hosts")["hosts"]
+    assert (host["host"], host["state"], host["operation"]) == ("h1", "done", operation["id"])
+    times = [host[name] for name in ("announced", "started", "ended")]
+    assert times == [wave[name] for name in ("announced", "started", "ended")]
+    assert None not in times
+
+
+def test_hosts_of_a_maintenance_are_paged(fleet: Live) -> None:
+    """Each has its state, also one that is still to be done."""
+    name = started(fleet, max_at_once=1)
+    first = fleet.get(f"/v1/maintenances/{name}/hosts?limit=1")
+    assert first["next"] == "h1"
+    rest = fleet.get(f"/v1/maintenances/{name}/hosts?after=h1")
+    assert rest["next"] is None
+    found = [*first["hosts"], *rest["hosts"]]
+    assert [each["host"] for each in found] == ["h1", "h2"]
+    assert sorted(each["state"] for each in found) == ["announced", "left"]
 
 
 def test_what_a_host_and_a_wave_wait_for(fleet: Live) -> None:
@@ -141,8 +160,10 @@ def test_owner_postpones_an_event(fleet: Live) -> None:
     name = started(fleet, max_at_once=1)
     event = fleet.get("/v1/events")["events"][0]
     path = f"/v1/events/{event['id']}/postpone"
-    [first] = fleet.post(path, until="+3h", by="alice")["maintenance"]["postponed"]
+    answer = fleet.post(path, until="+3h", by="alice")["maintenance"]
+    [first] = answer["postponed"]
     assert first["by"] == "alice"
+    assert not (answer["planning"] and answer["expected_end"]), "the plan before holds no longer"
     planned(fleet, name)
     [operation] = fleet.get("/v1/operations?live=true")["operations"]
     assert operation["host"] != first["host"]

@@ -65,6 +65,17 @@ def test_overview_counts_hosts_and_vms_by_state(live: Live) -> None:
     assert {each["target"] for each in told["operations"]} == {"h00", "h01"}
 
 
+def test_overview_says_what_the_topology_refuses(live: Live) -> None:
+    """Once for each record, until it has not been tried for two minutes."""
+    for _ in range(2):
+        live.call("PUT", "/v1/topology", {"vms": {"a b": {"host": "h0"}}})
+    live.call("PUT", "/v1/topology?dry_run=true", {"vms": {"c d": {"host": "h0"}}})
+    (sentence,) = live.get("/v1/overview")["refused"]
+    assert "a b" in sentence
+    live.advance(120)
+    assert live.get("/v1/overview")["refused"] == []
+
+
 def test_overview_keeps_up_with_every_commit(live: Live) -> None:
     """Kept by what commits write, it is what it would be if it were made of the state."""
     fleet(live)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.operator_api import service_routes
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import StoreSettings
 from forewarn.store.sqlite import SqliteEngine
 from tests.operator_api.live import SETTINGS, Live
+from tests.waiting import wait_until
 
 LIMIT_S = 20
 
@@ -146,9 +148,17 @@ def test_health_says_that_a_change_was_refused(tmp_path: Path) -> None:
         assert "cannot be written" in told.json["commit_refused"]
         seal(live, shut=False)
         assert live.call("PUT", "/v1/hosts/h7", {}).status in {200, 201}
-        assert "commit_refused" not in live.get("/v1/health")
+        wait_until(lambda: "commit_refused" not in live.get("/v1/health"))
     finally:
         live.stop()
+
+
+def test_health_is_looked_at_once_in_a_while(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks again and again costs the service nothing."""
+    monkeypatch.setattr(service_routes, "HEALTH_S", 3600)
+    assert live.get("/v1/health")["ready"]
+    live.daemon.control.stop()
+    assert live.get("/v1/health")["ready"]
 
 
 def test_stopping_service_is_not_ready(live: Live) -> None:

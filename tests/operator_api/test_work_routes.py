@@ -165,6 +165,18 @@ def test_same_work_twice_is_409(fleet: Live) -> None:
     assert (reply.status, reply.code) == (409, "already-asked")
 
 
+def test_host_is_rebooted_twice_only_on_purpose(fleet: Live) -> None:
+    """A second request is refused unless it is to queue, by the CLI's route too."""
+    fleet.post("/v1/hosts/h1/reboot")
+    for path, form in (
+        ("/v1/hosts/h1/reboot", {}),
+        ("/v1/operations", {"cause": "host-reboot", "targets": ["h1"]}),
+    ):
+        reply = fleet.call("POST", path, form)
+        assert (reply.status, reply.code) == (409, "already-asked")
+        assert one(fleet.post(path, **form, queue=True))["state"] == "planned"
+
+
 def test_operator_approves_from_outside(fleet: Live) -> None:
     """An operator's acknowledgement counts like a VM's approval. Source: A-9."""
     operation = one(fleet.post("/v1/vms/web-0/reboot"))

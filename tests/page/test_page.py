@@ -205,6 +205,34 @@ def test_maintenance_is_led_from_its_plan_to_its_end(
         page.until(f"document.querySelector('.facts .chip').textContent === {state!r}")
 
 
+def test_maintenance_says_what_it_waits_for(page: Browser, service: Live) -> None:
+    """Missing approvals and a pause are named; a pause counts nothing down; all times are UTC."""
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    show(page, f"{service.url}/#/maintenances/m-1")
+    page.see("has not approved event")
+    page.see("1 announced")
+    times = page.run("[...document.querySelectorAll('time')].map((each) => each.textContent)")
+    assert times
+    assert all(each.endswith(" UTC") for each in times)
+    service.post("/v1/maintenances/m-1/pause", reason="a game is on")
+    page.see("resume m-1, which is paused (a game is on)")
+    assert page.run("document.querySelectorAll('.ticking').length") == 0
+    assert "No blockers" not in page.run("document.querySelector('main').textContent")
+
+
+def test_plan_says_what_it_changed(page: Browser, service: Live) -> None:
+    """A host whose time alone is other is not said to be in another wave. Source: F-2."""
+    service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/postpone", hosts=["h1"], until="+2h")
+    show(page, f"{service.url}/#/maintenances/m-1")
+    page.see("1 host at another time")
+    assert "in another wave" not in page.run("document.querySelector('main').textContent")
+
+
 def test_what_happens_is_shown_at_once(page: Browser, service: Live) -> None:
     """An event asked for elsewhere appears, counts down, shows its approval, and goes."""
     show(page, f"{service.url}/")
@@ -217,6 +245,13 @@ def test_what_happens_is_shown_at_once(page: Browser, service: Live) -> None:
     assert page.run("document.querySelector('.legend').innerText").split()[:2] == ["1", "running"]
     service.post("/v1/operations/op-1/complete")
     page.see("Nothing is going to happen.")
+
+
+def test_refused_machine_is_shown_at_once(page: Browser, service: Live) -> None:
+    """What follows a cloud is refused a VM; the page of the fleet says which and why."""
+    show(page, f"{service.url}/")
+    service.call("PUT", "/v1/topology", {"vms": {"odd name": {"host": "h1"}}})
+    page.see("odd name")
 
 
 @HANDS
@@ -318,11 +353,18 @@ def test_page_asks_nobody_else(page: Browser, service: Live) -> None:
 
 
 def test_page_fits_a_phone(page: Browser, service: Live) -> None:
-    """On a phone nothing has to be scrolled sideways."""
+    """On a phone nothing has to be scrolled sideways, and nothing is cut off."""
     page.resize(390, 844, phone=True)
-    for view in VIEWS:
+    service.post("/v1/hosts/h1/reboot")
+    too_wide = "[...document.querySelectorAll('html, nav, .scroll')].filter((each) =>"
+    too_wide += " each.scrollWidth > each.clientWidth).map((each) => each.outerHTML.slice(0, 80))"
+    for view in (*VIEWS, "#/hosts", "#/vms", "#/groups", "#/operations/op-1"):
         show(page, f"{service.url}/{view}")
-        assert page.run("document.documentElement.scrollWidth") <= 390, view
+        page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+        page.until(
+            "![...document.querySelectorAll('details')].some((each) => !each.querySelector('td'))"
+        )
+        assert page.run(too_wide) == [], view
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not there; tools/axe fetches it")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.planning import ganeti
+from bench.planner import ganeti
+from bench.planner.ganeti import Cluster, GanetiTextInvalid, Instance
 from forewarn.planning.colouring import clique, dsatur, improved, lowest_zero, members
 from forewarn.planning.difference import difference
-from forewarn.planning.ganeti import Cluster, GanetiTextInvalid, Instance
 from forewarn.planning.plan import State
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Policy

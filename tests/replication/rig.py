@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest
 
 HOSTS = ("n1=h1", "n2=h2,h3", "n3=h4")
-TOKENS = ("n1:t1", "n2:t2", "n3:t3")
+
+
+def token_of(name: str) -> str:
+    """Return the token of a node."""
+    return f"the-token-of-node-{name}"
+
+
+TOKENS = tuple(f"{name}:{token_of(name)}" for name in ("n1", "n2", "n3"))
 
 
 def caller(vm: str, host: str, group: str = "", destinations: tuple[str, ...] = ()) -> Caller:
@@ -52,7 +59,7 @@ class Node:
         """Take possession of its directory."""
         self.told: list[DocumentChange] = []
         self.store = NodeStore(NodeDirectory(directory / name))
-        identity = NodeIdentity(name, token=token or f"t{name[-1]}")
+        identity = NodeIdentity(name, token=token or token_of(name))
         self.follower = Follower(address, self.told.append, identity=identity, store=self.store)
 
     @property

@@ -21,7 +21,7 @@ from forewarn.replication.route import connect
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
-from tests.replication.rig import HOSTS, TOKENS, WHOLE
+from tests.replication.rig import HOSTS, TOKENS, WHOLE, token_of
 
 if TYPE_CHECKING:
     import pytest
@@ -49,7 +49,7 @@ class ManualNode:
         self.server.apply(WHOLE)
         address = await self.server.start_network("127.0.0.1:0", None)
         self.reader, self.writer = await connect(address)
-        self.writer.write(line_of(Follow("n1", token="t1")))
+        self.writer.write(line_of(Follow("n1", token=token_of("n1"))))
         await self.hears(FeedCurrent())
         [session] = self.server._sessions
         return session

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forewarn.replication import node_session
+from forewarn.replication import node_session, nodes, server
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.messages import (
     ApprovalRequest,
     ApproveMessage,
     Follow,
+    PollMessage,
+    Pong,
     line_of,
 )
 from forewarn.replication.route import connect
@@ -27,7 +30,7 @@ from forewarn.settings import FeedSettings, NodeSettings, SettingInvalid, Settin
 from tests.e2e.certificates import make_certificates
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
-from tests.replication.rig import WHOLE, Feed
+from tests.replication.rig import WHOLE, Feed, token_of
 
 if TYPE_CHECKING:
     import ssl
@@ -93,12 +96,12 @@ def test_tls_files_that_are_none_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "feed",
     [
-        FeedSettings(listen="10.0.0.1:8471", tokens=("h1:t",)),
+        FeedSettings(listen="10.0.0.1:8471", tokens=("h1:a-token-of-node-h1",)),
         FeedSettings(listen="127.0.0.1:8471"),
         FeedSettings(listen="127.0.0.1:8471", certificate="a", client_ca="b"),
         FeedSettings(listen="127.0.0.1:8471", tokens=("h1",)),
-        FeedSettings(listen="127.0.0.1:8471", tokens=("h1:t",), hosts=("h1",)),
-        FeedSettings(listen="everywhere", tokens=("h1:t",)),
+        FeedSettings(listen="127.0.0.1:8471", tokens=("h1:a-token-of-node-h1",), hosts=("h1",)),
+        FeedSettings(listen="everywhere", tokens=("h1:a-token-of-node-h1",)),
     ],
     ids=["no-tls", "no-proof", "no-key", "no-token", "no-hosts", "no-address"],
 )
@@ -110,14 +113,21 @@ def test_feed_needs_tls_beyond_this_machine(feed: FeedSettings) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"follow": ""}, {"store": ""}, {"follow": "10.0.0.1:1"}, {"certificate": "a"}, {"token": ""}],
-    ids=["follow", "store", "tls", "key", "proof"],
+    [
+        {"follow": ""},
+        {"store": ""},
+        {"follow": "10.0.0.1:1"},
+        {"certificate": "a"},
+        {"token": ""},
+        {"hosts": ("h" * 2049,)},
+    ],
+    ids=["follow", "store", "tls", "key", "proof", "hosts"],
 )
-def test_node_needs_protection_beyond_this_machine(wrong: dict[str, str]) -> None:
+def test_node_needs_protection_beyond_this_machine(wrong: dict[str, Any]) -> None:
     """A node sends its token to nobody it does not know. Source: M-5."""
     check_node(Settings(node=NODE))
     with pytest.raises(SettingInvalid):
-        check_node(Settings(node=replace(NODE, **wrong)))  # type: ignore[arg-type]  # texts all
+        check_node(Settings(node=replace(NODE, **wrong)))
 
 
 @pytest.mark.parametrize("how", ["requests", "line", "rubbish", "twice"])
@@ -126,7 +136,7 @@ def test_flood_ends_the_connection(
 ) -> None:
     """What a node may ask at a time, and how long a line may be, is bounded. Source: M-5."""
     monkeypatch.setattr(node_session, "REQUESTS_MAX", 10)
-    hello = line_of(Follow("n1", token="t1"))
+    hello = line_of(Follow("n1", token=token_of("n1")))
     asked = line_of(ApproveMessage(1, ApprovalRequest("web_0", ("A",), "")))
     flood = {
         "requests": asked * 11,
@@ -147,6 +157,111 @@ def test_flood_ends_the_connection(
         await until(lambda: feed.server.connected == 0)
         assert len(feed.control.approvals) <= 10
         writer.close()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_silent_connections_keep_no_node_out(tmp_path: Path) -> None:
+    """Who has not proved a name holds no place of a node. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        silent = [await connect(feed.address) for _ in range(server.NODES_MAX)]
+        node = await feed.node("n1")
+        assert feed.server.connected == 1
+        for _, writer in silent:
+            writer.transport.abort()
+        await node.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("first", [b"", b"x" * (node_session.GREETING_BYTES_MAX + 1)])
+def test_first_line_is_short_and_comes_soon(
+    tmp_path: Path, first: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is kept for a name that is not proved. Source: M-5."""
+    monkeypatch.setattr(server, "GREETING_S_MAX", 0.05 if not first else 60)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        reader, writer = await connect(feed.address)
+        writer.write(first)
+        assert await rest_of(reader) == b""
+        writer.close()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_guessed_tokens_are_limited(tmp_path: Path) -> None:
+    """Above the limit a token is not looked at, but for nodes that came from there. Source: M-5."""
+
+    async def told(feed: Feed, name: str, token: str) -> bytes:
+        reader, writer = await connect(feed.address)
+        writer.write(line_of(Follow(name, token=token)))
+        line = await reader.readline()
+        writer.transport.abort()
+        return line
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        assert b"start" in await told(feed, "n1", token_of("n1"))
+        for _ in range(20):
+            assert b"neither by a certificate" in await told(feed, "n2", "guess")
+        assert b"too many wrong tokens" in await told(feed, "n2", token_of("n2"))
+        assert b"start" in await told(feed, "n1", token_of("n1"))
+        await feed.server.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("said", [Pong(), PollMessage(("db",))], ids=["pong", "polled"])
+def test_node_that_never_stops_is_cut_off(
+    tmp_path: Path,
+    said: Pong | PollMessage,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may say so much, on all its connections; the log has a line of it. Source: M-5."""
+    monkeypatch.setattr(nodes, "COST_MAX", 100)
+    monkeypatch.setattr(nodes, "COST_PER_S", 1)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        for _ in range(9):
+            reader, writer = await connect(feed.address)
+            writer.write(line_of(Follow("n2", token=token_of("n2"))) + line_of(said) * 200)
+            await rest_of(reader)
+            writer.close()
+        assert len(feed.control.groups) <= 100
+        await feed.server.stop()
+
+    with caplog.at_level(logging.WARNING):
+        run(story())
+    assert len({each.getMessage() for each in caplog.records}) == len(caplog.records) <= 2
+
+
+def test_others_have_their_turn_between_lines(tmp_path: Path) -> None:
+    """A node that says much at once does not hold the event loop. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        _, writer = await connect(feed.address)
+        writer.write(line_of(Follow("n1", token=token_of("n1"))))
+        await until(lambda: feed.server.connected == 1)
+        [session] = feed.server._sessions
+        much, turns = asyncio.StreamReader(), 0
+        much.feed_data(line_of(Pong()) * 1000)
+        much.feed_eof()
+        heard = asyncio.ensure_future(session.hear(much, lambda: None))
+        while not heard.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 20
+        writer.transport.abort()
         await feed.server.stop()
 
     run(story())

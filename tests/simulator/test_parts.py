@@ -16,6 +16,7 @@ from forewarn.core.policy import AppliedPolicy, Policy
 from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.drivers import Task
+from forewarn.planning.plan_text import read_plan
 from forewarn.planning.policy_text import policy_text
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication
@@ -286,7 +287,8 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
     checker.take(Changes(0, maintenances={1: asked}, policies={"fleet": applied}), START_MS)
 
     def plan_made(ahead_ms: int, service_ms: int) -> None:
-        plan = MaintenancePlan("p", 1, "", START_MS + ahead_ms, '{"waves": [], "blocked": []}')
+        body = read_plan('{"waves": [], "blocked": [], "bound": [0, ""], "limits": []}')
+        plan = MaintenancePlan("p", 1, "", START_MS + ahead_ms, body)
         checker.take(Changes(0, plans={"p": plan}), service_ms)
 
     plan_made(-100, START_MS - 100)

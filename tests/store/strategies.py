@@ -5,6 +5,7 @@ No test may go in here.
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.planning.plan_text import PlanBody, read_plan
 from forewarn.planning.policy import Budget, Scope
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
@@ -229,13 +231,26 @@ maintenances = st.builds(
     due_ms=times,
     halted_by=prose,
 )
+
+
+PLAN_TEXT = (
+    '{"waves":[[1,2,3,4,5,0,["window","nights",0,0],["h0"]]],'
+    '"blocked":[["h1","host-failed","h1",6,0]],"bound":[1,"why"],"limits":[["rack","",2]]}'
+)
+
+
+def plan_saying(argument: str) -> PlanBody:
+    """A plan of one wave, with a bound that has this argument."""
+    return read_plan(json.dumps(json.loads(PLAN_TEXT) | {"bound": [1, argument]}))
+
+
 plans = st.builds(
     MaintenancePlan,
     id=st.from_regex(r"[0-9a-f]{16}", fullmatch=True),
     maintenance=st.integers(1, 2**31),
     parent=st.just(""),
     made_ms=times,
-    body=prose,
+    body=prose.map(plan_saying),
 )
 targets = st.builds(
     Target,

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import forewarn.store
+from forewarn.control.driver_calls import TEXT_CHARACTERS_MAX, clean_text
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import (
-    DRIVER_REASON_LENGTH_MAX,
     Acknowledge,
     DriverFailed,
     NoticeShown,
@@ -317,10 +317,10 @@ def test_odd_reason_of_a_driver_is_kept(story: Story, reason: str) -> None:
     story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
     story.tell(NoticeShown((1,)))
     story.tell(*(Acknowledge((each,)) for each in story.state.operations[1].events))
-    story.tell(DriverFailed(1, 1, reason))
+    story.tell(DriverFailed(1, 1, clean_text(reason)))
     kept = story.store.load().operations[1].reason
     assert kept.isprintable()
-    assert 0 < len(kept) <= DRIVER_REASON_LENGTH_MAX
+    assert 0 < len(kept) <= TEXT_CHARACTERS_MAX
     found = story.store.history(HistoryPage(action="operation.stuck"))
     assert [each.entry.text for each in found] == [f"op-1 is stuck: {kept}"]
 

@@ -12,10 +12,13 @@ from forewarn.core.maintenance.records import (
     MaintenancePlan,
     MaintenanceState,
     Target,
+    TargetState,
     target_key,
 )
 from forewarn.core.state import Changes
 from forewarn.store import Store
+from forewarn.store.maintenances import HostState
+from tests.store.strategies import plan_saying
 
 STATES = (
     MaintenanceState.DONE,
@@ -44,12 +47,16 @@ def maintenance(number: int, state: MaintenanceState) -> Maintenance:
 
 MAINTENANCES = [maintenance(number, state) for number, state in enumerate(STATES, start=1)]
 PLANS = [
-    MaintenancePlan(f"{number:016}", number, parent="", made_ms=number, body=f"body {number}")
+    MaintenancePlan(
+        f"{number:016}", number, parent="", made_ms=number, body=plan_saying(f"body {number}")
+    )
     for number in (1, 2, 3, 4)
 ]
-CHILD = MaintenancePlan("c" * 16, 1, parent=f"{1:016}", made_ms=9, body="never in force")
+CHILD = MaintenancePlan(
+    "c" * 16, 1, parent=f"{1:016}", made_ms=9, body=plan_saying("never in force")
+)
 TARGETS = [
-    Target(target_key(number, host), number, host, wave=1, operation=7)
+    Target(target_key(number, host), number, host, wave=1, operation=7, state=TargetState.DONE)
     for number in (1, 2, 3, 4)
     for host in ("h1", "h0")
 ]
@@ -83,8 +90,12 @@ def test_ended_maintenance_stays_readable(filled: Store) -> None:
     assert [reader.get(number) for number in (1, 2, 3, 4)] == MAINTENANCES
     assert [reader.plan(each.id) for each in (*PLANS, CHILD)] == [*PLANS, CHILD]
     for number in (1, 2):
-        assert reader.targets(number) == [TARGETS[2 * number - 1], TARGETS[2 * number - 2]]
-    assert (reader.get(9), reader.plan("9" * 16), reader.targets(9)) == (None, None, [])
+        assert [(each.host, each.state) for each in reader.work(number)] == [
+            ("h0", HostState.DONE),
+            ("h1", HostState.DONE),
+        ]
+        assert reader.counts(number) == {HostState.DONE: 2}
+    assert (reader.get(9), reader.plan("9" * 16), reader.work(9)) == (None, None, [])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     receiver = Receiver()
     table = {"bus": {"kind": "webhook", "url": receiver.url}}
     settings = delivering(table, with_metrics())
-    feed = FeedSettings(listen="127.0.0.1:0", tokens=("h1:s3cret-of-h1",))
+    feed = FeedSettings(listen="127.0.0.1:0", tokens=("h1:s3cret-of-node-h1",))
     service = Live(replace(settings, feed=feed))
     service.fleet(**FLEET)
     service.enable("web-0", "db-0")
@@ -53,7 +53,10 @@ async def of_node(service: Live, store: Path) -> str:
     settings = Settings(
         listen=ListenSettings(metadata=("127.0.0.1:0",), metrics="127.0.0.1:0"),
         node=NodeSettings(
-            follow=service.daemon.feed_address, store=str(store), name="h1", token="s3cret-of-h1"
+            follow=service.daemon.feed_address,
+            store=str(store),
+            name="h1",
+            token="s3cret-of-node-h1",
         ),
     )
     node, ended, started = MetadataNode(settings), asyncio.Event(), asyncio.Event()

@@ -84,8 +84,14 @@ def test_waits_are_counted_by_their_first_blocker(measured: Live) -> None:
     assert value(found, "forewarn_operations", **announced) == 1
 
 
+def test_refused_records_are_counted(measured: Live) -> None:
+    """A machine that the topology does not take gets no notice: somebody is to look."""
+    measured.call("PUT", "/v1/topology", {"vms": {"a b": {"host": "h1"}}})
+    assert value(scraped(measured), "forewarn_topology_refused") == 1
+
+
 def test_maintenance_progress_is_counted_by_host(measured: Live) -> None:
-    """Of a live maintenance, hosts are left, working, done or failed. Source: F-1."""
+    """Of a live maintenance, hosts are left, announced, running, done or failed. Source: F-1."""
     form = {"cause": "host-reboot", "all": True, "duration": "PT5M"}
     made = measured.call("POST", "/v1/maintenances", form).json["maintenance"]
     measured.post(f"/v1/maintenances/{made['id']}/start")
@@ -95,9 +101,9 @@ def test_maintenance_progress_is_counted_by_host(measured: Live) -> None:
         name = "forewarn_maintenance_hosts"
         return value(scraped(measured), name, maintenance=made["id"], state=state)
 
-    wait_until(lambda: hosts("working") == 1)
+    wait_until(lambda: hosts("announced") == 1)
     assert hosts("left") == 1
-    assert hosts("done") == hosts("failed") == 0
+    assert hosts("running") == hosts("done") == hosts("failed") == 0
 
 
 def test_driver_calls_are_counted_with_their_result(measured: Live) -> None:

@@ -42,7 +42,7 @@ begin = ["{python}", "-c", "raise SystemExit('the board does not answer')"]
 state = "{place}/broken"
 [feed]
 listen = "127.0.0.1:{feed}"
-tokens = ["h1:s3cret-of-h1"]
+tokens = ["h1:s3cret-of-node-h1"]
 [outbox.bus]
 kind = "webhook"
 url = "{bus}"
@@ -55,7 +55,7 @@ metrics = "127.0.0.1:{node}"
 follow = "127.0.0.1:{feed}"
 store = "{place}/node"
 name = "h1"
-token = "s3cret-of-h1"
+token = "s3cret-of-node-h1"
 """
 #: Panels that show nothing before an event has passed its NotBefore.
 EMPTY = {'forewarn_group_unapproved_events{instance=~".*"}'}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -180,13 +181,14 @@ def _sentence(rule: Rule) -> str:
 def _init(options: argparse.Namespace) -> int:
     """Write a commented starter file; never over an existing one."""
     path = Path(options.config)
-    if path.exists():
+    if os.path.lexists(path):
         print(f"{path} exists and is left as it is.", file=sys.stderr)
         return exit_codes.REFUSED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)  # secrets are invited
-        path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link; 0600: secrets are invited
+        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(STARTER.format(uses=", ".join(sorted(PREPARATIONS))))
     except OSError as error:
         raise StarterUnwritable(path=path, reason=error.strerror) from error
     if options.json:

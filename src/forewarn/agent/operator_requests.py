@@ -26,18 +26,18 @@ class OperatorRequests:
         self._directory = directory
         self._paths: dict[PersonAsked, str] = {}
 
-    def post(self, asked: PersonAsked, number: str) -> str:
-        """Leave a request under a number of one's own; return the path that is there until done.
+    def post(self, asked: PersonAsked, token: str) -> str:
+        """Leave a request under a name nobody can guess; return its path, there until it is done.
 
         Raises:
             OSError: the directory cannot be written.
         """
-        path = f"{self._directory}/{PREFIX}{number}{SUFFIX}"
+        path = f"{self._directory}/{PREFIX}{token}{SUFFIX}"
         fresh = f"{path}.new"
-        with open(fresh, "w", encoding="utf-8") as file:  # noqa: PTH123  `pathlib` is too heavy
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link
+        with os.fdopen(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as file:
             json.dump({"verb": asked.verb, "name": asked.name}, file)
-        os.chmod(fresh, 0o644)  # noqa: PTH101  root asks, the agent's user reads
-        os.replace(fresh, path)  # noqa: PTH105  the same
+        os.replace(fresh, path)  # noqa: PTH105  `pathlib` is too heavy
         return path
 
     def pending(self) -> tuple[PersonAsked, ...]:

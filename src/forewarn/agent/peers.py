@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import json
 import sys
 import threading
@@ -103,7 +104,7 @@ class Place:
     def key(self, name: str) -> str:
         """Return what stands for a VM and the event."""
         prefix = str(self.settings.get("prefix", "forewarn/prepared"))
-        return f"{prefix}/{self.event_id}/{name.lower()}"
+        return f"{prefix}/{_quoted(self.event_id)}/{_quoted(name.lower())}"
 
 
 class StatusEndpoints(Place):
@@ -115,7 +116,7 @@ class StatusEndpoints(Place):
         assert isinstance(known, dict)
         by_name = {str(peer).lower(): str(url) for peer, url in known.items()}
         port = self.settings.get("port", 8471)
-        url = by_name.get(name.lower().removeprefix("_"), f"http://{name}:{port}")
+        url = by_name.get(name.lower().removeprefix("_"), f"http://{_quoted(name)}:{port}")
         try:
             answer = call("GET", f"{url}/prepared", ca_file=str(self.settings.get("ca_file", "")))
         except CallFailed as error:
@@ -134,14 +135,17 @@ class SharedFiles(Place):
 
     def _path(self, name: str) -> Path:
         directory = Path(str(self.settings["directory"]))
-        return directory / quote(self.event_id, safe="") / quote(name.lower(), safe="")
+        return directory / _quoted(self.event_id) / _quoted(name.lower())
 
     def put(self, name: str, *, prepared: bool) -> None:
-        """Make or remove a file."""
+        """Make or remove a file; no link that another VM has put there is followed."""
         path = self._path(name)
+        if path.parent.is_symlink():
+            raise NotADirectoryError(f"{path.parent} is a link")
         if prepared:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+            with contextlib.suppress(FileExistsError):
+                path.open("x").close()
         else:
             path.unlink(missing_ok=True)
 
@@ -198,10 +202,11 @@ class KubernetesLeases(Place):
     """Leases of a Kubernetes namespace."""
 
     def _lease(self, name: str) -> str:
-        return f"forewarn-{self.event_id}-{name}".lower().replace("_", "-")
+        text = f"forewarn-{_quoted(self.event_id)}-{_quoted(name)}"
+        return text.lower().replace("_", "-").replace("%", "-x")
 
     def _call(self, method: str, path: str = "", *, form: object = None) -> Called:
-        namespace = quote(str(self.settings.get("namespace", NAMESPACE)))
+        namespace = _quoted(str(self.settings.get("namespace", NAMESPACE)))
         place = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases{path}"
         return kubernetes.ask(self.settings, method, path=place, form=form)
 
@@ -233,6 +238,11 @@ PLACES: dict[str, type[Place]] = {
     "kubernetes": KubernetesLeases,
 }
 """`via` of `[coordination]` -> where VMs meet."""
+
+
+def _quoted(text: str) -> str:
+    """Return a name as one part of a URL, a key or a path, which it never leaves."""
+    return quote(text, safe="") if text.strip(".") else "%2E" * len(text)
 
 
 def _base64(text: str) -> str:

@@ -6,6 +6,7 @@ Nothing is undone in here: the running agent is asked, by a file in its state di
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from forewarn.agent.operator_requests import OperatorRequests
 from forewarn.agent.preparations.wait_until import pause
 from forewarn.agent.settings import AgentSettings
 from forewarn.errors import CallerError
+from forewarn.ids import Ids
 
 if TYPE_CHECKING:
     import argparse
@@ -52,12 +54,13 @@ def ask(verb: str, options: argparse.Namespace) -> int:
     """
     directory = AgentSettings(read_config(options.config, must_exist=False)).state_dir
     try:
+        _become_owner(directory)
         steps = _undone(directory)
         name = str(options.name)
         if not any(name == key or name.upper() in holders for key, holders in steps.items()):
             raise NothingToUndo(name=name, known=", ".join(sorted(steps)) or "nothing")
         asked = PersonAsked(verb, name)
-        path = Path(OperatorRequests(directory).post(asked, str(os.getpid())))
+        path = Path(OperatorRequests(directory).post(asked, Ids().token("request")))
     except OSError as error:
         raise StateUnusable(directory=directory, reason=error.strerror or error) from error
     for _ in range(int(TAKEN_S / LOOK_S)):
@@ -67,6 +70,15 @@ def ask(verb: str, options: argparse.Namespace) -> int:
         pause(LOOK_S)
     print(f"The agent does not run; it will {verb} {name} when it does.")
     return exit_codes.OK
+
+
+def _become_owner(directory: str) -> None:
+    """Give root's rights up for those of the directory's owner, who may have put links into it."""
+    owner = Path(directory).stat()
+    if sys.platform != "win32" and os.geteuid() == 0 != owner.st_uid:
+        os.setgroups([])
+        os.setgid(owner.st_gid)
+        os.setuid(owner.st_uid)
 
 
 def _undone(directory: str) -> dict[str, list[str]]:

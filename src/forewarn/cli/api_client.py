@@ -147,6 +147,11 @@ class ApiClient:
         """Return what a GET answers; query values that are None or empty are left out."""
         return self._answer("GET", path + _query(query))
 
+    def history_end(self) -> int:
+        """Return the sequence of the last entry of history; 0: there is none."""
+        entries = self.get("/v1/history", order="newest", limit=1)["entries"]
+        return int(entries[0]["sequence"]) if entries else 0
+
     def post(self, path: str, form: Mapping[str, object] | None = None) -> Answer:
         """Return what a POST of a form answers; members that are None are left out."""
         return self._answer("POST", path, _body(form or {}))

@@ -370,5 +370,3 @@ def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -
         speaker = console.Console(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
     emulator.on_commit = speaker.show
     emulator.say = speaker.say
-    for name in emulator.taken_back:
-        emulator.say(f"scenario {name} was cut off with a former run; what it brought is gone")

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.output import note, print_json
 from forewarn.cli.parsing import whole_number
-from forewarn.cli.plurals import noun
-from forewarn.cli.text_files import text_of
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
+    from forewarn.cli.api_client import Answer, ApiClient
     from forewarn.cli.parsing import Commands
 
 _WORDS = {
@@ -36,15 +34,6 @@ def add_commands(commands: Commands) -> None:
     create = group.command("create", "describe one, as a draft that is planned", run=_create)
     for parser in (plan, create):
         _add_form(parser)
-    plan.add_argument(
-        "--format",
-        choices=("text", "hroller"),
-        default="text",
-        help="hroller: only the hosts of each wave, a wave on each line (default: text)",
-    )
-    plan.add_argument(
-        "--ganeti", metavar="FILE", help="plan a cluster in Ganeti's text format; asks no server"
-    )
     create.add_argument("--start", action="store_true", help="and have it begin")
     for word, line in _WORDS.items():
         parser = group.command(word, line, run=_word)
@@ -150,43 +139,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
     from forewarn.cli.maintenance_output import print_preview  # noqa: PLC0415
 
-    if arguments.ganeti:
-        return _plan_ganeti(arguments)
     client = client_of(arguments)
     answer = client.post("/v1/maintenances/plan", _form(arguments))
     waves = answer["plan"]["waves"]
     if arguments.json:
         return print_json(answer)
-    if arguments.format == "hroller":
-        print(_lines_of(each["hosts"] for each in waves), end="")
-    else:
-        print_preview(answer, client.now_ms)
+    print_preview(answer, client.now_ms)
     return OK if waves else REFUSED
-
-
-def _plan_ganeti(arguments: argparse.Namespace) -> int:
-    """Plan a cluster of Ganeti as `hroller` does, by our planner; asks no server."""
-    from forewarn.planning import ganeti  # noqa: PLC0415 - rarely needed
-    from forewarn.planning.plan import Asked, State  # noqa: PLC0415
-    from forewarn.planning.planner import plan as make_plan  # noqa: PLC0415
-    from forewarn.planning.policy import Policy  # noqa: PLC0415
-
-    fleet = ganeti.read(text_of(arguments.ganeti)).fleet()
-    asked = Asked(tuple(arguments.names) or tuple(host.name for host in fleet.hosts))
-    plan = make_plan(fleet, State(), Policy(), now_ms=0, asked=asked)
-    waves = [list(wave.hosts) for wave in plan.waves]
-    if arguments.json:
-        return print_json({"waves": waves, "least_waves": plan.bound.waves})
-    print(_lines_of(waves), end="")
-    count = f"{len(waves)} {noun(len(waves), 'wave')}"
-    note(f"{count}; at least {plan.bound.waves}: {plan.bound.argument}")
-    return OK
-
-
-def _lines_of(waves: Iterable[Iterable[str]]) -> str:
-    from forewarn.planning.ganeti import groups_text  # noqa: PLC0415 - rarely needed
-
-    return groups_text(tuple(tuple(wave) for wave in waves))
 
 
 def _create(arguments: argparse.Namespace) -> int:
@@ -194,15 +153,32 @@ def _create(arguments: argparse.Namespace) -> int:
     from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
 
     client = client_of(arguments)
+    after = client.history_end()
     made = client.post("/v1/maintenances", _form(arguments))["maintenance"]
+    path = f"/v1/maintenances/{made['id']}"
+    answer = _planned(client, path, after)
+    made, waits = answer["maintenance"], answer["waits_for"]
     if arguments.start:
-        made = client.post(f"/v1/maintenances/{made['id']}/start")["maintenance"]
+        made = client.post(f"{path}/start")["maintenance"]
     if arguments.json:
         return print_json({"maintenance": made})
     print_maintenances([made], client.now_ms)
-    if not arguments.start:
+    if waits and waits["code"] != "operator":
+        note(f"a draft that cannot be started: {waits['text']}")
+    elif not arguments.start:
         note(f"a draft; have it begin: forewarn maintenance start {made['id']}")
     return OK
+
+
+def _planned(client: ApiClient, path: str, after: int) -> Answer:
+    """Wait for the plan of a draft, which says whether it can be done; return the draft."""
+    answer = client.get(path)
+    for entry in client.lines("/v1/watch", after=after):
+        if not answer["maintenance"]["planning"] or (entry and "end" in entry):
+            break
+        if entry is None or entry["action"].startswith("maintenance."):
+            answer = client.get(path)
+    return answer
 
 
 def _word(arguments: argparse.Namespace) -> int:
@@ -256,7 +232,10 @@ def _list(arguments: argparse.Namespace) -> int:
     answer = client.get("/v1/maintenances", live=not arguments.all)
     if arguments.json:
         return print_json({"maintenances": answer["maintenances"]})
-    print_maintenances(answer["maintenances"], client.now_ms)
+    empty = "No open maintenances. Use --all to include finished ones."
+    if arguments.all:
+        empty = "No maintenances."
+    print_maintenances(answer["maintenances"], client.now_ms, empty=empty)
     return OK
 
 
@@ -281,8 +260,19 @@ def _report(arguments: argparse.Namespace) -> int:
     from forewarn.cli.maintenance_output import print_report  # noqa: PLC0415
 
     client = client_of(arguments)
-    answer = client.get(f"/v1/maintenances/{part(arguments.id)}")
+    path = f"/v1/maintenances/{part(arguments.id)}"
+    answer, hosts = client.get(path), _hosts(client, path)
     if arguments.json:
-        return print_json(answer)
-    print_report(answer, client.now_ms)
+        return print_json({**answer, "hosts": hosts})
+    print_report(answer, hosts, client.now_ms)
     return OK if not answer["maintenance"]["failed"] else REFUSED
+
+
+def _hosts(client: ApiClient, path: str) -> list[Answer]:
+    found, after = [], None
+    while True:
+        page = client.get(f"{path}/hosts", after=after)
+        found += page["hosts"]
+        after = page["next"]
+        if not after:
+            return found

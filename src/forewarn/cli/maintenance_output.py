@@ -27,15 +27,22 @@ _AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
 
 
-def print_maintenances(found: Iterable[Answer], now_ms: int) -> None:
-    """Print maintenances as a table."""
+def print_maintenances(
+    found: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
+) -> None:
+    """Print maintenances as a table, or a sentence where there are none."""
     print_table(
-        ("maintenance", "what", "state", "done", "failed", "next wave", "expected end", "reason"),
+        (
+            *("maintenance", "what", "state", "announced", "running", "done", "failed"),
+            *("next wave", "expected end", "reason"),
+        ),
         [
             (
                 each["id"],
                 each["cause"],
                 each["state"],
+                each["announced"] or "",
+                each["running"] or "",
                 f"{each['done']}/{each['hosts']}",
                 each["failed"] or "",
                 when(each["next_wave"], now_ms),
@@ -44,7 +51,7 @@ def print_maintenances(found: Iterable[Answer], now_ms: int) -> None:
             )
             for each in found
         ],
-        empty="there is no maintenance",
+        empty=empty,
     )
 
 
@@ -67,6 +74,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("deadline", when(made["deadline"], now_ms)),
             ("ended", when(made["ended"], now_ms)),
             ("waits for", answer["waits_for"]["text"] if answer["waits_for"] else ""),
+            *(("postponed", _postponed(each)) for each in made["postponed"]),
         )
     )
     if answer["waves"]:
@@ -75,29 +83,33 @@ def print_full(answer: Answer, now_ms: int) -> None:
     print_blocked(answer["blocked"])
 
 
+def _postponed(each: Answer) -> str:
+    reason = f": {each['reason']}" if each["reason"] else ""
+    return f"host {each['host']} until {each['until']} for {each['by']}{reason}"
+
+
 def progress(made: Answer) -> str:
-    """Return a bar and counts: `####....  4 of 9 done, 2 being worked on`."""
+    """Return a bar and counts: `####++..  4 of 9 done, 1 announced, 2 running`."""
     hosts = made["hosts"] or 1
-    full, part = _BAR * made["done"] // hosts, _BAR * made["working"] // hosts
+    full = _BAR * made["done"] // hosts
+    part = _BAR * (made["announced"] + made["running"]) // hosts
     bar = "#" * full + "+" * part + "." * (_BAR - full - part)
-    text = f"{bar} {made['done']} of {made['hosts']} done"
-    if made["working"]:
-        text += f", {made['working']} being worked on"
-    return text + (f", {made['failed']} failed" if made["failed"] else "")
+    others = [f", {made[word]} {word}" for word in ("announced", "running", "failed") if made[word]]
+    return f"{bar} {made['done']} of {made['hosts']} done{''.join(others)}"
 
 
 def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
     """Print waves as a table, in the order of time."""
     print_table(
-        ("wave", "state", "hosts", "announced", "starts by", "ends by", "names"),
+        ("wave", "state", "hosts", "announced", "starts", "ends", "names"),
         [
             (
                 f"{each['number']}{' canary' if each['canary'] else ''}",
                 each["state"],
                 len(each["hosts"]),
                 when(each["announced"], now_ms),
-                when(each["latest_start"], now_ms),
-                when(each["latest_end"], now_ms),
+                when(each["started"] or each["latest_start"], now_ms),
+                when(each["ended"] or each["latest_end"], now_ms),
                 _some(each["hosts"]),
             )
             for each in waves
@@ -150,17 +162,19 @@ def print_difference(answer: Answer) -> None:
     print_table(("host", "", "change"), rows, empty="the plans say the same")
 
 
-def print_report(answer: Answer, now_ms: int) -> None:
-    """Print what became of a maintenance and of each wave."""
+def print_report(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
+    """Print what became of a maintenance, of each wave and of each host."""
     print_full(answer, now_ms)
+    print()
+    columns = ("host", "state", "wave", "operation", "announced", "started", "ended", "reason")
+    print_table(columns, [[each[name] or "" for name in columns] for each in hosts])
 
 
 def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
     """Follow a maintenance until it has ended or is halted; return the exit status."""
-    newest = client.get("/v1/history", order="newest", limit=1)["entries"]
     made: Answer = {}
     try:
-        for made in _changes(client, path, newest[0]["sequence"] if newest else 0, as_json=as_json):
+        for made in _changes(client, path, client.history_end(), as_json=as_json):
             if made["state"] in _AT_REST:
                 break
     except KeyboardInterrupt:
@@ -184,8 +198,7 @@ def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iter
             made, waits = answer["maintenance"], answer["waits_for"]
             sign = [
                 made["state"],
-                made["done"],
-                made["failed"],
+                *(made[word] for word in ("announced", "running", "done", "failed")),
                 made["wave"],
                 waits and waits["code"],
             ]

@@ -80,7 +80,6 @@ def _check_rest(settings: Settings) -> None:
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.operator_api.arm.server import check_certificate  # noqa: PLC0415
-    from forewarn.operator_api.auth import read_tokens  # noqa: PLC0415
     from forewarn.operator_api.listener import (  # noqa: PLC0415
         AZURE,
         METRICS,
@@ -89,6 +88,7 @@ def _check_rest(settings: Settings) -> None:
     )
     from forewarn.service.daemon import Daemon, feed_tls  # noqa: PLC0415
     from forewarn.store import check_store_address  # noqa: PLC0415
+    from forewarn.tokens import read_tokens  # noqa: PLC0415
 
     Daemon(settings, clock=SystemClock(), ids=Ids())
     read_tokens(settings.operator.tokens)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -163,8 +164,6 @@ class Importer:
         known = json.loads(self._client.send("GET", "/v1/topology?format=json"))
         changed = difference(found, known)
         removed = gone(found, known, self._source.has_host)
-        for name, reason in found.left_out.items():
-            self._note_once(f"{name} was left out: {reason}")
         refused: list[ForewarnError] = []
         for kind, forms in changed.items():
             for name, form in forms.items():
@@ -174,6 +173,10 @@ class Importer:
                     self._put(kind, name, form)
                 except ApiRefused as error:
                     refused.append(error)
+                    before = known.get(kind, {}).get(name, {})
+                    if before.get("host", form.get("host")) != form.get("host"):
+                        with suppress(ApiRefused):  # notices go to the right host at least
+                            self._put(kind, name, {**before, "host": form["host"]})
                 else:
                     note(f"{sign} {kind[:-1]} {name}{where}")
         for name in removed:

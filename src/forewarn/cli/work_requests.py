@@ -36,6 +36,8 @@ _VM_WORK = {
     "delete": ("deletion", "delete VMs; several wait for one another's approval"),
     "reimage": ("reimage", "give VMs a new system image"),
 }
+#: Causes of routine work, which can wait for the same work.
+_QUEUED = frozenset({"host-update", "host-reboot", "live-migration"})
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
 #: Operations named in one remark; more are counted.
@@ -50,6 +52,13 @@ def add_host_work(commands: Commands) -> None:
     for action, (cause, line) in _HOST_WORK.items():
         parser = _add_work(commands, action, cause, line)
         add_host_selection(parser)
+        if cause in _QUEUED:
+            parser.add_argument(
+                "--queue",
+                action="store_true",
+                default=None,
+                help="wait where the same work is under way on a host; else it is refused",
+            )
         if action == "update":
             parser.add_argument(
                 "--restart",
@@ -173,7 +182,7 @@ def _add_work(commands: Commands, action: str, cause: str, line: str) -> argpars
         "--source", choices=("Platform", "User"), help="the source that VMs are shown"
     )
     add_wait_options(parser)
-    parser.set_defaults(cause=cause, impact=None, not_before=None)
+    parser.set_defaults(cause=cause, impact=None, not_before=None, queue=None)
     return parser
 
 
@@ -194,6 +203,7 @@ def _ask(arguments: argparse.Namespace) -> int:
         "destination": arguments.destination,
         "impact": arguments.impact,
         "source": arguments.source,
+        "queue": arguments.queue,
     }
     try:
         answer = client.post("/v1/operations", form)
@@ -271,8 +281,7 @@ def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
         if arguments.timeout:
             raise TimeoutAlone
         return 0
-    entries = client.get("/v1/history", order="newest", limit=1)["entries"]
-    return int(entries[0]["sequence"]) if entries else 0
+    return client.history_end()
 
 
 def wait(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.stimulus import DriverProgressed, DriverReports
+from forewarn.core.stimulus import DriverProgressed, Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,6 @@ class DriverReportBatch:
         """Have them committed, each driver's in its order; return their operations."""
         taken, self._reports = self._reports, {}
         for driver, reports in taken.items():
-            together = reports[0] if len(reports) == 1 else DriverReports(tuple(reports))
+            together = reports[0] if len(reports) == 1 else Reports(tuple(reports))
             self._commit(together, driver)
         return [report.operation for reports in taken.values() for report in reports]

@@ -11,14 +11,17 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
 from forewarn.control.entry_log import CommitListeners
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
+from forewarn.control.kept_reports import KeptReports
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import FollowUp, PublicationEnded, PublicationFailed, Publishing
+from forewarn.control.refused_records import RefusedRecords
 from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
@@ -68,8 +71,7 @@ class ControlEngine:
             clock: the service's time.
             drivers: who carries operations out.
             publisher: who brings changes to metadata nodes.
-            on_lost: called on the loop's thread when another process has become the writer;
-                the loop has ended then, and so it has by a bug.
+            on_lost: called on the loop's thread when it ends: by another writer, or by a bug.
 
         Raises:
             DriverUnknown: the default driver is not there.
@@ -86,13 +88,13 @@ class ControlEngine:
         )
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
-        #: Reports the store would not take yet, in their order.
-        self._unreported: list[tuple[Stimulus, str]] = []
+        self._kept = KeptReports()
         #: Operations that a commit had no room for, in their order.
         self._rest: dict[int, None] = {}
+        self.refused_records = RefusedRecords(clock)
         self._handled = 0  # requests since work went on that had no room
         self._passed_ms = 0  # deadlines up to here have been looked at
-        self._last_trouble = ""
+        self._ask_ms = 0  # when the store may be asked again what it has, by elapsed time
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
         #: Called for each commit on the loop's thread, after its answer was given.
@@ -113,9 +115,7 @@ class ControlEngine:
     @property
     def trouble(self) -> str:
         """Why nothing can be decided now; empty while it can. May be asked on any thread."""
-        if self._status.ready:
-            return ""
-        return self._last_trouble or f"The service is {self._status.state.value}."
+        return self._status.trouble
 
     def recover(self) -> Future[None]:
         """Take up what was left and publish everything; once, before `start`.
@@ -133,6 +133,8 @@ class ControlEngine:
         """Publish and begin what was left again, which is safe; see `Recover`. Source: L-7."""
         self._time.take_up()
         now_ms = self._clock.now_ms()
+        # Before `Recover` disables groups that were silent. Source: B-2.
+        self._kept.write_polls(partial(self._plane.commit, now_ms=now_ms), now_ms)
         recovered = self._plane.recover(now_ms)
         self._status.become(ServiceState.READY)
         self._passed_ms = now_ms
@@ -196,7 +198,7 @@ class ControlEngine:
         self._handle(item)
         self._pass_time()
         self._handled = 0 if item is None else self._handled + 1
-        room = self._status.ready and not self._unreported
+        room = self._status.ready and not self._kept
         if self._rest and room and self._handled % REQUESTS_FIRST == 0:
             self._proceed()
         self.on_committed.notify()
@@ -209,11 +211,14 @@ class ControlEngine:
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
-        """Ask the store what it has; what VMs are shown stays meanwhile. Source: L-7, D-1."""
+        """Ask the store what it has, once in `RETRY_S`; what is shown stays. Source: L-7, D-1."""
+        if self._clock.elapsed_ms() < self._ask_ms:
+            return
+        self._ask_ms = self._clock.elapsed_ms() + int(RETRY_S * 1000)
         try:
             self._plane.settle()
             self._status.become(ServiceState.SETTLING)
-            self._unreported.clear()
+            self._kept.take()  # `Recover` finds out what they would report
             self._rest.clear()
             self._take_up()
         except ForewarnError as error:
@@ -230,10 +235,10 @@ class ControlEngine:
             self._end(ServiceState.SUPERSEDED, error)
         else:
             self._status.become(ServiceState.UNCERTAIN)
-            self._trouble(error)
+            self._status.trouble_with(error)
 
     def _sleep_s(self) -> float:
-        if self._unreported or not self._status.ready:
+        if self._kept or not self._status.ready:
             return RETRY_S
         if self._rest:
             return 0.0
@@ -266,20 +271,21 @@ class ControlEngine:
         if answer is not None and not answer.set_running_or_notify_cancel():
             return
         try:
+            if answer is None:
+                self._report(request.stimulus, request.actor)
+                return
             committed = self._commit(request.stimulus, request.actor)
         except ForewarnError as error:
-            if answer is not None:
-                answer.set_exception(error)
-            elif not isinstance(error, CallerError | Stopping):
-                self._trouble(error)
+            assert answer is not None, "a report is kept or refused"
+            answer.set_exception(error)
         except Exception as error:
             log.exception("%s failed by a bug", type(request.stimulus).__name__)
             if answer is not None:
                 answer.set_exception(OurError().with_traceback(error.__traceback__))
         else:
-            if answer is not None and request.shown and committed.change:
+            if request.shown and committed.change:
                 self._shown.add_done_callback(lambda _: answer.set_result(committed))
-            elif answer is not None:
+            else:
                 answer.set_result(committed)
 
     def _commit(self, stimulus: Stimulus, actor: str) -> Committed:
@@ -294,11 +300,8 @@ class ControlEngine:
             self.planner.check(stimulus)
         try:
             committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
-        except StoreUncertain:
-            self._status.become(ServiceState.UNCERTAIN)
-            raise
-        except StoreLost as lost:
-            self._end(ServiceState.SUPERSEDED, lost)
+        except (StoreLost, StoreUncertain) as error:
+            self._doubt(error)
             raise
         self._rest.update(dict.fromkeys(committed.rest))
         if committed.plan:
@@ -316,7 +319,7 @@ class ControlEngine:
         try:
             follow_ups = self._publishing.ended(ended, self._clock.now_ms())
         except PublicationFailed as failed:
-            self._trouble(failed)
+            self._status.trouble_with(failed)
             return
         for follow_up in follow_ups:
             self._carry_out(follow_up, ended.result)
@@ -325,6 +328,8 @@ class ControlEngine:
         """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
         if result.unconfirmed and follow_up:
             self._report(NotShown(follow_up.operations, *result.missing), "metadata")
+        if not self._status.ready:
+            return  # `_take_up` has all of it published and begun again
         for operation in follow_up.begin:
             self._drivers.begin(operation, self._clock.now_ms())
         for operation in follow_up.abort:
@@ -338,14 +343,13 @@ class ControlEngine:
             if isinstance(unconfirmed, StoreLost):
                 self._end(ServiceState.SUPERSEDED, unconfirmed)
             else:
-                self._trouble(unconfirmed)  # the call is tried again
+                self._status.trouble_with(unconfirmed)  # the call is tried again
 
     def _pass_time(self) -> None:
         """Do what time alone makes due: deadlines, then drivers to be asked."""
-        if self._status.ended:
-            return
         if not self._status.ready:
-            self._find_out()
+            if not self._status.ended:
+                self._find_out()
             return
         if not self._report_again():
             return
@@ -371,8 +375,12 @@ class ControlEngine:
 
     def _report_again(self) -> bool:
         """Commit what the store would not take before; False if it is unknown now what it has."""
-        unreported, self._unreported = self._unreported, []
-        for stimulus, actor in unreported:
+        try:
+            if self._kept.write_polls(self._commit, self._clock.now_ms()):
+                self._status.trouble_is_over()
+        except ForewarnError as error:
+            self._status.trouble_with(error)
+        for stimulus, actor in self._kept.take():
             self._report(stimulus, actor)
         return self._status.ready
 
@@ -386,15 +394,9 @@ class ControlEngine:
             return  # it is found out again at the next start
         except ForewarnError as error:
             if not isinstance(error, StoreContradiction):  # what can never be held is not kept
-                self._unreported.append((stimulus, actor))
-            self._trouble(error)
+                self._kept.keep(stimulus, actor, self._clock.now_ms())
+            self._status.trouble_with(error)
             return
         else:
-            self._last_trouble = ""
+            self._status.trouble_is_over()
         self.planner.decided(stimulus)
-
-    def _trouble(self, error: ForewarnError) -> None:
-        """Log a trouble once, not each time it comes back."""
-        if str(error) != self._last_trouble:
-            self._last_trouble = str(error)
-            log.error("%s %s", error, error.advice_text(), extra={"action": error.code})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from forewarn.control.inbox import Stopping
 from forewarn.core.maintenance.records import MaintenancePlan
 from forewarn.errors import OurError
-from forewarn.planning.plan_text import read_blocked
+from forewarn.planning.plan_text import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +162,7 @@ def answer_text(task: PlannerTask) -> bytes:
         plan = made(task)
     except PlanRefused as refused:
         return json.dumps({"refused": refused.facts["finding"]}).encode()
-    return json.dumps({"id": plan.id, "body": plan.body}).encode()
+    return json.dumps({"id": plan.id, "body": plan.body.text}).encode()
 
 
 def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
@@ -178,21 +178,20 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
     match answer:
         case {"refused": str(finding)}:
             raise PlanRefused(maintenance=f"m-{task.maintenance}", finding=finding)
-        case {"id": str(plan_id), "body": str(body)} if PLAN_ID.fullmatch(plan_id):
+        case {"id": str(plan_id), "body": str(body_text)} if PLAN_ID.fullmatch(plan_id):
             pass
         case _:
             raise ValueError("it has no plan")
-    parent = task.in_force.id if task.in_force else ""
-    plan = MaintenancePlan(plan_id, task.maintenance, parent, task.now_ms, body)
     try:
-        # The writer, which reads the plan next, finds it read.
-        named = [host for wave in plan.waves for host in wave.hosts]
-        named += [host for host, _ in read_blocked(body)]
+        body = read_plan(body_text)
     except (TypeError, KeyError) as error:
         raise ValueError("its plan cannot be read") from error
+    named = [host for wave in body.waves for host in wave.hosts]
+    named += [host for host, _ in body.blocked]
     if not set(task.asked.hosts).issuperset(named):
         raise ValueError("its plan has hosts that nobody asked for")
-    return plan
+    parent = task.in_force.id if task.in_force else ""
+    return MaintenancePlan(plan_id, task.maintenance, parent, task.now_ms, body)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import is_disturbing
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -30,7 +30,7 @@ from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
 from forewarn.planning.plan import Asked, Entry, Live, Plan, State
-from forewarn.planning.plan_text import plan_body, read_blocked, read_bound
+from forewarn.planning.plan_text import plan_body
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
@@ -335,8 +335,8 @@ def _live(taken: Snapshot, operation: Operation) -> Live:
 
 def _ends_ms(taken: Snapshot, operation: Operation) -> int:
     """Return when live work ends at the latest, as far as anybody knows; 0: nobody does."""
-    stuck = operation.alerted or TRAITS[operation.cause].fault
-    if stuck or operation.duration_s < 0:
+    endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
+    if endless or operation.duration_s < 0:
         return 0
     duration_s = operation.duration_s
     if operation.maintenance == taken.maintenance.number:
@@ -384,5 +384,8 @@ def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
         for wave in kept.waves
         for host in wave.hosts
     )
-    bound, blocked = read_bound(kept.body), read_blocked(kept.body)
-    return Plan(kept.id, kept.parent, kept.made_ms, asked, entries, blocked, kept.waves, bound)
+    body = kept.body
+    return Plan(
+        *(kept.id, kept.parent, kept.made_ms, asked),
+        *(entries, body.blocked, body.waves, body.bound),
+    )

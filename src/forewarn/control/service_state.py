@@ -1,14 +1,18 @@
-"""What state the service is in, as one table: whether it decides, settles, or has ended.
+"""What state the service is in, as one table: whether it decides, settles, or has ended; and why.
 
-Why it moves is decided in `engine.py`; nothing is done here but the moves.
+Why it moves is decided in `engine.py`; nothing is done here but the moves and the log.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from typing import TYPE_CHECKING
 
 from forewarn.values import Word
+
+if TYPE_CHECKING:
+    from forewarn.errors import ForewarnError
 
 log = logging.getLogger("forewarn.control")
 
@@ -51,6 +55,7 @@ class ServiceStatus:
         """Begin with what was left to be taken up."""
         self.state = ServiceState.SETTLING
         self._lock = threading.Lock()
+        self._last_trouble = ""
 
     @property
     def ended(self) -> bool:
@@ -61,6 +66,23 @@ class ServiceStatus:
     def ready(self) -> bool:
         """Whether the service decides."""
         return self.state is ServiceState.READY
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be decided now; empty while it can."""
+        if self.ready:
+            return ""
+        return self._last_trouble or f"The service is {self.state.value}."
+
+    def trouble_with(self, error: ForewarnError) -> None:
+        """Log a trouble once, not each time it comes back."""
+        if str(error) != self._last_trouble:
+            self._last_trouble = str(error)
+            log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
+
+    def trouble_is_over(self) -> None:
+        """Log the next trouble, even if it is the same."""
+        self._last_trouble = ""
 
     def become(self, state: ServiceState) -> bool:
         """Move to a state; return whether that is a change."""

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import (
+    DURATION_S_MAX,
     DURATION_UNKNOWN_S,
     NOTICE_S,
     SECOND_MS,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import RequestMaintenance
     from forewarn.planning.policy import Subject
 
-#: A freeze never lasts longer than this; an interruption of a day is not an interruption.
-DURATION_S_MAX = 24 * 3600
 #: Furthest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
 
@@ -93,7 +92,7 @@ def plan_target(
 ) -> Operation:
     """Return the planned operation on one of a request's targets; raises as `plan`."""
     operation = _operation(draft, ask, target, request=request, number=number)
-    check_target(draft, operation, target)
+    check_target(draft, operation, target, queue=ask.queue)
     return operation
 
 
@@ -189,18 +188,18 @@ def _with_notice(draft: Draft, operation: Operation) -> Operation:
     return replace(operation, notice_s=notice_s)
 
 
-def check_target(draft: Draft, operation: Operation, target: str) -> None:
+def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool) -> None:
     """Refuse what cannot be done to a target; raises as `plan`. Costs the work on it."""
     host = draft.topology.hosts[operation.host]
     cause = operation.cause.value
     fault = TRAITS[operation.cause].fault
     for other in draft.operations(("vm" if operation.of_vm else "host", target)):
         if other.of_vm == operation.of_vm:
-            same = other.cause is operation.cause
+            again = other.cause is operation.cause and not (queue and operation.routine)
             # What failed may turn out to be lost, and is then: `transitions` ends the failure.
             lost = operation.cause is Cause.HOST_LOST
             both_faults = fault and TRAITS[other.cause].fault and not lost
-            if (same and not operation.routine) or both_faults:
+            if again or both_faults:
                 raise AlreadyAsked(cause=other.cause.value, target=target, operation=other.id)
     problem = _problem_of_destination(draft, operation)
     if not operation.of_vm and host.health is Health.FAILED and not fault:
@@ -275,20 +274,24 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
     """Return why an operation must wait for other work, None if it need not. Source: G-1.
 
     Routine work is announced only where nothing is announced or runs that it must keep clear of;
-    once announced, work waits for what runs. Work on a host waits for other work there and for VMs
-    on their way to it; a move waits for work on its destination, so that no VM arrives in the
-    middle of a disturbance. Costs the work on the same host, destination and groups.
+    once announced, work waits for what runs. Work on a VM waits for other work on it. Work on a
+    host waits for other work there and for VMs on their way to it; a move waits for work on its
+    destination, so that no VM arrives in the middle of a disturbance. Costs the work on the same
+    VM, host, destination and groups.
     """
     places: list[Place] = []
-    if not operation.of_vm:
+    if operation.of_vm:
+        places.append(("vm", operation.target))
+    else:
         places += [("host", operation.host), ("destination", operation.host)]
     if operation.destination:
         places.append(("host", operation.destination))
     for place in places:
         other = next(_under_way(draft, operation, place), None)
         if other is not None:
+            reason = "vm-busy" if place[0] == "vm" else "host-busy"
             text = _busy(other, place)
-            return Obstacle(other.number, Waiting("host-busy", text, on=(other.id,)))
+            return Obstacle(other.number, Waiting(reason, text, on=(other.id,)))
     if not operation.routine:
         return None
     zone = zone_of(draft, operation)
@@ -303,17 +306,22 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
 
 def _busy(other: Operation, place: Place) -> str:
     """Say what work does at a place that other work waits for."""
-    kind, host = place
+    kind, name = place
     if kind == "destination":
-        return f"{other.id} is moving VMs to host {host}"
+        return f"{other.id} is moving VMs to host {name}"
     state = "running" if other.state is OperationState.RUNNING else "announced"
-    return f"{other.id} is already {state} on host {host}"
+    return f"{other.id} is already {state} on {kind} {name}"
 
 
 def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:
-    """Yield the operations at a place that an operation may have to keep clear of."""
+    """Yield the operations at a place that an operation may have to keep clear of.
+
+    Work on the VM's host is found there, too, and is kept clear of where that host is named.
+    """
     planned = operation.state is OperationState.PLANNED
     for other in draft.operations_at(place):
+        if place[0] == "vm" and not other.of_vm:
+            continue
         running = other.state is OperationState.RUNNING
         if (running or (planned and is_disturbing(other))) and other.number != operation.number:
             yield other

@@ -13,10 +13,9 @@ from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
-from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
 from forewarn.values import replace
 
@@ -84,7 +83,8 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
     """Note that the driver has begun."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.begun_ms:
-        begun = replace(operation, begun_ms=draft.now_ms)
+        stuck = operation.alert is Alert.STUCK
+        begun = replace(operation, begun_ms=draft.now_ms, alerted=stuck)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
     return ()
 
@@ -110,7 +110,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
     """Keep a failed execution running, with its reason, until the operator decides (L-8)."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.reason:
-        reason = plain_reason(report.reason) or "the driver gave no reason"
+        reason = report.reason or "the driver gave no reason"
         stuck = replace(operation, reason=reason, alerted=True)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
         targets.driver_failed(draft, stuck)
@@ -124,8 +124,7 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
         settled = replace(operation, abort_owed=False)
         text = f"the driver was notified that {settled.id} has ended"
         if report.failed:
-            reason = plain_reason(report.failed)
-            text = f"the driver could not be notified that {settled.id} has ended: {reason}"
+            text = f"the driver could not be notified that {settled.id} has ended: {report.failed}"
         draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, settled)
     return ()
 

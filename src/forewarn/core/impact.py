@@ -26,6 +26,8 @@ PREDICTION_S = 7 * DAY_S
 
 #: An expected interruption that is not known, or does not apply. Source: D-9.
 DURATION_UNKNOWN_S = -1
+#: Longest expected interruption, and longest work on one host: a day, in seconds.
+DURATION_S_MAX = DAY_S
 
 
 class Impact(Word):

@@ -39,6 +39,17 @@ class EventState(Word):
     CANCELLED = "cancelled"
 
 
+class Alert(Word):
+    """Why people were alerted to a live operation. Source: L-8."""
+
+    #: Announced; its NotBefore has come and it cannot start.
+    BLOCKED = "blocked"
+    #: Running for longer than it should.
+    OVERDUE = "overdue"
+    #: Running; its driver has failed.
+    STUCK = "stuck"
+
+
 class Move(Word):
     """What makes a machine move."""
 
@@ -129,7 +140,7 @@ class Operation:
     attempt: int = 0
     #: Why it was cancelled, failed, or is stuck while it runs.
     reason: str = ""
-    #: The operator was alerted: it is blocked past its NotBefore, runs too long or is stuck (L-8).
+    #: People were alerted, once, to what `alert` names; cleared when that is over.
     alerted: bool = False
     #: It ended without its driver, which is still to be notified. Source: L-7.
     abort_owed: bool = False
@@ -169,6 +180,15 @@ class Operation:
     def live(self) -> bool:
         """Whether it has not ended."""
         return self.state in LIVE_OPERATION
+
+    @property
+    def alert(self) -> Alert | None:
+        """What people were alerted to; None: nothing that still holds."""
+        if not self.alerted:
+            return None
+        if self.state is not OperationState.RUNNING:
+            return Alert.BLOCKED
+        return Alert.STUCK if self.reason else Alert.OVERDUE
 
     @property
     def destinations(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.planning.plan_text import budgets_text, read_budgets
+from forewarn.planning.plan_text import budgets_text, read_budgets, read_plan
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 
@@ -295,6 +295,10 @@ def _budgets(value: str | int) -> object:
     return read_budgets(str(value))
 
 
+def _plan(value: str | int) -> object:
+    return read_plan(str(value))
+
+
 def _rows(kind: type[Departure | Postponement]) -> _Form:
     """Return how a list of small values is written and read."""
     values = attrgetter(*kind.__match_args__)
@@ -351,7 +355,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {"departures": _rows(Departure)},
     "document": {"document": (_document_text, _document)},
-    "plan": {},
+    "plan": {"body": (attrgetter("text"), _plan)},
     "maintenance": {
         "cause": _word(Cause),
         "impact": _word(Impact),

@@ -109,7 +109,9 @@ class AlreadyAsked(CallerError):
     code = "already-asked"
     status = 409
     message = "{cause} of {target} is already under way as {operation}."
-    advice = "See `forewarn why {operation}`; cancel it, or complete it if it runs, to ask again."
+    advice = (
+        "See `forewarn why {operation}`. Cancel it first, or queue routine work with `--queue`."
+    )
 
 
 class WrongState(CallerError):

@@ -234,7 +234,7 @@ class State:
             return
         self.starts.drop(number)
         self.holds.drop(number)
-        if operation.state is OperationState.RUNNING and not operation.alerted:
+        if operation.state is OperationState.RUNNING and operation.alert is None:
             self.ends.put(number, operation.overdue_ms(0))
         else:
             self.ends.drop(number)

@@ -68,7 +68,7 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
         CallerError: the stimulus is refused; nothing follows.
     """
     draft = Draft(state, now_ms, terms)
-    each = stimulus.reports if isinstance(stimulus, stimuli.DriverReports) else (stimulus,)
+    each = stimulus.reports if isinstance(stimulus, stimuli.Reports) else (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
     more = waves.advance(draft, PORTION_MAX) if draft.touched_maintenances else ()
     rest = (*_settle(draft), *more)

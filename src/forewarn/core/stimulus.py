@@ -36,6 +36,8 @@ class RequestMaintenance:
     not_before_ms: int = 0
     #: Host the VMs are on afterwards; empty: where they are.
     destination: str = ""
+    #: Whether routine work waits where the same is under way on a target; else it is refused.
+    queue: bool = False
 
 
 @value
@@ -122,31 +124,13 @@ class DriverDone:
     attempt: int
 
 
-DRIVER_REASON_LENGTH_MAX = 1000
-"""Longest reason of a driver that is kept, in characters: it stands in the state, in history and
-in the log. An operator's is at most 256, a pod's message in Kubernetes 1024."""
-
-
-def plain_reason(text: str) -> str:
-    """Return what a driver says as a line that every store takes: odd characters are escaped."""
-    plain = (
-        text if text.isprintable() else "".join(map(_printable, text[:DRIVER_REASON_LENGTH_MAX]))
-    )
-    if len(plain) <= DRIVER_REASON_LENGTH_MAX:
-        return plain
-    return plain[: DRIVER_REASON_LENGTH_MAX - 1] + "…"
-
-
-def _printable(one: str) -> str:
-    return one if one.isprintable() else repr(one)[1:-1]
-
-
 @value
 class DriverFailed:
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
     operation: int
     attempt: int
+    #: One line, printable and short enough for history, as all that drivers say.
     reason: str
 
 
@@ -161,13 +145,6 @@ class DriverAborted:
 
 #: What a driver says of an operation.
 DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFailed | DriverAborted
-
-
-@value
-class DriverReports:
-    """What one driver says of several operations, in order; it costs one transaction."""
-
-    reports: tuple[DriverReport, ...]
 
 
 @value
@@ -218,6 +195,13 @@ class GroupsPolled:
     groups: frozenset[str]
     #: How long ago they did, in ms: a node that was away reports late. Source: F-5.
     age_ms: int = 0
+
+
+@value
+class Reports:
+    """Several reports, in order; they cost one transaction."""
+
+    reports: tuple[DriverReport | GroupsPolled, ...]
 
 
 @value
@@ -276,4 +260,4 @@ SingleStimulus: TypeAlias = (
     | MaintenanceStimulus
 )
 #: What one step decides on.
-Stimulus: TypeAlias = SingleStimulus | DriverReports
+Stimulus: TypeAlias = SingleStimulus | Reports

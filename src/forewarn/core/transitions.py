@@ -24,7 +24,6 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.maintenance import targets
 from forewarn.core.owner_rest import disturbed_owners
-from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
 
@@ -111,6 +110,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         not_before_ms=max(operation.not_before_ms, earliest),
         announced_ms=draft.now_ms,
         shown_ms=0,
+        alerted=False,
     )
     draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
     _touch(draft, renewed, draft.events_of(renewed))
@@ -176,7 +176,7 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
     said = {vm: host for vm, host in report.placements if vm in operation.vms and host in hosts}
     further = replace(
         operation,
-        progress=plain_reason(report.text),
+        progress=report.text,
         progress_percent=report.percent,
         placements=tuple(sorted((dict(operation.placements) | said).items())),
     )
@@ -229,7 +229,10 @@ def end(
 def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     """Withdraw an operation that has not started: no impact. Source: L-3."""
     cancelled = replace(
-        move_operation(operation, Move.CANCEL), ended_ms=draft.now_ms, reason=reason
+        move_operation(operation, Move.CANCEL),
+        ended_ms=draft.now_ms,
+        reason=reason,
+        alerted=False,
     )
     gone = [move_event(event, Move.CANCEL) for event in draft.events_of(operation)]
     text = _because(f"{cancelled.id} is cancelled", reason)

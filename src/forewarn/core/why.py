@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from forewarn.core.admission import Waiting, no_room, obstacle
 from forewarn.core.approvals import unapproving, undecided_siblings
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
+from forewarn.core.lifecycle import (
+    Alert,
+    EventState,
+    Operation,
+    OperationState,
+    progress_text,
+)
 from forewarn.core.maintenance.headroom import start_shortage
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waitin
     if operation.reason:
         text = f"the driver failed: {operation.reason}; retry, complete or fail it"
         return (Waiting("operator", text, on=(operation.target,)),)
-    late = "; it takes longer than it should" if operation.alerted else ""
+    late = "; it takes longer than it should" if operation.alert is Alert.OVERDUE else ""
     if driver:
         return (Waiting("operator", f"{driver}{late}", on=(operation.target,)),)
     does = "works" if operation.begun_ms else "has not begun to work"

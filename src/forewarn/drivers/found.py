@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from forewarn.core.naming import TEXT_LENGTH_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,8 +22,6 @@ class Found:
     vms: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Hosts that did not answer -> why.
     silent: dict[str, str] = field(default_factory=dict)
-    #: Machines that cannot be taken over -> why.
-    left_out: dict[str, str] = field(default_factory=dict)
     #: Members of a host that are taken over each time; the others only with a new host.
     host_facts: tuple[str, ...] = ("driver",)
     #: Host -> members it has where it is new and nothing says otherwise.
@@ -42,7 +42,8 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
     """
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))
-    for name, form in found.hosts.items():
+    for name, said in found.hosts.items():
+        form = _shown(said)
         before = known.get("hosts", {}).get(name)
         if before is None:
             after = {**found.defaults.get(name, {}), **form}
@@ -51,7 +52,8 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
             after = {**before, **{each: form[each] for each in facts if each in form}}
         if after != before:
             changed["hosts"][name] = after
-    for name, form in found.vms.items():
+    for name, said in found.vms.items():
+        form = _shown(said)
         before = known.get("vms", {}).get(name)
         after = {**(before or {}), **form}
         if after != before:
@@ -60,6 +62,20 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
             if group and group not in groups:
                 changed["groups"][group] = {}
     return changed
+
+
+def _shown(form: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose texts can be shown: one odd character must not refuse all of it."""
+    found = {name: _plain(value) for name, value in form.items()}
+    if "tags" in form:
+        found["tags"] = {_plain(name): _plain(text) for name, text in form["tags"].items()}
+    return found
+
+
+def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(text, str):
+        return text
+    return "".join(each if each.isprintable() else " " for each in text)[:TEXT_LENGTH_MAX]
 
 
 def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:

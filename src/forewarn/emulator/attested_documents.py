@@ -12,29 +12,54 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.emulator.console import reached
 from forewarn.metadata.http.response import Response, compact, refusal
+from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
 from forewarn.operator_api.arm.certificate import DAYS, CertificateUnmade, openssl
+from forewarn.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.clock import Clock
     from forewarn.replication.messages import Caller
+    from forewarn.service.daemon import Bound
 
 #: How long a document counts, in seconds, as the public cloud's does.
 LIFETIME_S = 6 * 3600
 #: What the certificate is for; clients compare the last name.
 SUBJECT = "/O=Forewarn emulator/CN=metadata.azure.com"
+ISSUER = "/O=Forewarn emulator/CN=Forewarn emulator CA"
+#: Where the operator API gives the issuer's certificate to anybody.
+ISSUER_PATH = "/v1/attested-issuer.cer"
 
 UNAVAILABLE = refusal(404, "Not found")
 _SUBSCRIPTION_SINCE, _LICENSE_SINCE, _SKU_SINCE = "2019-04-30", "2020-09-01", "2019-11-01"
 
 
+@value
+class SigningKey:
+    """What signs documents."""
+
+    #: A key and its certificate, PEM.
+    signer: bytes
+    #: The certificate of who signed that, DER.
+    issuer: bytes
+
+
 class AttestedDocuments:
     """Signs documents; the key is made for the first one and goes with the emulator."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Make nothing yet; the documents carry this clock's time."""
+    def __init__(self, clock: Clock, bound: Callable[[], Bound | None]) -> None:
+        """Make nothing yet.
+
+        Args:
+            clock: whose time the documents carry.
+            bound: where the emulator listens; its operator API answers for the issuer.
+        """
         self._clock = clock
-        self._made = b""
+        self._bound = bound
+        self._made: SigningKey | None = None
 
     def answer(self, caller: Caller, version: str, nonce: str) -> Response:
         """Return a VM's signed document; 404 where nothing can sign."""
@@ -46,12 +71,27 @@ class AttestedDocuments:
         shown = base64.b64encode(signature).decode("ascii")
         return Response(body=compact({"encoding": "pkcs7", "signature": shown}))
 
+    def issuer(self) -> bytes:
+        """Return the certificate of who signs the certificates, DER.
+
+        Raises:
+            CertificateUnmade: there is no `openssl`, or it failed.
+        """
+        return self._key().issuer
+
+    def _key(self) -> SigningKey:
+        if self._made is None:
+            bound = self._bound()
+            operator = reached(bound.operator) if bound else ""
+            self._made = _make_key(operator if operator.startswith("http") else "")
+        return self._made
+
     def _sign(self, text: bytes) -> bytes:
-        self._made = self._made or _key_and_certificate()
+        made = self._key()
         with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
             signer = Path(folder, "signer.pem")  # holds the key, too: only its owner reads it
             signer.touch(0o600)
-            signer.write_bytes(self._made)
+            signer.write_bytes(made.signer)
             words = ("cms", "-sign", "-binary", "-nodetach", "-md", "sha256", "-outform", "DER")
             return openssl(*words, "-signer", str(signer), given=text)
 
@@ -71,7 +111,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
         "vmId": facts.get("vmId", ""),
     }
     if version >= _SUBSCRIPTION_SINCE:
-        claims["subscriptionId"] = facts.get("subscriptionId", "")
+        claims["subscriptionId"] = facts.get("subscriptionId", DEFAULT_SUBSCRIPTION)
     if version >= _SKU_SINCE:
         claims["sku"] = facts.get("sku", "")
     if version >= _LICENSE_SINCE and facts.get("licenseType"):
@@ -79,11 +119,22 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
     return dict(sorted(claims.items()))
 
 
-def _key_and_certificate() -> bytes:
-    """Return a key and its certificate, PEM."""
-    what = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-sha256", "-days", str(DAYS))
-    named = ("-subj", SUBJECT, "-addext", "keyUsage=critical,digitalSignature")
+def _make_key(operator: str) -> SigningKey:
+    """Return a key whose certificate names where its issuer's is, unless `operator` is empty."""
+    made = ("-newkey", "rsa:2048", "-nodes", "-sha256")
+    days = ("-days", str(DAYS))
     with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
-        key, certificate = Path(folder, "key.pem"), Path(folder, "certificate.pem")
-        openssl(*what, *named, "-keyout", str(key), "-out", str(certificate))
-        return key.read_bytes() + certificate.read_bytes()
+        names = ("issuer.key", "issuer.pem", "key.pem", "asked.pem", "extensions", "signed.pem")
+        issuer_key, issuer, key, asked, extensions, signed = (f"{folder}/{name}" for name in names)
+        usage = ("-addext", "keyUsage=critical,keyCertSign,digitalSignature")
+        whose = ("-subj", ISSUER, *usage, "-keyout", issuer_key, "-out", issuer)
+        openssl("req", "-x509", *made, *days, *whose)
+        openssl("req", "-new", *made, "-subj", SUBJECT, "-keyout", key, "-out", asked)
+        said = "keyUsage=critical,digitalSignature\n"
+        if operator:
+            said += f"authorityInfoAccess=caIssuers;URI:{operator}{ISSUER_PATH}\n"
+        Path(extensions).write_text(said, encoding="ascii")
+        by = ("-CA", issuer, "-CAkey", issuer_key, "-CAcreateserial", "-extfile", extensions)
+        openssl("x509", "-req", "-sha256", *days, *by, "-in", asked, "-out", signed)
+        signer = Path(key).read_bytes() + Path(signed).read_bytes()
+        return SigningKey(signer, openssl("x509", "-in", issuer, "-outform", "DER"))

@@ -66,7 +66,7 @@ def banner(
         url, poll = f"http://localhost{METADATA_PATH}", first
     places = "".join(f"\n  also             {_url(place)}" for place in others)
     pace = "as real time does" if speed == 1 else f"{speed:g} times as fast as real time"
-    operator, page = _reached(bound.operator), _page(bound)
+    operator, page = reached(bound.operator), _page(bound)
     trigger = (
         _trigger(operator, vms, program)
         if operator
@@ -98,7 +98,7 @@ Ask as a VM does, and approve what you see:
 
 def _page(bound: Bound) -> str:
     """Return the address of the page; empty where no browser reaches it."""
-    operator = _reached(bound.operator)
+    operator = reached(bound.operator)
     return f"{operator}/" if operator.startswith("http") else ""
 
 
@@ -137,7 +137,7 @@ def greeting(bound: Bound, *, vms: tuple[str, ...], speed: float) -> dict[str, o
     """Return the same for programs: where everything is."""
     return {
         "metadata": [_url(place) for place in bound.metadata],
-        "operator": _reached(bound.operator),
+        "operator": reached(bound.operator),
         "page": _page(bound),
         "azure": bound.azure,
         "azure_certificate": bound.azure_certificate,
@@ -254,7 +254,7 @@ def _url(place: str) -> str:
     return f"http://{_LOOPBACK.get(host, host)}" + ("" if port == "80" else f":{port}")
 
 
-def _reached(operator: str) -> str:
+def reached(operator: str) -> str:
     """Return the operator API's URL as this machine reaches it."""
     scheme, _, place = operator.partition("://")
     host, _, port = place.rpartition(":")

@@ -106,8 +106,6 @@ class Emulator(Daemon):
         self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
         #: Called with what scenarios remark.
         self.say: Callable[[str], None] = lambda _: None
-        #: Scenarios that were cut off by the end of a former run, and are taken back now.
-        self.taken_back: tuple[str, ...] = ()
         self._faults: FaultPlan | None = None
         self._gone_vms: GoneVms | None = None
         self._comebacks: VmRestore | None = None
@@ -142,7 +140,8 @@ class Emulator(Daemon):
             from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
 
             self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
-        self.metadata.set_attester(AttestedDocuments(self.clock).answer)
+        self.attested = AttestedDocuments(self.clock, lambda: self.bound)
+        self.metadata.set_attester(self.attested.answer)
         self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
         self.control.on_committed.add(self._committed)
         self.clock.listen(self._clock_moved)
@@ -150,10 +149,6 @@ class Emulator(Daemon):
     def _lay_out(self, plane: ControlPlane) -> None:
         """See that the fleet is there and enabled before anybody can ask. Source: B-4."""
         now_ms = self.clock.now_ms()
-        if self.options.store:
-            from forewarn.emulator.scenario_cleanup import take_back  # noqa: PLC0415 - nothing in memory
-
-            self.taken_back = take_back(plane, now_ms)
         known = plane.state.topology
         change = self._wanted(known)
         if not default_fleet.is_empty(change):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SPEED_MAX
 from forewarn.emulator import scenario_files
+from forewarn.emulator.attested_documents import ISSUER_PATH
 from forewarn.emulator.faults import FaultKind, FaultUnknown, read_fault
 from forewarn.emulator.scenario_runner import RunState
 from forewarn.operator_api.request_forms import EMPTY
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 #: Furthest one move of the clock, in seconds: a month.
 ADVANCE_S_MAX = 31 * 86_400
 
+
+CERTIFICATE = "application/pkix-cert"
 
 ADVANCE = Form(
     "AdvanceForm",
@@ -106,18 +109,33 @@ def routes_of(emulator: Emulator) -> Sequence[Route]:
 
         return answer
 
-    return tuple(
+    async def issuer(_: ApiCall) -> ApiResponse:
+        return ApiResponse(emulator.attested.issuer(), media=CERTIFICATE)
+
+    return (
         Route(
-            method=row.method,
-            path=row.path,
-            name=row.name,
-            summary=row.summary,
-            act=act(row.handler),
-            answer=row.answer,
-            form=row.form,
-            status=row.status,
-        )
-        for row in _rows()
+            method="GET",
+            path=ISSUER_PATH,
+            name="get_attested_issuer",
+            summary="The certificate of who signs those of attested documents.",
+            act=issuer,
+            answer=None,
+            gives=(CERTIFICATE,),
+            public=True,
+        ),
+        *(
+            Route(
+                method=row.method,
+                path=row.path,
+                name=row.name,
+                summary=row.summary,
+                act=act(row.handler),
+                answer=row.answer,
+                form=row.form,
+                status=row.status,
+            )
+            for row in _rows()
+        ),
     )
 
 

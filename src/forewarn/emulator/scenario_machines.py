@@ -18,7 +18,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.core.topology import Group, Host, Topology, Vm
+    from forewarn.core.topology import Host, Topology
     from forewarn.emulator.scenario import Machines
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
@@ -91,16 +91,7 @@ def touched_by(change: ChangeTopology) -> Touched:
     )
 
 
-@value
-class FormerFleet:
-    """Machines by their names, of which some may need one that is gone."""
-
-    hosts: Mapping[str, Host]
-    groups: Mapping[str, Group]
-    vms: Mapping[str, Vm]
-
-
-def taken_back(before: Topology | FormerFleet, now: Topology, touched: Touched) -> ChangeTopology:
+def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopology:
     """Return the change that makes the touched machines what they were before."""
     hosts = tuple(
         before.hosts[name]

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http.response import compact
-from forewarn.metadata.instance_fields import COMPUTE, DATA_DISK, INSTANCE_VERSIONS, LISTS, SAME_AS
+from forewarn.metadata.instance_fields import (
+    COMPUTE,
+    DATA_DISK,
+    DEFAULT_RESOURCE_GROUP,
+    DEFAULT_SUBSCRIPTION,
+    INSTANCE_VERSIONS,
+    LISTS,
+    SAME_AS,
+)
 
 if TYPE_CHECKING:
     from forewarn.replication.messages import Caller, Fact
@@ -80,11 +88,13 @@ def _instance(caller: Caller, version: str) -> Mapping[str, object]:
 
 def _compute(caller: Caller, version: str) -> dict[str, object]:
     """Return every attribute that the version knows; what is not known of the VM is its default."""
-    facts: dict[str, object] = {
-        "name": caller.vm,
-        "resourceId": _resource_id(caller),
-        **caller.instance,
-    }
+    facts: dict[str, object] = {"name": caller.vm, **caller.instance}
+    facts["resourceId"] = resource_id(
+        caller.vm,
+        subscription=str(facts.get("subscriptionId", DEFAULT_SUBSCRIPTION)),
+        resource_group=str(facts.get("resourceGroupName", DEFAULT_RESOURCE_GROUP)),
+        scale_set=str(facts.get("vmScaleSetName", "")),
+    )
     facts |= _tags(facts.get("tags"))
     keys = facts.get("publicKeys")
     if isinstance(keys, str):
@@ -117,19 +127,20 @@ def _put(part: dict[str, object], name: str, value: object) -> None:
     at[leaf] = value
 
 
-def _resource_id(caller: Caller) -> str:
-    """Return the name that Azure's own tools know a VM by; empty without its first two parts."""
-    subscription = caller.instance.get("subscriptionId")
-    group = caller.instance.get("resourceGroupName")
-    if not subscription or not group:
-        return ""
-    scale_set = caller.instance.get("vmScaleSetName")
-    kind = (
-        f"virtualMachineScaleSets/{scale_set}/virtualMachines" if scale_set else "virtualMachines"
-    )
-    name = caller.vm.removeprefix(f"{scale_set}_") if scale_set else caller.vm
+def instance_number(scale_set: str, vm: str) -> str:
+    """Return the number of an instance, `web_3` being 3 of the scale set `web`; empty: none."""
+    prefix, separator, number = vm.rpartition("_")
+    return number if separator and prefix == scale_set and number.isdecimal() else ""
+
+
+def resource_id(vm: str, *, subscription: str, resource_group: str, scale_set: str) -> str:
+    """Return the name that Azure's own tools know a VM by; an instance's has its number."""
+    kind, number = "virtualMachines", instance_number(scale_set, vm) if scale_set else ""
+    if number:
+        kind = f"virtualMachineScaleSets/{scale_set}/virtualMachines"
     provider = "providers/Microsoft.Compute"
-    return f"/subscriptions/{subscription}/resourceGroups/{group}/{provider}/{kind}/{name}"
+    place = f"/subscriptions/{subscription}/resourceGroups/{resource_group}"
+    return f"{place}/{provider}/{kind}/{number or vm}"
 
 
 def _tags(tags: object) -> dict[str, Fact]:

@@ -19,6 +19,10 @@ INSTANCE_VERSIONS = (
 )
 """The api-versions of instance metadata, ascending: 35 of them. Source: I-3."""
 
+#: Where a VM is that says nothing about it; Azure Resource Manager shows the same.
+DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+DEFAULT_RESOURCE_GROUP = "default"
+
 _DISK = "2019-06-01"
 """First version with a storage profile."""
 
@@ -51,7 +55,7 @@ COMPUTE: dict[str, tuple[str, str]] = {
     "priority": ("2020-12-01", ""),
     "provider": ("2018-10-01", "Microsoft.Compute"),
     "publisher": ("2017-03-01", ""),
-    "resourceGroupName": ("2017-08-01", ""),
+    "resourceGroupName": ("2017-08-01", DEFAULT_RESOURCE_GROUP),
     "resourceId": ("2019-03-11", ""),
     "securityProfile.encryptionAtHost": ("2021-11-01", "false"),
     "securityProfile.secureBootEnabled": ("2020-06-01", "false"),
@@ -76,7 +80,7 @@ COMPUTE: dict[str, tuple[str, str]] = {
     "storageProfile.osDisk.vhd.uri": (_DISK, ""),
     "storageProfile.osDisk.writeAcceleratorEnabled": (_DISK, "false"),
     "storageProfile.resourceDisk.size": (_DISK, ""),
-    "subscriptionId": ("2017-08-01", ""),
+    "subscriptionId": ("2017-08-01", DEFAULT_SUBSCRIPTION),
     "tags": ("2017-08-01", ""),
     "userData": ("2021-01-01", ""),
     "version": ("2017-03-01", ""),
@@ -123,8 +127,8 @@ DATA_DISKS_PATTERN = f"({_LINE}(\\n{_LINE})*\\n?)?"
 FROM_TOPOLOGY = frozenset(
     {
         *("location", "name", "osType", "placementGroupId", "platformFaultDomain"),
-        *("platformUpdateDomain", "resourceGroupName", "subscriptionId", "tags", "vmId"),
-        *("vmScaleSetName", "vmSize", "zone"),
+        *("platformUpdateDomain", "resourceGroupName", "resourceId", "subscriptionId", "tags"),
+        *("vmId", "vmScaleSetName", "vmSize", "zone"),
     }
 )
 """Attributes that follow from other members of the topology."""

@@ -18,6 +18,7 @@ from forewarn.metadata.identity import Callers, known_by
 from forewarn.metadata.rate_limit import Bucket, RateLimit
 from forewarn.metadata.routing import (
     EVENTS_PATH,
+    NO_IDENTITY,
     NOT_FOUND,
     ApproveEvents,
     AttestInstance,
@@ -259,10 +260,10 @@ class Responder:
         return self._answer(asked, plan.answer)
 
     def _token(self, caller: Caller, plan: GiveToken) -> Response:
-        """Return a token; where nothing gives any, the path does not exist. Source: E-5, Z-3."""
-        if self.give_token is None:
-            return NOT_FOUND
-        return plan.refusal or self.give_token(caller.vm, plan.resource)
+        """Return a token; where nothing gives any, the VM has no identity. Source: Z-3."""
+        if plan.refusal or self.give_token is None:
+            return plan.refusal or NO_IDENTITY
+        return self.give_token(caller.vm, plan.resource)
 
     def _attested(self, caller: Caller, plan: AttestInstance) -> Response:
         """Return a signed document; where nothing signs, the path does not exist. Source: I-1."""

@@ -42,6 +42,10 @@ VERSION_INVALID = (
 VERSION_NOT_FOUND = b'{ "error": "Not found. Invalid version requested" }'  # spaces as seen
 
 NOT_FOUND = refusal(404, "Not found")
+#: As the public service says it: to a 404 every SDK of Azure tries again for 20 s and more.
+NO_IDENTITY = Response(
+    400, compact({"error": "invalid_request", "error_description": "Identity not found"})
+)
 HOST_REFUSED = refusal(400, "Bad request. The Host header names another host")
 
 
@@ -88,10 +92,10 @@ class DescribeInstance:
 
 @value
 class GiveToken:
-    """Give the VM an access token for a resource, where there is somebody who does. Source: Z-3."""
+    """Give the VM an access token for a resource, if it has an identity. Source: Z-3."""
 
     resource: str
-    #: What is wrong with the request, where somebody would give one.
+    #: What is wrong with the request.
     refusal: Response | None
 
 

@@ -10,6 +10,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.connection_table import fd_limit
 from forewarn.metadata.http.open_connections import OpenConnections
 from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD
 from forewarn.metadata.responder import KNOWN_BYTES_MAX, Responder
@@ -46,7 +47,7 @@ class MetadataService:
         self.responder = Responder(settings)
         self.doors: dict[str, tuple[PublishedView, Bucket]] = {}
         """Peer address -> what its VM is shown and its tokens, where the address says who asks."""
-        self.connections = OpenConnections(settings, self.responder.callers, fds_max=_fds_max())
+        self.connections = OpenConnections(settings, self.responder.callers, fds_max=fd_limit())
         self.tick = 0
         """Whole seconds since the start, on the monotonic clock."""
         self.stopping = False
@@ -197,13 +198,3 @@ class MetadataService:
 
     def _request_id(self) -> str:
         return self._ids.guid("request").lower()
-
-
-def _fds_max() -> int:
-    """Return how many file descriptors the process may have; 0: the system has no such limit."""
-    try:
-        import resource  # noqa: PLC0415  not everywhere
-    except ImportError:
-        return 0
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 0 if soft == resource.RLIM_INFINITY else soft

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from forewarn.errors import ForewarnError
 from forewarn.operator_api import (
     fleet_routes,
+    maintenance_reading,
     maintenance_routes,
     openapi,
     openapi_page,
@@ -26,6 +27,7 @@ from forewarn.operator_api import (
     policy_routes,
     postponing_routes,
     read_routes,
+    service_routes,
     why_routes,
     work_routes,
 )
@@ -102,10 +104,12 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *fleet_routes.routes(),
         *work_routes.routes(),
         *maintenance_routes.routes(),
+        *maintenance_reading.routes(),
         *postponing_routes.routes(),
         *why_routes.routes(),
         *policy_routes.routes(),
         *read_routes.routes(),
+        *service_routes.routes(),
         *overview_routes.routes(),
         *extra,
     )

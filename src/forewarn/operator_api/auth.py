@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import logging
-from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError
-from forewarn.operator_api.connections import ADMIT, source_of
+from forewarn.operator_api.connections import ADMIT
 from forewarn.operator_api.responses import refusal
 from forewarn.protocol import timestamps
+from forewarn.tokens import RefusedTokens, read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,29 +25,12 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.settings import OperatorSettings
 
-log = logging.getLogger("forewarn.operator")
-
-#: A shorter token can be guessed; `python3 -c "import secrets; print(secrets.token_hex())"`.
-TOKEN_LENGTH_MIN = 16
 #: Addresses and host names of which it is remembered whether they are this machine's.
 ADDRESSES_REMEMBERED = 256
-#: Sources of unknown tokens, and operators' sources, that are remembered.
-SOURCES_REMEMBERED = 10_000
-#: How long unknown tokens are counted, in milliseconds.
-REFUSED_WINDOW_MS = 60_000
 #: The operator that a caller on this machine is, where it needs no token.
 LOCAL = "local"
 #: The header in which every answer says what the service's clock shows.
 TIME_HEADER = b"forewarn-time"
-_FACT = {"action": "token-refused"}
-
-
-class TokenInvalid(CallerError):
-    """A token in the settings that cannot be one."""
-
-    code = "token-invalid"
-    message = "Entry {number} of [operator] tokens {problem}."
-    advice = "Write tokens as NAME:TOKEN, each name once, each token 16 characters or more."
 
 
 class TokenMissing(CallerError):
@@ -58,24 +40,6 @@ class TokenMissing(CallerError):
     status = 401
     message = "The operator API needs a bearer token."
     advice = "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`."
-
-
-class TokenWrong(CallerError):
-    """A call with a token that nobody has."""
-
-    code = "token-wrong"
-    status = 401
-    message = "This bearer token is not known here."
-    advice = "Look at FOREWARN_TOKEN and at `tokens` in the service's [operator] settings."
-
-
-class TooManyRefused(CallerError):
-    """A source that has sent many unknown tokens."""
-
-    code = "too-many-refused"
-    status = 429
-    message = "{source} has sent too many unknown tokens."
-    advice = "Correct the token, wait a minute, then try again."
 
 
 class HostRefused(CallerError):
@@ -130,7 +94,7 @@ class Authenticator:
         self._open_on_loopback = settings.open_on_loopback
         self._public = public
         self._page = page
-        self._refused = RefusedTokens(settings.max_refused_tokens, clock)
+        self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -181,81 +145,6 @@ class Authenticator:
             found = ""
         self._refused.judge(found, address)
         return found
-
-
-class RefusedTokens:
-    """Who has sent tokens that nobody has, and how many: logged with the address, and limited.
-
-    Above the limit a token is not looked at, right or wrong, but for operators who have called
-    from there before: a stranger behind the same proxy does not lock them out.
-    """
-
-    def __init__(self, limit: int, clock: Clock) -> None:
-        """Refuse nobody yet; `limit` unknown tokens may come from one source in a minute."""
-        self._limit = limit
-        self._clock = clock
-        #: By source: since when they are counted, in ms since the epoch UTC, and how many.
-        self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        #: Operators seen, with the source each called from; the latest last.
-        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
-
-    def judge(self, operator: str, address: str) -> None:
-        """Let a call through whose token is an operator's; empty: nobody's.
-
-        Raises:
-            TokenWrong: it is nobody's.
-            TooManyRefused: too many from there were.
-        """
-        source = source_of(address)
-        if operator and (operator, source) in self._seen:
-            return
-        now_ms = self._clock.now_ms()
-        since_ms, count = self._counts.get(source, (now_ms, 0))
-        if not 0 <= now_ms - since_ms < REFUSED_WINDOW_MS:
-            since_ms, count = now_ms, 0
-        if count >= self._limit:
-            raise TooManyRefused(source=source or "The Unix socket")
-        if operator:
-            self._seen[operator, source] = None
-            _forget(self._seen)
-            return
-        self._counts[source] = (since_ms, count + 1)
-        self._counts.move_to_end(source)
-        _forget(self._counts)
-        more = "; no more is looked at for a minute" if count + 1 == self._limit else ""
-        log.warning(
-            "unknown token from %s refused%s", address or "a Unix socket", more, extra=_FACT
-        )
-        raise TokenWrong
-
-
-def _forget(known: OrderedDict[Any, Any]) -> None:
-    if len(known) > SOURCES_REMEMBERED:
-        known.popitem(last=False)
-
-
-def read_tokens(written: tuple[str, ...]) -> dict[str, bytes]:
-    """Return tokens by their owners' names, from `NAME:TOKEN`.
-
-    Raises:
-        TokenInvalid: one cannot be a token.
-    """
-    tokens: dict[str, bytes] = {}
-    for number, each in enumerate(written, 1):
-        name, separator, token = each.partition(":")
-        problem = ""
-        if not (separator and name and name.isprintable() and len(name) <= 64):
-            problem = "has no name before a colon"
-        elif name in tokens:
-            problem = "has a name that is there before"
-        elif len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable():
-            problem = (
-                f"has a token that is shorter than {TOKEN_LENGTH_MIN} characters or not plain text"
-            )
-        if problem:
-            raise TokenInvalid(number=number, problem=problem)
-        tokens[name] = token.encode()
-    return tokens
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

@@ -1,28 +1,24 @@
-"""Connections of the operator API: who may hold one, how long a request may take to arrive.
+"""Connections of the operator API: what they may hold, how long a request may take to arrive.
 
-uvicorn's protocol has a limit for all connections together and none for one source, for a head
-or for the time a request takes. A caller whom nobody knows yet makes room for the next one;
-one whose request was let through keeps its connection. No route and no token in here.
+uvicorn's protocol has no limit for a head or for the time a request takes. A connection whose
+request was let through is kept; any other makes room. No route and no token in here.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
 
     from uvicorn._types import ASGI3Application
     from uvicorn.config import Config
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
-    from forewarn.settings import OperatorSettings
+    from forewarn.connection_table import TrackedConnection
 
     _State: TypeAlias = dict[str, Any]
 
@@ -42,67 +38,22 @@ class HeadTooLarge(Exception):
     """A head above its limits: the parser stops there, and answers 400."""
 
 
-class ConnectionTable:
-    """Every open connection; those whose caller is not known yet are the first to go.
-
-    Each change costs the same, however many connections there are.
-    """
-
-    def __init__(self, settings: OperatorSettings) -> None:
-        """Hold none yet."""
-        self.request_timeout_s = settings.request_timeout_s
-        self._max = settings.max_connections
-        self._max_per_source = settings.max_connections_per_source
-        self._count = 0
-        #: Not let through yet, or idle since: oldest first, of everybody and of each source.
-        self._evictable: OrderedDict[Connection, None] = OrderedDict()
-        self._by_source: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
-
-    def enter(self, connection: Connection) -> bool:
-        """Count a connection in, at the cost of the oldest unknown one; False: there is no room."""
-        own = self._by_source[connection.source]
-        if connection.source and len(own) >= self._max_per_source:
-            next(iter(own)).cut()
-        elif self._count >= self._max:
-            if not self._evictable:
-                return False
-            next(iter(self._evictable)).cut()
-        self._count += 1
-        self.expose(connection)
-        return True
-
-    def leave(self, connection: Connection) -> None:
-        """Count a connection out."""
-        self._count -= 1
-        self.keep(connection)
-
-    def expose(self, connection: Connection) -> None:
-        """Have a connection make room for others when they need it."""
-        self._evictable[connection] = None
-        self._by_source[connection.source][connection] = None
-
-    def keep(self, connection: Connection) -> None:
-        """Keep a connection whatever comes."""
-        self._evictable.pop(connection, None)
-        own = self._by_source.get(connection.source)
-        if own is not None:
-            own.pop(connection, None)
-            if not own:
-                del self._by_source[connection.source]
-
-
 class Connection(HttpToolsProtocol):
     """One connection, with limits on what it may hold and for how long."""
 
     def __init__(
-        self, table: ConnectionTable, config: Config, *, server_state: ServerState, state: _State
+        self,
+        tracked: TrackedConnection,
+        request_timeout_s: float,
+        config: Config,
+        *,
+        server_state: ServerState,
+        state: _State,
     ) -> None:
         """Serve one connection that counts in a table."""
         super().__init__(config, server_state, state)
-        #: Where it comes from, as limits count it; empty: a Unix socket, which has none.
-        self.source = ""
-        self._table = table
-        self._entered = False
+        self._tracked = tracked
+        self._request_timeout_s = request_timeout_s
         self._head_bytes = 0
         #: Bytes since anything of a request was complete; below 0 for the rest of a read.
         self._unparsed = 0
@@ -111,21 +62,13 @@ class Connection(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Let it in, or say that there is no room."""
+        """Wait for its first request."""
         super().connection_made(transport)
-        self.source = source_of(self.client[0]) if self.client else ""
-        self._entered = self._table.enter(self)
-        if not self._entered:
-            transport.write(_FULL)
-            transport.close()
-            return
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count it out, and let every request of it know that nobody waits any more."""
-        if self._entered:
-            self._entered = False
-            self._table.leave(self)
+        self._tracked.leave()
         self._unset_late()
         for cycle in (self._running, *(each for each, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
@@ -133,13 +76,6 @@ class Connection(HttpToolsProtocol):
                 cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
-
-    def cut(self) -> None:
-        """End it at once, to make room."""
-        if self._entered:
-            self._entered = False
-            self._table.leave(self)
-        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; a body that goes on coming is waited for."""
@@ -166,7 +102,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         if self._late is None:
             self._expect()
-        self.scope["state"][ADMIT] = self._admit
+        self.scope["state"][ADMIT] = self._tracked.admit
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the URL."""
@@ -204,8 +140,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Make room for others again while nothing is asked."""
         super().on_response_complete()
-        if self._entered and not self.pipeline:
-            self._table.expose(self)
+        if not self.pipeline:
+            self._tracked.expose()
 
     def timeout_keep_alive_handler(self) -> None:
         """End an idle connection."""
@@ -215,11 +151,6 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
-
-    def _admit(self) -> None:
-        """Keep the connection: its caller is known, and its request is being answered."""
-        if self._entered:
-            self._table.keep(self)
 
     def _progress(self) -> None:
         """Note that a part of a request is complete; counted again from the next chunk on."""
@@ -233,7 +164,7 @@ class Connection(HttpToolsProtocol):
     def _expect(self) -> None:
         """Wait for the rest of a request, again."""
         self._unset_late()
-        self._late = self.loop.call_later(self._table.request_timeout_s, self._cut_late)
+        self._late = self.loop.call_later(self._request_timeout_s, self._cut_late)
 
     def _unset_late(self) -> None:
         if self._late is not None:
@@ -249,35 +180,12 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def factory(settings: OperatorSettings) -> Callable[..., Connection]:
-    """Return what makes a connection of uvicorn's, all of which count in one table."""
-    table = ConnectionTable(settings)
-
-    def connection(
-        *, config: Config, server_state: ServerState, app_state: _State, _loop: object = None
-    ) -> Connection:
-        return Connection(table, config, server_state=server_state, state=app_state)
-
-    return connection
-
-
-def source_of(address: str) -> str:
-    """Return what limits count by: an IPv4 address, or an IPv6 network of 64 bits."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    found = getattr(found, "ipv4_mapped", None) or found
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-
-
 _FULL_BODY = (
     b'{"error":{"code":"connections-full","message":"The operator API has no connection free.",'
     b'"advice":"Try again in a few seconds."}}'
 )
-_FULL = (
+#: What a caller is sent whom there is no room for.
+FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 2\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
 )

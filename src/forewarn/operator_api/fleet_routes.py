@@ -15,6 +15,7 @@ from forewarn.core.labels import pairs_of, read_selector
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.errors import CallerError
 from forewarn.garbage import uncollected
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
@@ -204,6 +205,15 @@ class _Records:
 
 
 async def _apply(call: ApiCall) -> ApiResponse:
+    try:
+        return await _applied(call)
+    except CallerError as refusal:
+        if not call.query.get("dry_run", False):
+            call.control.loop.refused_records.add(str(refusal))
+        raise
+
+
+async def _applied(call: ApiCall) -> ApiResponse:
     control, dry_run = call.control, call.query.get("dry_run", False)
     change = await control.compute(partial(_read, call))
     if call.query.get("prune", False):

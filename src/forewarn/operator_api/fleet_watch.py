@@ -228,7 +228,7 @@ class FleetWatch:
     # --- what is sent --- ----------------------------------------------------------------------
 
     def _event(self, name: str, shown: dict[str, object]) -> bytes:
-        body = {"now": timestamps.iso8601(self._clock.now_ms()), **shown}
+        body = {**self._always(), **shown}
         place = f"{self._epoch}-{self._version}".encode()
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (place, name.encode(), encoded(body))
 
@@ -252,8 +252,12 @@ class FleetWatch:
                 "operations": _operations(overview, overview.urgent()),
             }
             self._whole = self._sequence, encoded(shown)
-        now = timestamps.iso8601(self._clock.now_ms())
-        return b'{"now":"%b",' % now.encode() + self._whole[1][1:]
+        return encoded(self._always())[:-1] + b"," + self._whole[1][1:]
+
+    def _always(self) -> dict[str, object]:
+        """Return what each message says: it changes without a commit."""
+        refused = self._loop.refused_records.sentences()
+        return {"now": timestamps.iso8601(self._clock.now_ms()), "refused": refused}
 
     def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
         """Return the event that says what has changed, and whether there is more."""

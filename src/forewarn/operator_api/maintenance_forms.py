@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import TRAITS, Target
+from forewarn.core.impact import DURATION_S_MAX, TRAITS, Target
 from forewarn.core.labels import select
 from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.commands import DURATION_S_MAX
 from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.core.maintenance.refusals import MaintenanceInvalid
 from forewarn.core.policy import maintenance_policy

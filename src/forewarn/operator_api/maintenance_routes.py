@@ -1,11 +1,10 @@
-"""Routes of maintenances: describing, previewing, starting, halting and reading them.
+"""Routes of maintenances: describing, previewing, starting and halting them, and their plans.
 
 How waves go on is decided in the core, how they are planned in the planner.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from forewarn.control.planning import plan_of, snapshot, task_of
@@ -13,13 +12,8 @@ from forewarn.core.impact import TRAITS
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.outlook import outlook
-from forewarn.core.maintenance.records import (
-    Maintenance,
-    MaintenancePlan,
-    TargetState,
-)
-from forewarn.core.maintenance.refusals import UnknownMaintenance, UnknownPlan
-from forewarn.core.maintenance.why import why_maintenance
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
+from forewarn.core.maintenance.refusals import UnknownPlan
 from forewarn.core.refusals import Unknown
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api.maintenance_forms import (
@@ -27,22 +21,13 @@ from forewarn.operator_api.maintenance_forms import (
     PAUSE_FORM,
     asked_of,
 )
-from forewarn.operator_api.maintenance_schemas import (
-    BLOCKER,
-    MAINTENANCE,
-    OUTLOOK,
-    PLAN,
-    WAVE,
-    MaintenanceView,
-    Waits,
-    WaveView,
-)
+from forewarn.operator_api.maintenance_reading import ONE, find_view, number_of, one_view
+from forewarn.operator_api.maintenance_schemas import OUTLOOK, PLAN, MaintenanceView
 from forewarn.operator_api.responses import encoded
-from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
+from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Bound, Plan
-from forewarn.planning.plan_text import read_blocked
-from forewarn.validation.fields import Boolean, Integer, Text
+from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field, Form
 from forewarn.values import replace
 
@@ -52,26 +37,6 @@ if TYPE_CHECKING:
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 
-#: Maintenances on one page.
-PAGE_MAX = 500
-_NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
-ONE: Schema = {
-    "type": "object",
-    "properties": {"maintenance": MAINTENANCE.schema()},
-    "required": ["maintenance"],
-    "additionalProperties": False,
-}
-_FULL: Schema = {
-    "type": "object",
-    "properties": {
-        "maintenance": MAINTENANCE.schema(),
-        "waves": {"type": "array", "items": WAVE.schema()},
-        "blocked": {"type": "array", "items": BLOCKER.schema()},
-        "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
-    },
-    "required": ["maintenance", "waves", "blocked", "waits_for"],
-    "additionalProperties": False,
-}
 _PLAN: Schema = {
     "type": "object",
     "properties": {"plan": PLAN.schema()},
@@ -142,102 +107,11 @@ async def _preview(call: ApiCall) -> ApiResponse:
     return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
 
 
-def one_view(view: MaintenanceView, status: int = 200) -> ApiResponse:
-    """Return the answer that shows one maintenance."""
-    return ApiResponse({"maintenance": MAINTENANCE.of(view)}, status)
-
-
-def number_of(call: ApiCall) -> int:
-    """Return the number that a maintenance's name means: `m-12` or `12`."""
-    name = call.path["id"]
-    matched = _NUMBER.fullmatch(name)
-    if matched is None:
-        raise UnknownMaintenance(name=name[:64])
-    return int(matched[1])
-
-
-async def find_view(call: ApiCall, number: int) -> MaintenanceView:
-    """Return a maintenance, ended or not; costs the hosts it has touched."""
-    now_ms = call.control.clock.now_ms()
-
-    def live(view: StateView) -> MaintenanceView | None:
-        state = view.state
-        maintenance = state.maintenances.get(number)
-        if maintenance is None:
-            return None
-        targets = dict(state.progress.of(number).targets)
-        blocker = why_maintenance(view.draft(now_ms), maintenance)
-        plan = state.plans.get(maintenance.plan)
-        return MaintenanceView(maintenance, targets, plan, blocker)
-
-    def ended(store: Store) -> MaintenanceView | None:
-        found = store.maintenances.get(number)
-        if found is None:
-            return None
-        targets = {each.host: each for each in store.maintenances.targets(number)}
-        return MaintenanceView(found, targets, store.maintenances.plan(found.plan))
-
-    view = await call.control.read(live) or await call.control.look_up(ended)
-    if view is None:
-        raise UnknownMaintenance(name=f"m-{number}")
-    return view
-
-
-async def _list(call: ApiCall) -> ApiResponse:
-    limit = call.query.get("limit", PAGE_MAX)
-    before = call.query.get("before", 0)
-    found = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
-    wanted = call.query.get("live", False)
-    views = [await find_view(call, each.number) for each in found if each.live or not wanted]
-    following = found[-1].number if len(found) == limit else None
-    return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
-
-
-async def _get(call: ApiCall) -> ApiResponse:
-    view = await find_view(call, number_of(call))
-    return ApiResponse(await call.control.compute(lambda: encoded(_full(view))))
-
-
-def _full(view: MaintenanceView) -> dict[str, object]:
-    plan = view.plan
-    blocked = read_blocked(plan.body) if plan and view.maintenance.live else ()
-    touched = view.targets
-    return {
-        "maintenance": MAINTENANCE.of(view),
-        "waves": WAVE.each(_waves(view)),
-        "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
-        "waits_for": BLOCKER.of(Waits(view.maintenance.id, view.blocker)) if view.blocker else None,
-    }
-
-
-def _waves(view: MaintenanceView) -> list[WaveView]:
-    """Return the waves there were and those to come; costs the hosts."""
-    planned = {wave.number: wave for wave in view.plan.waves} if view.plan else {}
-    by_wave: dict[int, list[str]] = {}
-    for target in sorted(view.targets.values(), key=lambda each: each.host):
-        by_wave.setdefault(target.wave, []).append(target.host)
-    coming = planned.keys() if view.maintenance.live else set[int]()
-    found = []
-    for number in sorted({*by_wave, *coming}):
-        hosts = by_wave.get(number, [])
-        states = [view.targets[host].state for host in hosts]
-        wave = planned.get(number)
-        if number == view.maintenance.wave or TargetState.WORKING in states:
-            state = "working"
-        else:
-            state = "over" if hosts else "planned"
-        left = [host for host in wave.hosts if host not in view.targets] if wave else []
-        found.append(
-            WaveView(
-                number,
-                state,
-                tuple([*hosts, *left] if state != "over" else hosts),
-                wave if state != "over" else None,  # it took the time it took
-                states.count(TargetState.DONE),
-                states.count(TargetState.FAILED),
-            )
-        )
-    return found
+async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
+    """Have an operator's word done, and show the maintenance afterwards."""
+    number = number_of(call)
+    await call.control.submit(word, call.actor)
+    return one_view(await find_view(call, number))
 
 
 async def _start(call: ApiCall) -> ApiResponse:
@@ -258,13 +132,6 @@ async def _resume(call: ApiCall) -> ApiResponse:
 async def _cancel(call: ApiCall) -> ApiResponse:
     word = stimuli.CancelMaintenance(number_of(call), call.form.get("reason", ""))
     return await moved(call, word)
-
-
-async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
-    """Have an operator's word done, and show the maintenance afterwards."""
-    number = number_of(call)
-    await call.control.submit(word, call.actor)
-    return one_view(await find_view(call, number))
 
 
 async def _plan(call: ApiCall) -> ApiResponse:
@@ -352,27 +219,6 @@ _ROUTES = (
         body_bytes_max=NAMES_BYTES_MAX,
         answer=_PREVIEW,
         abandonable=True,
-    ),
-    Route(
-        method="GET",
-        path="/v1/maintenances",
-        name="list_maintenances",
-        summary="List maintenances, newest first.",
-        act=_list,
-        query=(
-            Field("live", Boolean(), "Only those that have not ended."),
-            Field("before", Integer(1), "Only numbers below this one."),
-            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
-        ),
-        answer=listed("maintenances", MAINTENANCE.schema(), paged="integer"),
-    ),
-    Route(
-        method="GET",
-        path="/v1/maintenances/{id}",
-        name="get_maintenance",
-        summary="Read one maintenance with its waves and what is in its way.",
-        act=_get,
-        answer=_FULL,
     ),
     _word("start", _start, forms.EMPTY, summary="Have a draft begin."),
     _word("pause", _pause, PAUSE_FORM, summary="Announce nothing more for now."),

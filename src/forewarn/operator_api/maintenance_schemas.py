@@ -13,8 +13,6 @@ from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenanceState,
     Postponement,
-    Target,
-    TargetState,
 )
 from forewarn.operator_api.schemas import (
     FLAG,
@@ -27,7 +25,7 @@ from forewarn.operator_api.schemas import (
     words,
 )
 from forewarn.planning.blockers import Code
-from forewarn.planning.plan_text import read_blocked, read_bound
+from forewarn.store.maintenances import HostState
 from forewarn.validation.durations import written
 from forewarn.values import value
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from forewarn.core.maintenance.records import MaintenancePlan
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.plan import Wave
+    from forewarn.store.maintenances import HostWork
     from forewarn.validation.fields import Schema
 
 
@@ -46,18 +45,30 @@ class MaintenanceView:
     """A maintenance with how far it has come."""
 
     maintenance: Maintenance
-    targets: Mapping[str, Target] = field(default_factory=dict)
     plan: MaintenancePlan | None = None
     blocker: Blocker | None = None
+    counts: Mapping[HostState, int] = field(default_factory=dict)
 
-    def count(self, state: TargetState) -> int:
+    def count(self, state: HostState) -> int:
         """How many hosts stand so."""
-        return sum(1 for target in self.targets.values() if target.state is state)
+        return self.counts.get(state, 0)
+
+    @property
+    def plan_in_effect(self) -> MaintenancePlan | None:
+        """The plan it goes by; None while it is halted, or another plan is being made."""
+        goes_on = self.maintenance.running or self.maintenance.state is MaintenanceState.DRAFT
+        return self.plan if goes_on and not self.maintenance.plan_wanted else None
+
+    @property
+    def next_wave_ms(self) -> int:
+        """When the next wave is announced, ms since the epoch UTC; 0: unknown."""
+        waits = self.maintenance.running and not self.maintenance.plan_due
+        return self.maintenance.due_ms if waits else 0
 
     @property
     def expected_end_ms(self) -> int:
         """When the last wave of the plan ends at the latest, ms since the epoch UTC; 0: unknown."""
-        waves = self.plan.waves if self.plan and self.maintenance.live else ()
+        waves = self.plan_in_effect.waves if self.plan_in_effect else ()
         return waves[-1].latest_end_ms if waves else 0
 
 
@@ -80,17 +91,37 @@ class Waits:
 
 @value
 class WaveView:
-    """A wave of a plan, or one that is over, which has no times any more."""
+    """A wave of a plan, or one that is over: the work there was, and what is to come."""
 
     number: int
     state: str
-    hosts: tuple[str, ...]
+    work: tuple[HostWork, ...]
+    #: Hosts that are not announced yet.
+    left: tuple[str, ...]
     planned: Wave | None = None
-    done: int = 0
-    failed: int = 0
+
+    def count(self, state: HostState) -> int:
+        """How many hosts stand so."""
+        return sum(1 for each in self.work if each.state is state)
+
+    @property
+    def announced_ms(self) -> int:
+        """When its first host was announced, or is to be by the plan; 0: unknown."""
+        planned_ms = self.planned.shown_ms if self.planned else 0
+        return min(filter(None, (each.announced_ms for each in self.work)), default=planned_ms)
+
+    @property
+    def started_ms(self) -> int:
+        """When the work on its first host started; 0: not yet."""
+        return min(filter(None, (each.started_ms for each in self.work)), default=0)
+
+    @property
+    def ended_ms(self) -> int:
+        """When the work on its last host ended; 0: not yet."""
+        return max(each.ended_ms for each in self.work) if self.state == "over" else 0
 
 
-_WAVE_STATES: Schema = {"type": "string", "enum": ["over", "working", "planned"]}
+_WAVE_STATES: Schema = {"type": "string", "enum": ["over", "running", "announced", "planned"]}
 BLOCKER: ObjectSchema[Waits] = ObjectSchema(
     "Blocker",
     "What a host, a wave or a maintenance waits for first.",
@@ -115,15 +146,17 @@ POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
 )
 WAVE: ObjectSchema[WaveView] = ObjectSchema(
     "Wave",
-    "Hosts that are worked on at the same time. Times are those of the plan.",
+    "Hosts that are worked on at the same time. Times to come are those of the plan.",
     (
         Member("number", WHOLE, lambda w: w.number),
         Member("state", _WAVE_STATES, lambda w: w.state),
-        Member("hosts", TEXTS, lambda w: list(w.hosts)),
-        Member("done", WHOLE, lambda w: w.done),
-        Member("failed", WHOLE, lambda w: w.failed),
+        Member("hosts", TEXTS, lambda w: [*(each.host for each in w.work), *w.left]),
+        Member("done", WHOLE, lambda w: w.count(HostState.DONE)),
+        Member("failed", WHOLE, lambda w: w.count(HostState.FAILED)),
         Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
-        Member("announced", TIME, lambda w: written(w.planned.shown_ms if w.planned else 0)),
+        Member("announced", TIME, lambda w: written(w.announced_ms)),
+        Member("started", TIME, lambda w: written(w.started_ms), "Null: not yet."),
+        Member("ended", TIME, lambda w: written(w.ended_ms), "Null: not yet."),
         Member(
             "earliest_start",
             TIME,
@@ -154,9 +187,10 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member("impact", words(Impact), lambda v: v.maintenance.impact.value),
         Member("reason", TEXT, lambda v: v.maintenance.reason, "Why, for people."),
         Member("hosts", WHOLE, lambda v: len(v.maintenance.hosts), "How many it names."),
-        Member("done", WHOLE, lambda v: v.count(TargetState.DONE)),
-        Member("working", WHOLE, lambda v: v.count(TargetState.WORKING), "Announced or running."),
-        Member("failed", WHOLE, lambda v: v.count(TargetState.FAILED)),
+        *(
+            Member(each.value, WHOLE, lambda v, state=each: v.count(state))  # type: ignore[misc]
+            for each in HostState
+        ),
         Member("duration_s", WHOLE, lambda v: v.maintenance.duration_s, "Of each host."),
         Member("earliest_start", TIME, lambda v: written(v.maintenance.earliest_ms)),
         Member("deadline", TIME, lambda v: written(v.maintenance.deadline_ms)),
@@ -171,7 +205,7 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member(
             "next_wave",
             TIME,
-            lambda v: written(0 if v.maintenance.plan_due else v.maintenance.due_ms),
+            lambda v: written(v.next_wave_ms),
             "When the next wave is announced.",
         ),
         Member("expected_end", TIME, lambda v: written(v.expected_end_ms), "By its plan."),
@@ -194,23 +228,38 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
         Member("id", TEXT, lambda p: p.id),
         Member("parent", TEXT, lambda p: p.parent, "The plan it takes the place of."),
         Member("made", TIME, lambda p: written(p.made_ms)),
-        Member("least_waves", WHOLE, lambda p: read_bound(p.body).waves, "No plan has fewer."),
-        Member("argument", TEXT, lambda p: read_bound(p.body).argument, "Why not."),
+        Member("least_waves", WHOLE, lambda p: p.body.bound.waves, "No plan has fewer."),
+        Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
         Member(
             "waves",
             {"type": "array", "items": WAVE.schema()},
             lambda p: WAVE.each(
-                WaveView(wave.number, "planned", wave.hosts, wave) for wave in p.waves
+                WaveView(wave.number, "planned", (), wave.hosts, wave) for wave in p.waves
             ),
         ),
         Member(
             "blocked",
             {"type": "array", "items": BLOCKER.schema()},
-            lambda p: BLOCKER.each(Waits(host, each) for host, each in read_blocked(p.body)),
+            lambda p: BLOCKER.each(Waits(host, each) for host, each in p.body.blocked),
         ),
     ),
 )
 
+_LEFT: Schema = {"type": "string", "enum": ["left", *(each.value for each in HostState)]}
+HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
+    "MaintenanceHost",
+    "What became of a host of a maintenance. A time that has not come is null.",
+    (
+        Member("host", TEXT, lambda w: w[0]),
+        Member("state", _LEFT, lambda w: w[1].state.value if w[1] else "left", "left: to be done."),
+        Member("wave", WHOLE, lambda w: w[1].wave if w[1] else 0, "0: none yet."),
+        Member("operation", TEXT, lambda w: f"op-{w[1].operation}" if w[1] else ""),
+        Member("announced", TIME, lambda w: written(w[1].announced_ms if w[1] else 0)),
+        Member("started", TIME, lambda w: written(w[1].started_ms if w[1] else 0)),
+        Member("ended", TIME, lambda w: written(w[1].ended_ms if w[1] else 0)),
+        Member("reason", TEXT, lambda w: w[1].reason if w[1] else "", "Why it failed."),
+    ),
+)
 OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
     "GroupOutlook",
     "How a group fares while a plan is carried out, if nothing else fails.",

@@ -72,6 +72,7 @@ def _object(**members: Schema) -> Schema:
     }
 
 
+_TEXTS: Schema = {"type": "array", "items": schemas.TEXT}
 _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
 _RACK = _object(
     zone=schemas.TEXT,
@@ -90,6 +91,7 @@ _ROUTES = (
         act=_overview,
         answer=_object(
             now=schemas.TEXT,
+            refused={**_TEXTS, "description": "Records that the topology refused lately."},
             place={"type": "string", "description": "Follow `/v1/overview/watch` from here."},
             layout={"type": "integer", "description": "Grows when hosts come, go or move."},
             states={**schemas.TEXTS_BY_NAME, "description": "What the letters mean."},

@@ -12,7 +12,8 @@ from forewarn.operator_api.maintenance_forms import (
     POSTPONE_FORM,
     postponing_of,
 )
-from forewarn.operator_api.maintenance_routes import ONE, find_view, moved, number_of, one_view
+from forewarn.operator_api.maintenance_reading import ONE, find_view, number_of, one_view
+from forewarn.operator_api.maintenance_routes import moved
 from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 
 

@@ -1,22 +1,18 @@
-"""Routes that only read: events, documents, history, the watch, health and version.
+"""Routes that only read: events, documents, history, the watch.
 
 Nothing is changed in here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from contextlib import aclosing
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import fresh, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation
-from forewarn.errors import ForewarnError
 from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
 from forewarn.operator_api.responses import encoded
@@ -25,9 +21,8 @@ from forewarn.operator_api.watch import WatchStream, check_cursor
 from forewarn.protocol.documents import render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.store import HistoryPage
-from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Schema, Text
+from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
 from forewarn.validation.forms import Field
-from forewarn.validation.json_reader import JSON
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -40,9 +35,6 @@ if TYPE_CHECKING:
 
 #: Entries of history, or events, on one page.
 PAGE_MAX = 1000
-#: How long control loop and store may take to answer together, before the service counts as not
-#: ready, in seconds.
-READY_S_MAX = 2.0
 JSON_LINES, SERVER_SENT = "application/jsonl", "text/event-stream"
 STOPPED = {"end": "stopped"}
 
@@ -178,7 +170,7 @@ async def _watch(call: ApiCall) -> ApiResponse:
     filters = await _filters(call)
     await call.control.look_up(partial(check_named, filters=filters))
     if after is None:
-        after = await call.control.look_up(_last_sequence)
+        after = await call.control.look_up(last_sequence)
     else:
         await call.control.look_up(partial(check_cursor, after=after))
     call.control.tail.enter(call.operator)
@@ -208,7 +200,8 @@ def _left_of(store: Store, page: list[Recorded], filters: Mapping[str, Any]) -> 
     return store.history(HistoryPage(after=after, before=before, limit=PAGE_MAX, **filters))
 
 
-def _last_sequence(store: Store) -> int:
+def last_sequence(store: Store) -> int:
+    """Return the number of the latest entry of history; 0: there is none."""
     newest = store.history(HistoryPage(limit=1, newest_first=True))
     return newest[0].seq if newest else 0
 
@@ -219,50 +212,6 @@ def _json_line(recorded: Recorded) -> bytes:
 
 def _server_sent(recorded: Recorded) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (recorded.seq, encoded(schemas.ENTRY.of(recorded)))
-
-
-_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
-
-
-async def _health(call: ApiCall) -> ApiResponse:
-    try:
-        async with asyncio.timeout(READY_S_MAX):
-            await call.control.see_writer()
-            # What cannot be read cannot be decided on: a commit reads before it writes.
-            await call.control.look_up(_last_sequence)
-        reason = call.control.loop.trouble
-    except (TimeoutError, ForewarnError) as error:
-        reason = str(error) or f"no answer within {READY_S_MAX:g} s"
-    loop = call.control.loop
-    answer: dict[str, object] = {
-        "live": True,
-        "ready": not reason,
-        "state": loop.state.value,
-        "shows": loop.shows,
-    }
-    nodes = loop.node_troubles()
-    if nodes.behind:
-        answer["nodes_behind"] = list(nodes.behind)
-    if nodes.refused:
-        answer["nodes_refused"] = list(nodes.refused)
-    if call.control.store.commit_refused:
-        answer["commit_refused"] = call.control.store.commit_refused
-    if reason:
-        answer["reason"] = reason
-    return ApiResponse(answer, 503 if reason else 200)
-
-
-async def _version(_call: ApiCall) -> ApiResponse:
-    answer = {"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)}
-    return ApiResponse(answer)
-
-
-@cache  # it reads files
-def _installed() -> str:
-    try:
-        return version("forewarn")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"
 
 
 def _flat(**members: object) -> dict[str, object]:
@@ -276,7 +225,7 @@ def _flat(**members: object) -> dict[str, object]:
 
 def routes() -> tuple[Route, ...]:
     """Return the routes that only read."""
-    return _EVENTS + _HISTORY + _SERVICE
+    return _EVENTS + _HISTORY
 
 
 _EVENTS = (
@@ -351,50 +300,3 @@ _HISTORY = (
         gives=(JSON_LINES, SERVER_SENT),
     ),
 )
-_SERVICE = (
-    Route(
-        method="GET",
-        path="/v1/health",
-        name="get_health",
-        summary="Say whether the service runs, whether it can decide, and whether it can publish.",
-        act=_health,
-        answer={
-            "type": "object",
-            "properties": {
-                "live": {"type": "boolean"},
-                "ready": {"type": "boolean"},
-                "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
-                "shows": {"type": "boolean"},
-                "nodes_behind": {
-                    **_NAMES,
-                    "description": "Metadata nodes that do not show everything, or are away.",
-                },
-                "nodes_refused": {
-                    **_NAMES,
-                    "description": "What metadata nodes asked for that is not theirs, lately.",
-                },
-                "commit_refused": {
-                    "type": "string",
-                    "description": "Why the store refused the last change; absent if it did not.",
-                },
-                "reason": {"type": "string", "description": "Why it is not ready."},
-            },
-            "required": ["live", "ready", "state"],
-        },
-        also={503: "It is not ready."},
-        public=True,
-    ),
-    Route(
-        method="GET",
-        path="/v1/version",
-        name="get_version",
-        summary="Say what runs here.",
-        act=_version,
-        answer=_flat(
-            version={"type": "string"},
-            api={"type": "string"},
-            api_versions={"type": "array", "items": {"type": "string"}},
-        ),
-    ),
-)
-assert JSON in _SERVICE[0].gives

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from forewarn.core.admission import DURATION_S_MAX
 from forewarn.core.impact import (
+    DURATION_S_MAX,
     DURATION_UNKNOWN_S,
     TERMINATE_NOTICE_S_MAX,
     TRAITS,
@@ -169,6 +169,7 @@ _ASKED = (
     Field("destination", NAME, "Host the VMs are on afterwards."),
     Field("impact", IMPACTS, "The impact shown to VMs, where the cause allows a choice."),
     Field("source", SOURCES, "The source shown to VMs."),
+    Field("queue", Boolean(), "Queue routine work behind the same work under way; else refused."),
 )
 WORK = Form("WorkForm", "How work is to be done; every member may be left out.", _ASKED)
 UPDATE = Form(

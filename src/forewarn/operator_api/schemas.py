@@ -228,7 +228,12 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("driver", TEXT, lambda o: o.driver, "Who carries it out; empty before it starts."),
         Member("progress", TEXT, lambda o: o.progress, "What its driver said last of its work."),
         Member("progress_percent", WHOLE, lambda o: o.progress_percent, "-1 unknown."),
-        Member("alerted", FLAG, lambda o: o.alerted, "It is stuck or runs too long."),
+        Member(
+            "alerted",
+            FLAG,
+            lambda o: o.alerted,
+            "It is due and cannot start, runs too long, or is stuck.",
+        ),
         Member("destination", TEXT, lambda o: o.destination),
         Member(
             "placements", TEXTS_BY_NAME, lambda o: dict(o.placements), "Where its driver takes VMs."

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from forewarn.operator_api.connections import factory
+from forewarn.connection_table import ConnectionTable, CountedPort
+from forewarn.operator_api.connections import FULL, Connection
 from forewarn.operator_api.listener import (
     OPERATOR,
     Purpose,
@@ -24,12 +25,13 @@ from forewarn.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
 
-#: Connections that may wait to be accepted: operators and scripts, not VMs.
-BACKLOG = 128
+    from forewarn.connection_table import TrackedConnection
+
 #: Seconds a call under way may take once the service stops; then it is refused.
 STOP_S = 1
 #: Seconds after that in which the callers may fetch their answers.
@@ -37,17 +39,39 @@ FETCH_S = 1
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the daemon."""
+    """A server that leaves signals to the daemon, and counts connections by source."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        *,
+        settings: OperatorSettings,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         """Serve nothing yet."""
         super().__init__(config)
         self.listening = asyncio.Event()
+        self.servers = []
+        self._request_timeout_s = settings.request_timeout_s
+        table = ConnectionTable(settings.max_connections, settings.max_connections_per_source)
+        self._port = CountedPort(listener, table, self._connection, tls=tls, full=FULL)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Begin to listen, and say so."""
-        await super().startup(sockets)
+        self._port.start()
+        self.started = True
         self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and let those who are known have their answers."""
+        await self._port.stop()
+        await super().shutdown(sockets)
+
+    def _connection(self, tracked: TrackedConnection) -> Connection:
+        return Connection(
+            tracked, self._request_timeout_s, self.config, server_state=self.server_state, state={}
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,7 +119,7 @@ async def start_operator(
     address: str,
     settings: OperatorSettings | None = None,
     *,
-    certificate: tuple[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
     purpose: Purpose = OPERATOR,
 ) -> OperatorServer:
     """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
@@ -104,36 +128,24 @@ async def start_operator(
         app: the application.
         address: where to listen.
         settings: limits of connections.
-        certificate: files of a certificate and its key; None: plain HTTP.
+        tls: what the port proves itself with; None: plain HTTP.
         purpose: what is served there, for the sentence that says that it cannot be.
 
     Raises:
         OperatorAddressUnusable: the address cannot be read or is taken.
-        OSError: the certificate or its key cannot be read; `ssl.SSLError` is one.
     """
     listener = open_listener(address, purpose)
-    certificate_file, key_file = certificate or (None, None)
     config = uvicorn.Config(
         app,
-        http=factory(settings or OperatorSettings()),  # type: ignore[arg-type] # it is only called
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_S + FETCH_S,
-        ssl_certfile=certificate_file,
-        ssl_keyfile=key_file,
     )
-    server = _Server(config)
-    try:
-        config.load()  # here, and not in the task, which would end before it listens
-    except BaseException:
-        listener.close()
-        clean_up(address)
-        raise
+    server = _Server(config, listener, settings=settings or OperatorSettings(), tls=tls)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
     listening = asyncio.ensure_future(server.listening.wait())
     await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)

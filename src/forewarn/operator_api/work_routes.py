@@ -174,6 +174,7 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
         duration_s=form.get("duration"),
         not_before_ms=not_before_ms,
         destination=form.get("destination", ""),
+        queue=form.get("queue", False),
     )
 
 

@@ -14,6 +14,7 @@ class Code(Word):
     UNKNOWN_HOST = "unknown-host"
     HOST_FAILED = "host-failed"
     HOST_BUSY = "host-busy"
+    VM_BUSY = "vm-busy"
     FAULT_DOMAIN = "fault-domain"
     ARRIVALS = "arrivals"
     BUDGET = "budget"
@@ -42,6 +43,7 @@ SENTENCES: dict[Code, str] = {
     Code.UNKNOWN_HOST: "{who} is not in the fleet",
     Code.HOST_FAILED: "{who} has failed; repair it first",
     Code.HOST_BUSY: "{who} waits for {subject} to end",
+    Code.VM_BUSY: "{name} waits for {subject} to end",
     Code.FAULT_DOMAIN: "{subject} disturbs a group of {who} in another fault domain",
     Code.ARRIVALS: "VMs are about to arrive on {who} with {subject}",
     Code.BUDGET: "the budget of {subject} has no room for {who}",

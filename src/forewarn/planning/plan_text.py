@@ -6,29 +6,42 @@ What a plan says of a host is said by its wave; the groups that get notice are k
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Bound, Wave
 from forewarn.planning.policy import Budget, Scope
+from forewarn.values import value
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from collections.abc import Callable
 
     from forewarn.planning.plan import Plan
     from forewarn.planning.policy import Subject
 
-    _Body: TypeAlias = tuple[
-        tuple[Wave, ...], tuple[tuple[str, Blocker], ...], Bound, dict[Subject, int]
-    ]
 
-#: Plans whose text is not read again: a few maintenances run at a time.
-PLANS_REMEMBERED = 16
+@value
+class PlanBody:
+    """What a plan says: its text as it is kept, and the values read from it by `read_plan`."""
+
+    text: str
+    #: Those that were to come when it was made.
+    waves: tuple[Wave, ...] = field(compare=False, repr=False)
+    #: Hosts that could not be done, by name, each with its blocker.
+    blocked: tuple[tuple[str, Blocker], ...] = field(compare=False, repr=False)
+    #: The number of waves that no plan could go below, and why.
+    bound: Bound = field(compare=False, repr=False)
+    #: The budgets that could bind, resolved to numbers when the plan was made.
+    limits: dict[Subject, int] = field(compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Callable[[str], PlanBody], tuple[str]]:
+        """Send the text alone to another process: an object for each host takes far longer."""
+        return read_plan, (self.text,)
 
 
-def plan_body(plan: Plan) -> str:
-    """Return waves, blockers, bound and limits of a plan; grows with its hosts."""
+def plan_body(plan: Plan) -> PlanBody:
+    """Return waves, blockers, bound and limits of a plan; costs its hosts."""
     waves = [
         [
             wave.number,
@@ -46,39 +59,25 @@ def plan_body(plan: Plan) -> str:
     bound = [plan.bound.waves, plan.bound.argument]
     limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits]
     form = {"waves": waves, "blocked": blocked, "bound": bound, "limits": limits}
-    return json.dumps(form, separators=(",", ":"))
+    return read_plan(json.dumps(form, separators=(",", ":")))
 
 
-def read_waves(body: str) -> tuple[Wave, ...]:
-    """Return the waves of a plan's body."""
-    return _read(body)[0]
+def read_plan(text: str) -> PlanBody:
+    """Return what a plan says, from its text; costs its hosts.
 
-
-def read_blocked(body: str) -> tuple[tuple[str, Blocker], ...]:
-    """Return hosts that could not be done, by name, each with its blocker."""
-    return _read(body)[1]
-
-
-def read_bound(body: str) -> Bound:
-    """Return the number of waves that no plan could go below, and why."""
-    return _read(body)[2]
-
-
-def read_limits(body: str) -> dict[Subject, int]:
-    """Return the budgets that could bind, resolved to numbers when the plan was made."""
-    return _read(body)[3]
-
-
-@lru_cache(PLANS_REMEMBERED)
-def _read(body: str) -> _Body:
-    form = json.loads(body)
+    Raises:
+        KeyError: a member is missing.
+        TypeError: a member is of another kind.
+        ValueError: it is no JSON, or has a word that nobody knows.
+    """
+    form = json.loads(text)
     waves = tuple(
         Wave(number, shown_ms, early, late, end, tuple(hosts), _blocker(*waits), bool(canary))
         for number, shown_ms, early, late, end, canary, waits, hosts in form["waves"]
     )
     blocked = tuple((host, _blocker(*rest)) for host, *rest in form["blocked"])
     limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
-    return waves, blocked, Bound(*form["bound"]), limits
+    return PlanBody(text, waves, blocked, Bound(*form["bound"]), limits)
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:

@@ -6,20 +6,28 @@ it says of itself may only narrow what it is allowed.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.errors import CallerError
+from forewarn.tokens import RefusedTokens, TokenWrong, TooManyRefused, read_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
     from forewarn.replication.messages import Follow
 
 EVERY_HOST = "*"
 """As an entry of the setting: the node of each host has the host's name."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+REFUSED_TOKENS_MAX = 20
+"""Wrong tokens one source may send in a minute, as at the operator API."""
+
+NAME_LENGTH_MAX = 253
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
 _PROOF_MISSING = "it has proved its name neither by a certificate nor by a token"
 
 
@@ -39,25 +47,31 @@ class NodeAccess:
         """Read `NAME=HOST,HOST` or `*`, and `NAME:TOKEN`.
 
         Raises:
-            ValueError: one is neither.
+            ValueError: an entry of `hosts` is neither.
+            TokenInvalid: an entry of `tokens` cannot be one.
         """
         self.each_host = EVERY_HOST in hosts
         self.hosts: dict[str, frozenset[str]] = {}
-        self._tokens: dict[str, str] = {}
+        self._tokens = read_tokens(tokens, name_length_max=NAME_LENGTH_MAX)
         for entry in hosts:
             if entry != EVERY_HOST:
                 name, equals, listed = entry.partition("=")
                 if not (equals and listed.strip() and _NAME.fullmatch(name)):
                     raise ValueError(f"has {entry!r}, which is not NAME=HOST,HOST or *")
                 self.hosts[name] = frozenset(host.strip() for host in listed.split(","))
-        for entry in tokens:
-            name, colon, token = entry.partition(":")
-            if not (colon and token and _NAME.fullmatch(name)):
-                raise ValueError("has an entry that is not NAME:TOKEN")
-            self._tokens[name] = token
+        self._refused = RefusedTokens(REFUSED_TOKENS_MAX, _now_ms)
+        #: Hosts that an entry names: they have no node of their own.
+        self._listed = frozenset[str]().union(*self.hosts.values())
 
-    def admit(self, said: Follow, certificate: Mapping[str, object] | None) -> frozenset[str]:
+    def admit(
+        self, said: Follow, certificate: Mapping[str, object] | None, address: str
+    ) -> frozenset[str]:
         """Return the hosts a node may serve, no more than it asked for. Source: M-5.
+
+        Args:
+            said: how it introduces itself.
+            certificate: the one it has proved to have; None: it needs a token.
+            address: where it comes from.
 
         Raises:
             NodeRefused: it is not who it says, or asks for hosts of others.
@@ -70,9 +84,7 @@ class NodeAccess:
                 shown = ", ".join(sorted(names_of(certificate)))
                 raise NodeRefused(name=name, reason=f"its certificate is that of {shown}")
         else:
-            token = self._tokens.get(name, "")
-            if not token or not hmac.compare_digest(token.encode(), said.token.encode()):
-                raise NodeRefused(name=name, reason=_PROOF_MISSING)
+            self._check_token(said, address)
         allowed = self.hosts.get(name, frozenset((name,)) if self.each_host else frozenset())
         wanted = frozenset(said.hosts) or allowed
         if not wanted or not wanted <= allowed:
@@ -80,17 +92,29 @@ class NodeAccess:
             raise NodeRefused(name=name, reason=f"it may not serve host {hosts}")
         return wanted
 
-    def expected(self, hosts: Iterable[str]) -> dict[str, set[str]]:
-        """Return the nodes that serve some of these hosts, as far as the settings say."""
-        wanted = frozenset(hosts)
-        found: dict[str, set[str]] = {}
+    def expected(self, hosts: AbstractSet[str]) -> Iterator[str]:
+        """Yield the nodes that serve some of these hosts, as far as the settings say.
+
+        The cost grows with the entries of the settings, and then with what is taken of it.
+        """
         for name, served in self.hosts.items():
-            if served & wanted:
-                found[name] = set(served & wanted)
+            if not hosts.isdisjoint(served):
+                yield name
         if self.each_host:
-            known = {host for served in found.values() for host in served}
-            found.update((host, {host}) for host in wanted - known - self.hosts.keys())
-        return found
+            for host in hosts:
+                if host not in self._listed and host not in self.hosts:
+                    yield host
+
+    def _check_token(self, said: Follow, address: str) -> None:
+        token = self._tokens.get(said.name, b"")
+        is_right = hmac.compare_digest(token, said.token.encode()) and token != b""
+        try:
+            self._refused.judge(said.name if is_right else "", address)
+        except TokenWrong as wrong:
+            raise NodeRefused(name=said.name, reason=_PROOF_MISSING) from wrong
+        except TooManyRefused as refused:
+            reason = f"too many wrong tokens came from {address}"
+            raise NodeRefused(name=said.name, reason=reason) from refused
 
 
 class TlsFiles(NamedTuple):
@@ -108,3 +132,7 @@ def names_of(certificate: Mapping[str, object]) -> frozenset[str]:
     also: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())  # type: ignore[assignment]
     names = {text for part in subject for kind, text in part if kind == "commonName"}
     return frozenset(names | {text for kind, text in also if kind == "DNS"})
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

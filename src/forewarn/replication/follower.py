@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 PENDING_MAX = 10_000
 """Requests that may wait for an answer, or for the feed to come back."""
 
-POLLED_MAX = 1000
-"""Groups in one message."""
-
 UNSENT_BYTES_MAX = 1024 * 1024
 """What may wait to be sent before poll marks are held back."""
 
@@ -225,8 +222,8 @@ class Follower:
         for group in sorted(self._polled):
             by_age.setdefault(int((now_s - self._polled[group]) * 1000), []).append(group)
         for age, marks in by_age.items():
-            for start in range(0, len(marks), POLLED_MAX):
-                part = tuple(marks[start : start + POLLED_MAX])
+            for start in range(0, len(marks), feed.POLLED_MAX):
+                part = tuple(marks[start : start + feed.POLLED_MAX])
                 writer.write(feed.line_of(feed.PollMessage(part, age)))
         self._polled.clear()
 
@@ -294,9 +291,10 @@ class Follower:
 
     async def _connect_and_read(self) -> None:
         """Take messages until the end. Requests go out once the node is up to date."""
+        greeting = feed.line_of(self._greeting())  # its digest takes longer than a server waits
         reader, writer = await self._route.connect(self._address, self._identity.tls)
         try:
-            writer.write(feed.line_of(self._greeting()))
+            writer.write(greeting)
             while line := await next_line(reader, self._route.pace.silent_s_max):
                 self._take(feed.read_server_message(line), writer)
                 await writer.drain()

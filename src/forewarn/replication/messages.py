@@ -226,10 +226,14 @@ class EnableMessage(Row, frozen=True, tag="enable"):
     vm: str
 
 
+POLLED_MAX = 1000
+"""Groups in one message of poll marks."""
+
+
 class PollMessage(Row, frozen=True, tag="polled"):
     """VMs of these groups have asked a node. Source: B-2."""
 
-    groups: tuple[str, ...]
+    groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=POLLED_MAX)]
     age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How long ago, in milliseconds: while the feed is away marks wait for it. Source: F-5."""
 

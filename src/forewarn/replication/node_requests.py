@@ -7,7 +7,6 @@ about what it asks; that is handed on. Source: M-3, M-5.
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, ControlPlane
     from forewarn.replication.scopes import ScopedFeed, Scopes
-
-_LOG = logging.getLogger(__name__)
 
 
 class NodeRequests:
@@ -66,7 +63,8 @@ class NodeRequests:
         foreign = groups - own - self._feed.former.keys()
         if foreign:
             self._lied("poll for group", min(foreign))
-        self._upstream.polled(own, age_ms)
+        if own:
+            self._upstream.polled(own, age_ms)
 
     def _judged(self, vm: str, done: asyncio.Future[ApprovalAnswer]) -> None:
         refused = not done.cancelled() and not done.exception() and not done.result().accepted
@@ -81,6 +79,5 @@ class NodeRequests:
         return False
 
     def _lied(self, what: str, name: str) -> None:
-        text = "metadata node %s asked to %s %s, which is not on its hosts"
-        _LOG.warning(text, self._feed.name, what, name[:80], extra={"action": "node.refused"})
-        self._on_lie(text % (self._feed.name, what, name[:80]))
+        node = self._feed.name
+        self._on_lie(f"metadata node {node} asked to {what} {name[:80]}, which is not on its hosts")

@@ -24,17 +24,31 @@ from forewarn.replication.messages import (
     PollMessage,
     Pong,
 )
+from forewarn.replication.nodes import COST_BYTES, POLLED_COST
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
+
+    from forewarn.connection_table import TrackedConnection
     from forewarn.replication.messages import Upstream
     from forewarn.replication.nodes import NodeTable
     from forewarn.replication.scopes import ScopedFeed
 
+    Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
 ASKED_LINE_BYTES_MAX = 1024 * 1024
 """Longest line of a node: the poll marks of a thousand groups with long names have 300 kB."""
 
+GREETING_BYTES_MAX, GREETING_S_MAX = 4096, 2.0
+"""Longest first line of a node over the network, in bytes, and how long it may take, in seconds:
+its name is not proved yet."""
+
 REQUESTS_MAX = 10_000
 """Requests of a node that may be under way."""
+
+YIELD_COST = 32
+"""What a node may say, as it is charged, before others have their turn."""
 
 IDLE_BYTES_MAX = 64 * 1024
 """A node with more than this unsent is not asked for a sign of life: it is being sent some."""
@@ -56,8 +70,9 @@ class NodeSession:
         *,
         nodes: NodeTable,
         feed: ScopedFeed,
+        limited: bool,
     ) -> None:
-        """Start with nothing sent."""
+        """Start with nothing sent; `limited`: the node may say only so much."""
         self.writer = writer
         self.feed = feed
         """What it is sent."""
@@ -69,6 +84,9 @@ class NodeSession:
         """Set when there may be something to send."""
         self._upstream = upstream
         self._nodes = nodes
+        self._limited = limited
+        self._spent = 0
+        """What it said since others had their turn."""
         self._requests = 0
         self._answers: deque[tuple[int, bytes]] = deque()
         self._current = False
@@ -92,6 +110,24 @@ class NodeSession:
         self.said = said
         self._nodes.heard(said.name)
 
+    async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
+        """Take what the node says until its end; others have their turn between its lines.
+
+        Args:
+            reader: what it says.
+            heard: called after each line.
+
+        Raises:
+            FeedUnreadable: it says nothing a node says, or more than it may.
+        """
+        while line := await reader.readline():
+            self._charge(1 + len(line) // COST_BYTES)
+            self.take(line)
+            heard()
+            if self._spent >= YIELD_COST:
+                self._spent = 0
+                await asyncio.sleep(0)
+
     def take(self, line: bytes) -> None:
         """Do what a line says; an answer is sent after all changes that were made until then.
 
@@ -106,6 +142,7 @@ class NodeSession:
                 if self._pings:
                     self._heard_of_s = max(self._heard_of_s, self._pings.popleft())
             case PollMessage(groups, age_ms):
+                self._charge(POLLED_COST)
                 self._upstream.polled(frozenset(groups), age_ms + self._way_ms())
             case ApproveMessage(number, request):
                 self._count_request()
@@ -132,6 +169,7 @@ class NodeSession:
     def send_answers(self) -> None:
         """Send the answers whose time has come: each follows the changes that were before it."""
         while self._answers and self._answers[0][0] <= self.position:
+            self._requests -= 1
             self.writer.write(self._answers.popleft()[1])
 
     def caught_up(self) -> None:
@@ -151,6 +189,11 @@ class NodeSession:
         """
         return int((asyncio.get_running_loop().time() - self._heard_of_s) * 1000)
 
+    def _charge(self, cost: int) -> None:
+        self._spent += cost
+        if self._limited and not self._nodes.charge(self.name, cost):
+            raise FeedUnreadable(reason="a node says more than it may")
+
     def _count_request(self) -> None:
         if self._requests >= REQUESTS_MAX:
             raise FeedUnreadable(reason="a node asks more than it may at a time")
@@ -165,9 +208,43 @@ class NodeSession:
         self._answer(Answered(number, None if failed else ApprovalAnswer(accepted=True)))
 
     def _answer(self, message: Answered) -> None:
-        self._requests -= 1
         self._answers.append((self.feed.log.next, feed.line_of(message)))
         self.wake.set()
+
+
+class UnprovedReader(asyncio.StreamReader):
+    """What comes from a node whose name is not proved: little, until it is admitted."""
+
+    _limit: int
+
+    def __init__(self, tracked: TrackedConnection) -> None:
+        """Read from a connection that is counted."""
+        super().__init__(GREETING_BYTES_MAX)
+        self._tracked = tracked
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, as limits count it."""
+        return self._tracked.source
+
+    def admit(self) -> None:
+        """Keep the connection, and take lines of any length a node may say."""
+        self._tracked.admit()
+        self._limit = ASKED_LINE_BYTES_MAX
+
+
+class NodeConnection(asyncio.StreamReaderProtocol):
+    """The stream of a node over the network, counted until its end."""
+
+    def __init__(self, tracked: TrackedConnection, serve: Serve) -> None:
+        """Have it served."""
+        super().__init__(UnprovedReader(tracked), serve)
+        self._tracked = tracked
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it out."""
+        self._tracked.leave()
+        super().connection_lost(exc)
 
 
 def read_greeting(line: bytes) -> Follow:

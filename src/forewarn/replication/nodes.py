@@ -21,6 +21,19 @@ HEARTBEAT_S = 1.0
 SILENT_S_MAX = 10.0
 """How long either end of a feed may say nothing before the other takes it for hung."""
 
+COST_PER_S, COST_MAX = 2000, 20_000
+"""What a node may say a second, and at once, in lines: it repeats up to 10,000 requests when it
+comes back, and confirms each change."""
+
+COST_BYTES = 4096
+"""Bytes of a line that cost as much as another line."""
+
+POLLED_COST = 10
+"""What poll marks cost: each line is work for the control plane."""
+
+GREETING_COST = 20
+"""What it costs a node to come: it may be sent much."""
+
 
 @value
 class FeedPace:
@@ -53,6 +66,8 @@ class NodeTable:
         self._silent_s_max = silent_s_max
         self._shown: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}
+        #: When each node has nothing to its charge any more, by the event loop's clock.
+        self._paid_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
 
     @property
@@ -88,6 +103,15 @@ class NodeTable:
     def heard(self, name: str) -> None:
         """Note a sign of life."""
         self._heard_s[name] = asyncio.get_running_loop().time()
+
+    def charge(self, name: str, cost: int) -> bool:
+        """Charge a node for what it says, on whichever connection; False: it says too much."""
+        now_s = asyncio.get_running_loop().time()
+        paid_s = max(self._paid_s.get(name, now_s), now_s) + cost / COST_PER_S
+        if paid_s - now_s > COST_MAX / COST_PER_S:
+            return False
+        self._paid_s[name] = paid_s
+        return True
 
     def forgive(self) -> None:
         """Start all silences again: it was this process that could not hear."""

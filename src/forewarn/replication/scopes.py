@@ -15,6 +15,7 @@ from forewarn.replication.messages import DocumentChange, Publication
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from forewarn.replication.messages import Caller
 
@@ -102,9 +103,9 @@ class Scopes:
         yield from self._feeds.values()
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def hosts(self) -> AbstractSet[str]:
         """The hosts that have VMs."""
-        return tuple(host for host, vms in self._vms_on.items() if vms)
+        return self._vms_on.keys()
 
     def latest(self, name: str) -> int:
         """Return the last change that a node is to show."""
@@ -320,7 +321,10 @@ class Scopes:
 
     def _unplace(self, caller: Caller) -> None:
         for host in caller.hosts:
-            self._vms_on[host].pop(caller.vm)
+            vms = self._vms_on[host]
+            vms.pop(caller.vm)
+            if not vms:
+                del self._vms_on[host]
             for of, name in self._counted(caller):
                 hosts = of[name]
                 hosts[host] -= 1

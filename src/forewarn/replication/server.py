@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from forewarn.connection_table import ConnectionTable, CountedPort, listeners_at
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
@@ -22,25 +23,36 @@ from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Refused
 from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
-from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
-from forewarn.replication.nodes import NodeTable, usual_pace
+from forewarn.replication.node_session import (
+    ASKED_LINE_BYTES_MAX,
+    GREETING_S_MAX,
+    NodeConnection,
+    NodeSession,
+    UnprovedReader,
+    read_greeting,
+)
+from forewarn.replication.nodes import GREETING_COST, NodeTable, usual_pace
+from forewarn.replication.offences import Offences
 from forewarn.replication.portions import cut
 from forewarn.replication.scopes import Scopes
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Callable, Collection
 
     from forewarn.replication.access import NodeAccess
     from forewarn.replication.messages import ControlPlane, DocumentChange, Follow, Upstream
     from forewarn.replication.nodes import FeedPace
     from forewarn.replication.scopes import ScopedFeed
 
-REFUSED_MAX = 20
-"""Refusals that are remembered for people."""
-
 NODES_MAX = 1000
 """Connected nodes."""
+
+UNPROVED_MAX = 64
+"""Connections from one source whose node's name is not proved; fewer with few descriptors."""
+
+NAMED_MAX = 100
+"""Nodes that are named to people; the metrics have all of them."""
 
 LOGGED_ITEMS_MAX = 10_000
 """A change of more records than this is sent as a fresh whole, in portions: it would hold the
@@ -74,8 +86,6 @@ class FeedServer:
         self.nodes = NodeTable(self._pace.silent_s_max)
         #: Called with the name of each node that counts and has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
-        #: What nodes asked for that is not theirs, the latest ones. Source: M-5.
-        self.refused: deque[str] = deque(maxlen=REFUSED_MAX)
         self._upstream = upstream
         self._epoch = epoch or Ids().guid("feed")
         self._access = access
@@ -86,6 +96,9 @@ class FeedServer:
         self._beating: asyncio.Task[None] | None = None
         self._servers: list[asyncio.Server] = []
         self._path = ""
+        self._unproved = ConnectionTable(2 * NODES_MAX, UNPROVED_MAX)
+        self._ports: list[CountedPort] = []
+        self._offences = Offences()
 
     async def start(self, address: str) -> str:
         """Listen for workers on `unix:PATH` or `HOST:PORT`; returns where it really listens.
@@ -93,13 +106,11 @@ class FeedServer:
         Every caller of that address is trusted, and is sent everything.
         """
         if not address.startswith("unix:"):
-            return await self._listen(address, self.serve, None)
+            return await self._listen(address, self._trusting)
         self._path = address.removeprefix("unix:")
-        before = os.umask(0o777 & ~_SOCKET_MODE)
+        before, loop = os.umask(0o777 & ~_SOCKET_MODE), asyncio.get_running_loop()
         try:
-            self._servers.append(
-                await asyncio.start_unix_server(self.serve, self._path, limit=ASKED_LINE_BYTES_MAX)
-            )
+            self._servers.append(await loop.create_unix_server(self._trusting, self._path))
         finally:
             os.umask(before)
         return address
@@ -107,12 +118,19 @@ class FeedServer:
     async def start_network(self, address: str, tls: ssl.SSLContext | None) -> str:
         """Listen for the nodes that `access` knows on `HOST:PORT`; returns where it listens."""
         assert self._access is not None
-        return await self._listen(address, partial(self.serve, access=self._access), tls)
+        protocol = partial(NodeConnection, serve=partial(self.serve, access=self._access))
+        host, _, port = address.rpartition(":")
+        for listener in await listeners_at(host.strip("[]"), int(port)):
+            self._ports.append(CountedPort(listener, self._unproved, protocol, tls=tls))
+            self._ports[-1].start()
+        return f"{host}:{self._ports[0].listener.getsockname()[1]}"
 
     async def stop(self) -> None:
         """Hang up on every node."""
         for server in self._servers:
             server.close()
+        for network_port in self._ports:
+            await network_port.stop()
         if self._beating is not None:
             self._beating.cancel()
         self._moves.stop()
@@ -131,39 +149,34 @@ class FeedServer:
         writer: asyncio.StreamWriter,
         access: NodeAccess | None = None,
     ) -> None:
-        """Serve one node on a connection that was made, until it ends.
-
-        Args:
-            reader: what it says.
-            writer: where it is sent.
-            access: which nodes may come on it; None: all are trusted.
-        """
+        """Serve one node until its connection ends; without `access` it is trusted."""
         task = asyncio.current_task()
         assert task is not None
-        if len(self._tasks) >= NODES_MAX:
-            writer.close()
-            return
-        self._begin_beating()
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat())
         self._tasks.add(task)
         session: NodeSession | None = None
         sending: asyncio.Task[None] | None = None
+        unproved = reader if isinstance(reader, UnprovedReader) else None
+        wait_s = GREETING_S_MAX if unproved else self._pace.silent_s_max
+        source = unproved.source if unproved else ""
         try:
-            async with asyncio.timeout(self._pace.silent_s_max):
+            async with asyncio.timeout(wait_s):
                 said = read_greeting(await reader.readline())
-            session = self._admitted(said, writer, access)
+            session = self._admitted(said, writer, access, source)
+            if unproved is not None:
+                unproved.admit()
             self._begin(session)
             sending = asyncio.create_task(self._send(session))
-            while line := await reader.readline():
-                session.take(line)
-                self._moves.settle(session.name)
+            settle = partial(self._moves.settle, said.name)
+            await session.hear(reader, settle)
         except NodeRefused as refused:
-            _LOG.warning("%s", refused, extra={"action": refused.code})
-            self._refuse(str(refused))
+            self._offences.refuse(source, str(refused), refused.code)
             writer.write(feed.line_of(Refused(str(refused))))
         except (OSError, FeedUnreadable, ValueError) as error:
-            name = session.name if session else "(unnamed)"
-            text = "Metadata node %s broke off: %s."
-            _LOG.warning(text, name, error, extra={"action": "node-broken"})
+            who = f"Metadata node {session.name}" if session else f"Somebody at {source}"
+            text = f"{who} broke off: {str(error).removesuffix('.')}."
+            self._offences.log(session.name if session else "", text, "node-broken")
         except asyncio.CancelledError:
             pass  # only `stop` cancels
         finally:
@@ -207,14 +220,17 @@ class FeedServer:
         return frozenset(concerned)
 
     def troubles(self) -> NodeTroubles:
-        """Return which nodes are behind or away, and what was refused; costs what nodes are."""
-        behind = set(self._access.expected(self._scopes.hosts)) if self._access else set()
+        """Return which nodes are behind or away, and what was refused; not O(hosts)."""
         connected = {session.name for session in self._sessions}
-        for name in self.nodes.names:
-            behind.add(name)
-            if name in connected and self.nodes.shown(name) >= self._scopes.latest(name):
-                behind.discard(name)
-        return NodeTroubles(tuple(sorted(behind)), tuple(self.refused))
+
+        def is_behind(name: str) -> bool:
+            shown = self.nodes.shown(name)
+            return name not in connected or shown < self._scopes.latest(name)
+
+        expected = self._access.expected(self._scopes.hosts) if self._access else ()
+        names = dict.fromkeys(islice(filter(is_behind, self.nodes.names), NAMED_MAX))
+        names.update(dict.fromkeys(islice(filter(is_behind, expected), NAMED_MAX)))
+        return NodeTroubles(tuple(sorted(names)[:NAMED_MAX]), tuple(self._offences.refused))
 
     def lags(self) -> dict[str, int]:
         """Return how many changes each node is behind; -1: it is not connected."""
@@ -259,11 +275,6 @@ class FeedServer:
         lines = tuple(portion.line for portion in portions)
         log.append(change.sequence, lines, portions[-1].checksum)
 
-    def _refuse(self, what: str) -> None:
-        """Remember what was refused, each once: a node that comes again and again says it."""
-        if what not in self.refused:
-            self.refused.append(what)
-
     def _wake(self) -> None:
         slowest: dict[ScopedFeed, int] = {}
         for session in self._sessions:
@@ -281,43 +292,45 @@ class FeedServer:
                 self._note(scoped, change)
         self._wake()
 
-    def _begin_beating(self) -> None:
-        if self._beating is None:
-            self._beating = asyncio.get_running_loop().create_task(self._beat())
+    def _trusting(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(ASKED_LINE_BYTES_MAX), self.serve)
 
-    async def _listen(
-        self,
-        address: str,
-        connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-        tls: ssl.SSLContext | None,
-    ) -> str:
+    async def _listen(self, address: str, accepted: Callable[[], asyncio.Protocol]) -> str:
         host, _, port = address.rpartition(":")
-        server = await asyncio.start_server(
-            connected, host.strip("[]"), int(port), limit=ASKED_LINE_BYTES_MAX, ssl=tls
-        )
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(accepted, host.strip("[]"), int(port))
         self._servers.append(server)
         return f"{host}:{server.sockets[0].getsockname()[1]}"
 
     def _admitted(
-        self, said: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None
+        self, said: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None, source: str
     ) -> NodeSession:
         """Return a session for a node, if it may have one. Source: M-5."""
         scoped = self._scopes.everything
         upstream: Upstream = self._upstream
         if access is not None:
-            hosts = access.admit(said, writer.get_extra_info("peercert"))
+            hosts = access.admit(said, writer.get_extra_info("peercert"), source)
+            if not self.nodes.charge(said.name, GREETING_COST):
+                raise NodeRefused(name=said.name, reason="it says more than it may")
+            if len(self._sessions) >= NODES_MAX and not self._session_of(said.name):
+                raise NodeRefused(name=said.name, reason=f"{NODES_MAX} nodes are connected")
             scoped = self._scopes.open(said.name, hosts)
-            upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=self._refuse)
-        session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped)
+            refuse = partial(self._offences.refuse, said.name, action="node.refused")
+            upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=refuse)
+        limited = access is not None
+        session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped, limited=limited)
         session.greeted(said)
         return session
 
+    def _session_of(self, name: str) -> NodeSession | None:
+        return next((each for each in self._sessions if each.name == name), None)
+
     def _begin(self, session: NodeSession) -> None:
         """Take a node up where it stopped, or plan to send it the whole. Source: M-1."""
-        for other in tuple(self._sessions):
-            if other.name == session.name:  # it came back before its end was noticed
-                other.writer.transport.abort()
-                del self._sessions[other]
+        other = self._session_of(session.name)
+        if other is not None:  # it came back before its end was noticed
+            other.writer.transport.abort()
+            del self._sessions[other]
         self._sessions[session] = None
         said, log = session.said, session.feed.log
         if said.epoch != self._epoch:
@@ -339,10 +352,11 @@ class FeedServer:
                 if not session.feed.log.holds(session.position):
                     await self._send_whole(session)
                     continue
+                session.wake.clear()
                 change = session.feed.log.at(session.position)
                 if change is None:
                     session.caught_up()
-                    session.wake.clear()
+                    await session.writer.drain()
                     await session.wake.wait()
                     continue
                 session.position += 1

@@ -58,6 +58,9 @@ class RemoteNodes(Protocol):
 #: without them is given their names. Source: M-4.
 SHOWN_S_MAX = 10.0
 
+#: Nodes that one line of the log names.
+NAMED_MAX = 20
+
 
 class Bridge:
     """Publishes for the control loop, and is the metadata plane's upstream.
@@ -151,7 +154,8 @@ class Bridge:
     def _confirmed(self, behind: tuple[str, ...], shown: Future[PublishResult]) -> None:
         if behind and behind != self._behind:
             text, facts = "metadata nodes do not show what was published: %s", "nodes.behind"
-            log.warning(text, ", ".join(behind), extra={"action": facts})
+            more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
+            log.warning(text, ", ".join(behind[:NAMED_MAX]) + more, extra={"action": facts})
         self._behind = behind
         hosts = self._far.hosts_of(behind) if self._far and behind else ()
         shown.set_result(PublishResult(behind, hosts))

@@ -38,6 +38,9 @@ log = logging.getLogger("forewarn")
 #: How often a node looks whether the system's clock was stepped, in seconds.
 STEP_LOOK_S = 60.0
 
+#: Names of hosts together: the first line of a node may have 4 KiB.
+HOSTS_LENGTH_MAX = 2048
+
 
 class MetadataNode:
     """One node. Use it on one event loop."""
@@ -171,6 +174,9 @@ def check_node(settings: Settings) -> None:
         _refuse("node.key", "and the certificate go together")
     if not (node.certificate or node.token):
         _refuse("node.certificate", "or a token is needed, to prove the node's name")
+    if len(",".join(node.hosts)) > HOSTS_LENGTH_MAX:
+        problem = f"are longer than {HOSTS_LENGTH_MAX} characters together; leave them empty"
+        _refuse("node.hosts", f"{problem}: the control plane knows which hosts a node serves")
 
 
 def _refuse(name: str, problem: str) -> None:

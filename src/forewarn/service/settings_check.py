@@ -16,6 +16,7 @@ from forewarn.metadata.routing import host_name
 from forewarn.operator_api.arm.tokens import KEY_BYTES_MIN
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
+from forewarn.tokens import TokenInvalid
 from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def _check_feed(feed: FeedSettings) -> None:
         _refuse("feed.hosts", str(error))
     try:
         NodeAccess((), feed.tokens)
-    except ValueError as error:
-        _refuse("feed.tokens", str(error))
+    except TokenInvalid as error:
+        _refuse("feed.tokens", f"cannot be used: {error}")
 
 
 def is_local(address: str) -> bool:

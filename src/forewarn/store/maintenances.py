@@ -7,14 +7,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
+from forewarn.values import Word, value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.store.reading import StoreReader
 
 #: Maintenances on one page.
 PAGE_MAX = 500
 _NEWEST = (1 << 63) - 1
+
+
+class HostState(Word):
+    """Where the work of a maintenance on a host stands."""
+
+    ANNOUNCED = "announced"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@value
+class HostWork:
+    """The work of a maintenance on a host. Times are ms since the epoch UTC; 0: none."""
+
+    host: str
+    wave: int
+    #: Number of the operation.
+    operation: int
+    state: HostState
+    announced_ms: int
+    started_ms: int
+    ended_ms: int
+    #: Why it failed.
+    reason: str
 
 
 class MaintenanceReader:
@@ -38,6 +66,24 @@ class MaintenanceReader:
         """Return a plan that is or was in force, by its id."""
         return next(iter(self._reader.records(MaintenancePlan, "plan", id=plan_id)), None)
 
-    def targets(self, number: int) -> list[Target]:
-        """Return the hosts that a maintenance has touched, by name."""
-        return self._reader.records(Target, "targets_of", maintenance=number)
+    def counts(self, number: int) -> Mapping[HostState, int]:
+        """Return how many hosts of a maintenance stand where; costs those it has touched."""
+        rows = self._reader.rows("maintenance_counts", maintenance=number)
+        return {HostState(str(state)): int(count) for state, count in rows}
+
+    def work(self, number: int) -> list[HostWork]:
+        """Return the work on each host that a maintenance has touched, by name of the host."""
+        rows = self._reader.rows("maintenance_work", maintenance=number)
+        return [
+            HostWork(
+                str(host),
+                int(wave),
+                int(operation),
+                HostState(str(state)),
+                int(announced_ms or 0),
+                int(started_ms or 0),
+                int(ended_ms),
+                str(reason),
+            )
+            for host, wave, operation, state, announced_ms, started_ms, ended_ms, reason in rows
+        ]

@@ -116,8 +116,18 @@ SELECT {maintenance} FROM maintenance WHERE number < :before ORDER BY number DES
 -- name: plan
 SELECT {plan} FROM maintenance_plan WHERE id = :id
 
--- name: targets_of
-SELECT {target} FROM maintenance_target WHERE maintenance = :maintenance ORDER BY host
+-- name: maintenance_counts
+SELECT CASE WHEN target.state = 'working' THEN operation.state ELSE target.state END AS stands,
+    COUNT(*)
+FROM maintenance_target AS target LEFT JOIN operation ON operation.number = target.operation
+WHERE target.maintenance = :maintenance GROUP BY stands
+
+-- name: maintenance_work
+SELECT target.host, target.wave, target.operation,
+    CASE WHEN target.state = 'working' THEN operation.state ELSE target.state END,
+    operation.announced_ms, operation.started_ms, target.ended_ms, target.reason
+FROM maintenance_target AS target LEFT JOIN operation ON operation.number = target.operation
+WHERE target.maintenance = :maintenance ORDER BY target.host
 
 -- name: place_vm
 INSERT INTO operation_vm (vm, operation) VALUES (:vm, :operation)

@@ -52,7 +52,7 @@ class ControlSnapshot:
 
     async def families(self) -> list[Metric]:
         """Return the gauges as they are now; without those of a run loop that does not answer."""
-        found: list[Metric] = [service_states(self._engine.state.value)]
+        found: list[Metric] = [service_states(self._engine.state.value), self._refused()]
         try:
             async with asyncio.timeout(READ_S_MAX):
                 found += await asyncio.wrap_future(self._engine.read(self._counted))
@@ -61,6 +61,11 @@ class ControlSnapshot:
         except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
             return found
         return found
+
+    def _refused(self) -> Metric:
+        text = "Records, such as VMs, that the topology refused lately: they may get no notice."
+        count = len(self._engine.refused_records.sentences())
+        return GaugeMetricFamily("forewarn_topology_refused", text, value=count)
 
     def _counted(self, view: StateView) -> list[Metric]:
         """Return what is counted at each commit, on the thread that counts."""
@@ -150,7 +155,7 @@ def _halted(view: StateView, *, now_ms: int) -> list[str]:
 
 
 def _of_maintenances(view: StateView) -> list[Metric]:
-    live = view.state.maintenances
+    live, operations = view.state.maintenances, view.state.operations
     text = "Maintenances that have not ended, by state."
     states = GaugeMetricFamily("forewarn_maintenances", text, labels=["state"])
     tally = Tally(each.state for each in live.values())
@@ -169,10 +174,13 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
         progress = view.state.progress.of(maintenance.number)
         working, failed = len(progress.working), len(progress.failed.keys() - progress.working)
+        numbers = (progress.targets[host].operation for host in progress.working)
+        running = sum(operations[each].state is OperationState.RUNNING for each in numbers)
         touched = len(progress.targets)
         for word, count in (
             ("left", len(maintenance.hosts) - touched),
-            ("working", working),
+            ("announced", working - running),
+            ("running", running),
             ("failed", failed),
             ("done", touched - working - failed),
         ):

@@ -57,7 +57,8 @@ def test_service_wants_a_token_on_every_call(service: Live, authorization: str) 
 
 def test_service_gives_a_token_for_an_operators_own(service: Live) -> None:
     """The secret is the operator's token; what it gives out is good for calls. Source: Z-3."""
-    assert token(service, "wrong-wrong-wrong-wrong").status_code == 401
+    refused = token(service, "wrong-wrong-wrong-wrong")
+    assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
     given = token(service, TOKEN).json()["access_token"]
     headers = {"Authorization": f"Bearer {given}"}
     answer = ask(service, "GET", PLACE, params=VERSION, headers=headers)
@@ -77,3 +78,16 @@ def test_service_creates_no_vm(service: Live) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = ask(service, "PUT", f"{PLACE}/new", params=VERSION, headers=headers, json={})
     assert answer.status_code == 409
+
+
+def test_service_refuses_what_it_cannot_carry_out(service: Live) -> None:
+    """It names the member and breaks no promise; what is shown may be sent back. Source: Z-1."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    given: Json = {"params": VERSION, "headers": headers}
+    body = {"properties": {"evictionPolicy": "Delete"}}
+    refused = ask(service, "PATCH", f"{PLACE}/web-0", json=body, **given)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "OperationNotAllowed")
+    assert "properties.evictionPolicy" in refused.json()["error"]["message"]
+    shown = ask(service, "GET", f"{PLACE}/web-0", **given).json()
+    changed = ask(service, "PUT", f"{PLACE}/web-0", json=shown | {"tags": {"a": "b"}}, **given)
+    assert changed.json() == shown | {"tags": {"a": "b"}}

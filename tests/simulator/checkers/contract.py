@@ -111,7 +111,10 @@ def is_routine(operation: Operation) -> bool:
 
 def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
     """Why an operation may not start while another one runs; empty if it may. Source: G-1, L-5."""
-    if not operation.of_vm:
+    if operation.of_vm:
+        if other.of_vm and other.vms == operation.vms:
+            return f"{operation.id} and {other.id} work on the same VM"
+    else:
         if other.host == operation.host and not other.of_vm:
             return f"{operation.id} and {other.id} work on the same host"
         if other.destination == operation.host:

@@ -112,7 +112,7 @@ def _keys_of_vm(topology: Topology, name: str) -> set[Key]:
 def _planned_limits(state: State, operation: Operation) -> dict[Key, int]:
     maintenance = state.maintenances.get(operation.maintenance)
     plan = state.plans.get(maintenance.plan) if maintenance else None
-    limits = json.loads(plan.body)["limits"] if plan else ()
+    limits = json.loads(plan.body.text)["limits"] if plan else ()
     return {(scope, name): limit for scope, name, limit in limits}
 
 

@@ -34,7 +34,7 @@ def check_plan(state: State, policy: Policy, plan: MaintenancePlan, *, same_flee
         same_fleet: whether the fleet is as it was when the plan was made.
     """
     maintenance = state.maintenances[plan.maintenance]
-    body = json.loads(plan.body)
+    body = json.loads(plan.body.text)
     waves: list[Wave] = body["waves"]
     found = [
         *_names(state, maintenance, waves, body["blocked"]),

@@ -81,7 +81,7 @@ class SteppedEngine(ControlEngine):
 
     def sleep_ns(self) -> int | None:
         """How long the thread would sleep, in ns by its own clock; None for until it is woken."""
-        if self._unreported or not self._status.ready:
+        if self._kept or not self._status.ready:
             return int(RETRY_S * NS_PER_S)
         if self._rest:
             return 0
@@ -96,7 +96,7 @@ class SteppedEngine(ControlEngine):
     @property
     def settled(self) -> bool:
         """Whether it has nothing left to report to the store."""
-        return not self._unreported and self._status.ready
+        return not self._kept and self._status.ready
 
 
 class BugLog(logging.Handler):

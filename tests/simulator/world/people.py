@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.stimulus import (
     Acknowledge,
     Cancel,
@@ -176,6 +176,7 @@ def _routine(people: People, dice: Dice) -> None:
         impact=Impact.REBOOT if cause is Cause.HOST_UPDATE and dice.chance(300) else None,
         destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
         source=Source.USER if dice.chance(30) else None,
+        queue=True,
     )
     people.submit(ask, "operator")
 
@@ -264,7 +265,7 @@ def _attend(people: People, dice: Dice) -> None:
     if healing:
         maintainers.finish(people)
     for operation in list(world.checker.state.operations.values()):
-        if operation.state is S.RUNNING and (operation.alerted or operation.reason):
+        if operation.alert in {Alert.OVERDUE, Alert.STUCK}:
             _unstick(people, operation, dice)
     for host in list(world.topology.hosts.values()):
         if host.health is not Health.HEALTHY and (healing or dice.chance(30)):

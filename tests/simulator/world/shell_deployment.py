@@ -169,4 +169,4 @@ class ShellDeployment(Deployment):
 
 
 def _token(name: str) -> str:
-    return f"token-of-{name}"
+    return f"the-token-of-{name}"

@@ -6,7 +6,7 @@ What an answer means to a machine is decided in `network.py`; what it says, by t
 from __future__ import annotations
 
 import hmac
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,8 +61,6 @@ class _Client:
         self.kind = dice.pick(KINDS)
         self.polls, self.approvals, self.waits = (HttpLine(queue) for _ in range(3))
         self.etag, self.body = b"", b""
-        #: When it sent its last requests, true time in ms.
-        self.sent: deque[int] = deque(maxlen=BURST + 1)
 
 
 class ShellNetwork(Network):
@@ -76,6 +74,8 @@ class ShellNetwork(Network):
         self._seed = seed
         self._client_dice = Dice(seed, "clients")
         self._clients: dict[str, _Client] = {}
+        #: Machine -> when it sent its last requests, true time in ms; a restart changes nothing.
+        self._sent: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=BURST + 1))
         #: VM -> what its proxy calls it, for those behind one.
         self.instance_ids: dict[str, str] = {}
         #: What happened to connections -> how often.
@@ -127,7 +127,7 @@ class ShellNetwork(Network):
         *,
         node: SimulatedNode,
     ) -> None:
-        self._check_refusal(client, machine.name, answer)
+        self._check_refusal(machine.name, answer)
         if answer.status == 304:
             self._checker.premises["E-7: a document is not sent again"] += 1
             answer = HttpAnswer(200, answer.etag, client.body)
@@ -150,7 +150,7 @@ class ShellNetwork(Network):
         head = self._head(machine, "POST", "", b"Content-Length: %d\r\n" % len(body))
 
         def take(answer: HttpAnswer) -> None:
-            self._check_refusal(client, machine.name, answer)
+            self._check_refusal(machine.name, answer)
             answered(self._reply(node, machine, answer))
 
         self._send(node, machine, line, request=_Request(head + body, APPROVAL_MS), take=take)
@@ -163,7 +163,7 @@ class ShellNetwork(Network):
         asked_ms = self._queue.now_ms
 
         def take(answer: HttpAnswer) -> None:
-            self._check_refusal(client, machine.name, answer)
+            self._check_refusal(machine.name, answer)
             reply = self._reply(node, machine, answer)
             if reply.status != 200:
                 return
@@ -217,8 +217,7 @@ class ShellNetwork(Network):
             at = dice.between(1, len(octets) - 1)
             pause_ms = dice.between(1, TORN_MS_MAX)
             parts = ((0, octets[:at]), (pause_ms, octets[at:]))
-        client = self._client(machine.name)
-        client.sent.append(self._queue.now_ms)
+        self._sent[machine.name].append(self._queue.now_ms)
         self._checker.clients.asks(machine.name)
         behind_proxy = machine.name in self.instance_ids
         address = PROXY if behind_proxy else machine.address
@@ -252,11 +251,11 @@ class ShellNetwork(Network):
         view = self._checker.view_read(machine.name, version, body, node=node)
         return SimulatedReply(200, body, view, version)
 
-    def _check_refusal(self, client: _Client, vm: str, answer: HttpAnswer) -> None:
+    def _check_refusal(self, vm: str, answer: HttpAnswer) -> None:
         """E-6: who asks seldom is never refused for asking too often."""
         if answer.status == 429:
-            within_ms = self._queue.now_ms - client.sent[0]
-            few = len(client.sent) <= BURST or within_ms > REQUESTS_S * 1000
+            sent = self._sent[vm]
+            few = len(sent) <= BURST or self._queue.now_ms - sent[0] > REQUESTS_S * 1000
             self._checker.clients.throttled(vm, few=few)
 
     def _client(self, machine: str) -> _Client:

@@ -162,7 +162,7 @@ def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None
 
 def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
     """Ask for an eviction; return whether the pod is gone."""
-    place = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
+    place = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
     found = ask(settings, "GET", path=place)
     if found.status == 404:
         return True
@@ -187,7 +187,7 @@ def _patch(settings: dict[str, object], node: str, patch: dict[str, object]) -> 
 
 def _node(settings: dict[str, object]) -> str:
     name = settings.get("node") or os.environ.get("NODE_NAME") or local_host()
-    return f"/api/v1/nodes/{quote(str(name))}"
+    return f"/api/v1/nodes/{quote(str(name), safe='')}"
 
 
 def ask(

@@ -153,8 +153,11 @@ class ResponseReader:
         """Expect the answer to a request of that method."""
         self._method = method
         self._bytes = bytearray()
+        self._at = 0  # what comes before was read
+        self._searched = 0  # what comes before holds no end of what is being read
         self._head: tuple[int, dict[str, str]] | None = None
-        self._body_at = 0
+        self._chunk = -1  # bytes of the chunk being read; -1: its size comes next
+        self._chunks = bytearray()
         self.answer: HttpResponse | None = None
         """The answer, once complete."""
         self.keeps = False
@@ -163,7 +166,7 @@ class ResponseReader:
     @property
     def begun(self) -> bool:
         """Whether anything has come at all."""
-        return bool(self._bytes)
+        return self._head is not None or bool(self._bytes)
 
     def feed(self, data: bytes) -> bool:
         """Take in bytes, or none where the peer has closed; return whether the answer is complete.
@@ -181,7 +184,7 @@ class ResponseReader:
             )
         status, headers = self._head
         body = self._body(status, headers, closed=not data)
-        if len(self._bytes) - self._body_at > BODY_BYTES_MAX:
+        if len(self._bytes) > BODY_BYTES_MAX:  # framing of chunks included
             raise ResponseInvalid(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
         if body is None:
             if not data:
@@ -194,17 +197,26 @@ class ResponseReader:
 
     def _read_head(self) -> bool:
         while True:  # ends: each round removes a 1xx answer, of which the real one follows
-            end = self._bytes.find(b"\r\n\r\n")
+            end = self._find(b"\r\n\r\n")
             if end < 0:
                 if len(self._bytes) > HEAD_BYTES_MAX:
                     raise ResponseInvalid(reason="its headers do not end")
                 return False
             status, headers = _parse_head(self._bytes[:end].decode("latin-1"))
+            del self._bytes[: end + 4]
+            self._searched = 0
             if status >= 200:
                 self._head = (status, headers)
-                self._body_at = end + 4
                 return True
-            del self._bytes[: end + 4]
+
+    def _find(self, end: bytes) -> int:
+        """Return where the next end of that kind begins, or -1.
+
+        Looks at each byte once, however the answer was cut: O(new bytes).
+        """
+        found = self._bytes.find(end, max(self._at, self._searched - len(end) + 1))
+        self._searched = found if found >= 0 else len(self._bytes)
+        return found
 
     def _framed(self, status: int, headers: dict[str, str]) -> bool:
         return (
@@ -217,17 +229,33 @@ class ResponseReader:
     def _body(self, status: int, headers: dict[str, str], *, closed: bool) -> bytes | None:
         if self._method == "HEAD" or status in (204, 304):
             return b""
-        rest = self._bytes[self._body_at :]
         if "chunked" in headers.get("transfer-encoding", "").lower():
-            return _chunks(rest)
+            return self._read_chunks()
         if "content-length" not in headers:
-            return bytes(rest) if closed else None
+            return bytes(self._bytes) if closed else None
         text = headers["content-length"]
         short = text.isdecimal() and len(text) <= len(str(BODY_BYTES_MAX))
         if not short or int(text) > BODY_BYTES_MAX:
             raise ResponseInvalid(reason=f"its Content-Length is {text[:40]!r}")
         length = int(text)
-        return bytes(rest[:length]) if len(rest) >= length else None
+        return bytes(self._bytes[:length]) if len(self._bytes) >= length else None
+
+    def _read_chunks(self) -> bytes | None:
+        """Take in the chunks that are whole; return all, joined, once the last one has come."""
+        while self._chunk:
+            if self._chunk < 0:
+                end = self._find(b"\r\n")
+                if end < 0:
+                    return None
+                self._chunk = _chunk_size(self._bytes[self._at : end])
+                self._at = end + 2 if self._chunk else end
+            else:
+                end = self._at + self._chunk
+                if len(self._bytes) < end + 2:
+                    return None
+                self._chunks += self._bytes[self._at : end]
+                self._at, self._chunk = end + 2, -1
+        return bytes(self._chunks) if self._find(b"\r\n\r\n") >= 0 else None
 
 
 def _parse_head(text: str) -> tuple[int, dict[str, str]]:
@@ -243,23 +271,11 @@ def _parse_head(text: str) -> tuple[int, dict[str, str]]:
     return int(words[1]), headers
 
 
-def _chunks(rest: bytearray) -> bytes | None:
-    """Return the joined chunks, or None while the last one has not come."""
-    body, at = bytearray(), 0
-    while True:  # ends: each round passes a chunk of the bytes at hand
-        end = rest.find(b"\r\n", at)
-        if end < 0:
-            return None
-        try:
-            size = int(rest[at:end].split(b";")[0].strip(), 16)
-        except ValueError as error:
-            raise ResponseInvalid(reason="a chunk has no size") from error
-        if size < 0:
-            raise ResponseInvalid(reason="a chunk has no size")
-        if size == 0:
-            return bytes(body) if rest.find(b"\r\n\r\n", end) >= 0 else None
-        at = end + 2
-        if len(rest) < at + size + 2:
-            return None
-        body += rest[at : at + size]
-        at += size + 2
+def _chunk_size(line: bytearray) -> int:
+    try:
+        size = int(line.split(b";")[0].strip(), 16)
+    except ValueError as error:
+        raise ResponseInvalid(reason="a chunk has no size") from error
+    if size < 0:
+        raise ResponseInvalid(reason="a chunk has no size")
+    return size

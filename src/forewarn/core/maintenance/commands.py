@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import SECOND_MS, TRAITS, Source, Target
+from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, Target
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.policy_change import apply_policy
 from forewarn.core.maintenance.postponing import postpone
@@ -23,28 +23,25 @@ from forewarn.core.maintenance.records import (
     postponed_hosts,
 )
 from forewarn.core.maintenance.refusals import (
+    MaintenanceImpossible,
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.maintenance.waves import stop, withdraw
+from forewarn.core.maintenance.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
+from forewarn.core.maintenance.why import why_impossible
 from forewarn.core.refusals import Unknown
-from forewarn.planning.plan_text import read_blocked
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance.records import MaintenancePlan
 
-#: How long after a plan with no wave, or after none could be made, one is made again, in seconds.
-PLAN_AGAIN_S = 60
 #: Where the same hosts have waited for long, it is the eighth part of that, up to this, in seconds:
 #: each plan is kept in history, and names every host that cannot be done.
 PLAN_AGAIN_S_MAX = 600
 WAITED_PARTS = 8
-#: Longest time that one host takes: a day, in seconds.
-DURATION_S_MAX = 24 * 3600
 
 
 def handle(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:  # noqa: C901
@@ -140,8 +137,15 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
 
 
 def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
-    """Have a draft begin: it is planned for now, and its waves follow. Source: F-1."""
+    """Have a draft begin: it is planned for now, and its waves follow. Source: F-1.
+
+    Raises:
+        MaintenanceImpossible: a host can never be done as things are, by its plan.
+    """
     maintenance = _movable(draft, word.maintenance, MaintenanceState.DRAFT, asked="started")
+    impossible = why_impossible(draft, maintenance)
+    if impossible is not None:
+        raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
     started = replace(
         move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms),
         started_ms=draft.now_ms,
@@ -180,9 +184,9 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
             draft.remove("maintenance.retried", text, *failed)
             ended_ms = max(each.ended_ms for each in failed)
         forgiven = draft.maintenances.counts(number)[2]
-    in_wave = _in_wave(draft, maintenance)
+    wave_begun = in_wave(draft, maintenance)
     # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
-    goes_on = in_wave and (
+    goes_on = wave_begun and (
         maintenance.state is MaintenanceState.PAUSED or draft.maintenances.counts(number)[1] > 0
     )
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
@@ -194,7 +198,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     )
     if not goes_on:
         rests_until_ms = draft.now_ms + pause_ms
-        if not in_wave:  # it rests from hosts that are tried again, too
+        if not wave_begun:  # it rests from hosts that are tried again, too
             rests_until_ms = max(
                 min(ended_ms + pause_ms, rests_until_ms), maintenance.rests_until_ms
             )
@@ -202,12 +206,6 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         draft.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
     draft.touched_maintenances.add(number)
-
-
-def _in_wave(draft: Draft, maintenance: Maintenance) -> bool:
-    """Whether hosts of the wave it stands in are worked on or done: its end is still to come."""
-    targets = draft.maintenances.targets(maintenance.number).values()
-    return any(each.wave == maintenance.wave for each in targets)
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
@@ -255,7 +253,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         halted_by=_halted_by(maintenance, ""),
     )
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
-    blocked = read_blocked(plan.body)
+    blocked = plan.body.blocked
     if blocked:
         text += f"; {counted(len(blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, plan)
@@ -267,7 +265,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
 def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
     """Whether work on a host was taken back since: the plan was made when that was under way."""
     named = {host for wave in plan.waves for host in wave.hosts}
-    named.update(host for host, _ in read_blocked(plan.body))
+    named.update(host for host, _ in plan.body.blocked)
     named.update(draft.maintenances.targets(maintenance.number))
     return not named.issuperset(maintenance.hosts)
 
@@ -276,7 +274,7 @@ def _next_due(draft: Draft, plan: MaintenancePlan) -> tuple[int, bool]:
     """Return when the first wave is announced; where there is none, when a plan is made again."""
     if plan.waves:
         return plan.waves[0].shown_ms, False
-    blocked = read_blocked(plan.body)
+    blocked = plan.body.blocked
     waited_ms = draft.now_ms - min((each.since_ms for _, each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS

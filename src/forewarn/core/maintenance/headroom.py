@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.usage import subjects_of_host
-from forewarn.planning.plan_text import read_limits
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
@@ -44,7 +43,7 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
 def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Subject, int, int]]:
     """Return the limits that could bind, with what a host takes of each."""
     plan = draft.maintenances.plan(maintenance.plan)
-    limits = read_limits(plan.body) if plan else {}
+    limits = plan.body.limits if plan else {}
     if not limits:
         return []
     wanted = Counter(subjects_of_host(draft.topology, host))

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import IllegalMove
-from forewarn.planning.plan_text import read_waves
 from forewarn.values import Word, replace, value
 
 if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact
     from forewarn.planning.plan import Wave
+    from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import Budget
 
 #: Hosts that one maintenance may name.
@@ -181,13 +181,12 @@ class MaintenancePlan:
     #: The plan in force before it; empty for a first one.
     parent: str
     made_ms: int
-    #: Waves, blockers and bound, as JSON: `plan_text.py`.
-    body: str
+    body: PlanBody
 
     @property
     def waves(self) -> tuple[Wave, ...]:
         """The waves that were to come when it was made."""
-        return read_waves(self.body)
+        return self.body.waves
 
 
 def target_key(maintenance: int, host: str) -> str:

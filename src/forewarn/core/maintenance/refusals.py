@@ -40,6 +40,18 @@ class MaintenanceWrongState(CallerError):
     advice = "See `forewarn maintenance show {maintenance}`."
 
 
+class MaintenanceImpossible(CallerError):
+    """A draft some host of which no passing of time makes possible."""
+
+    code = "maintenance-impossible"
+    status = 409
+    message = "{maintenance} cannot be started: {problem}."
+    advice = (
+        "It stays a draft: see `forewarn maintenance show {maintenance}`. Change the policy, or"
+        " cancel it and create one with other hosts or times."
+    )
+
+
 class PostponementRefused(CallerError):
     """A later start that is not granted. Source: F-8."""
 

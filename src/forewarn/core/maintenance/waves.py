@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.planning.plan import Wave
 
-#: How long after a wave none of whose hosts could be announced it is planned again, in seconds.
-PLAN_AGAIN_S = 30
+#: How long until a plan is made again, in seconds: after one without a wave, after a failure to
+#: make one, and after a wave none of whose hosts could be announced.
+PLAN_AGAIN_S = 60
 
 
 def advance(draft: Draft, room: int) -> tuple[int, ...]:
@@ -92,7 +93,9 @@ def _conclude(draft: Draft, number: int) -> None:
     if left and not maintenance.wave:
         maintenance = _rested_again(draft, maintenance)
     over = maintenance.wave > 0 and (not maintenance.due_ms or not left)
-    if over and (left or maintenance.gate):
+    if over and left and not in_wave(draft, maintenance):  # all of it was postponed
+        _plan_again(draft, maintenance)
+    elif over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
     elif not left:
         done = replace(
@@ -104,6 +107,12 @@ def _conclude(draft: Draft, number: int) -> None:
             halted_by="",
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
+
+
+def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
+    """Whether hosts of the wave it stands in are worked on or done; costs the hosts touched."""
+    targets = draft.maintenances.targets(maintenance.number).values()
+    return any(each.wave == maintenance.wave for each in targets)
 
 
 def _rested_again(draft: Draft, maintenance: Maintenance) -> Maintenance:
@@ -215,6 +224,7 @@ def _announce(
         impact=maintenance.impact,
         description=maintenance.description or None,
         not_before_ms=wave.latest_start_ms,
+        queue=True,
     )
     [operation] = planned_operations(draft, asked)
     operation = replace(
@@ -249,6 +259,6 @@ def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> No
 
 
 def _plan_again(draft: Draft, maintenance: Maintenance) -> None:
-    again = replace(maintenance, plan_wanted=True, plan_due=False, due_ms=0)
+    again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
     draft.put("maintenance.replanning", f"{again.id} is planned again", again)
     draft.unplanned.add(again.number)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance.admission import Admission
 from forewarn.core.maintenance.records import Maintenance, MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.core.why import why as why_operation
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.plan_text import read_blocked
 
 if TYPE_CHECKING:
     from forewarn.core.admission import Waiting
@@ -25,7 +25,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return what a maintenance waits for first, None if it has ended. Costs its working hosts."""
     if not maintenance.live:
         return None
-    halted = _why_halted(maintenance)
+    halted = _why_halted(draft, maintenance)
     if halted is not None:
         return halted
     if maintenance.gate_wanted:
@@ -41,7 +41,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return _planning(maintenance, maintenance.due_ms)
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None or maintenance.plan_due or not plan.waves:
-        blocked = read_blocked(plan.body) if plan else ()
+        blocked = plan.body.blocked if plan else ()
         if blocked:
             return _of_host(*blocked[0])
         refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
@@ -60,7 +60,7 @@ def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | N
         return None
     if number == maintenance.wave or wave is waves[0]:
         return why_maintenance(draft, maintenance)
-    return _why_halted(maintenance) or _of_wave(wave)
+    return _why_halted(draft, maintenance) or _of_wave(wave)
 
 
 def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
@@ -71,19 +71,19 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     if target is not None:
         operation = draft.operation(target.operation)
         return blocker_of(draft, operation) if operation is not None else None
-    first = _why_halted(maintenance) or _why_postponed(draft, maintenance, host)
+    first = _why_halted(draft, maintenance) or _why_postponed(draft, maintenance, host)
     if first is not None:
         return first
     known = draft.topology.hosts.get(host)
     if known is None or known.health is Health.FAILED:
         code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
-        return Blocker(code, host, maintenance.moved_ms)
+        return _of_host(host, Blocker(code, host, maintenance.moved_ms))
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None:
         return why_maintenance(draft, maintenance)
-    blocked = dict(read_blocked(plan.body))
+    blocked = dict(plan.body.blocked)
     if host in blocked:
-        return blocked[host]
+        return _of_host(host, blocked[host])
     for wave in plan.waves:
         if host in wave.hosts:
             return why_wave(draft, maintenance, wave.number)
@@ -104,10 +104,26 @@ def as_blocker(waiting: Waiting, operation: Operation) -> Blocker:
     return Blocker(Code(waiting.reason), subject, since_ms, waiting.until_ms, text=text)
 
 
-def _why_halted(maintenance: Maintenance) -> Blocker | None:
+def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
+    """Return why a host of a draft can never be done as things are; None if none is known to be."""
+    owed_s = draft.policy.notice_s[maintenance.impact] + maintenance.duration_s
+    if 0 < maintenance.deadline_ms < draft.now_ms + owed_s * SECOND_MS:
+        late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
+        return _of_host(maintenance.hosts[0], late)
+    plan = draft.maintenances.plan(maintenance.plan)
+    blocked = plan.body.blocked if plan and not maintenance.plan_wanted else ()
+    never = {Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE}
+    return next((_of_host(host, each) for host, each in blocked if each.code in never), None)
+
+
+def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return that somebody must speak before a maintenance goes on; None if it runs."""
     if maintenance.running:
         return None
+    if maintenance.state is MaintenanceState.DRAFT:
+        impossible = why_impossible(draft, maintenance)
+        if impossible is not None:
+            return impossible
     subject = {
         MaintenanceState.DRAFT: f"start {maintenance.id}",
         MaintenanceState.PAUSED: f"resume {maintenance.id}, which is paused",
@@ -132,7 +148,8 @@ def _planning(maintenance: Maintenance, again_ms: int = 0) -> Blocker:
 def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
     for each in maintenance.postponed:
         if each.host == host and each.until_ms > draft.now_ms:
-            return Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+            later = Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+            return _of_host(host, later)
     return None
 
 

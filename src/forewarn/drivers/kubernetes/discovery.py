@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from forewarn.core.labels import ZONE as OWN_ZONE
-from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX, NAME_PATTERN
+from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
 from forewarn.drivers.found import Found
 from forewarn.drivers.kubernetes.client import MISSING, KubernetesRefused, KubernetesUnreachable
 from forewarn.drivers.kubernetes.machines import API, ENDED
@@ -130,14 +130,7 @@ def found_of(
         if machines is None:
             found.vms[node.name] = node.itself
     for machine in machines or ():
-        group = machine.form.get("group", machine.name)
-        if machine.host not in found.hosts:
-            continue
-        if not (NAME_PATTERN.fullmatch(machine.name) and NAME_PATTERN.fullmatch(group)):
-            found.left_out[machine.name] = "its name or its group's cannot be one of the topology"
-        elif machine.name in found.hosts:
-            found.left_out[machine.name] = "a node is called the same"
-        else:
+        if machine.host in found.hosts:
             found.vms[machine.name] = machine.form
     return found
 
@@ -172,7 +165,8 @@ def machine_facts(machine: dict[str, Any]) -> MachineFacts:
     meta, status = machine["metadata"], machine.get("status") or {}
     name = f"{meta['namespace']}.{meta['name']}"
     host = "" if status.get("phase") in ENDED else status.get("nodeName", "")
-    form: dict[str, Any] = {"host": host}
+    uid = _uid(meta)
+    form: dict[str, Any] = {"host": host, "vm_id": uid, "instance_id": uid}
     group = _group(meta)
     if group:
         form["group"] = f"{meta['namespace']}.{group}"
@@ -180,13 +174,22 @@ def machine_facts(machine: dict[str, Any]) -> MachineFacts:
     if size:
         form["size"] = size
     spec = machine.get("spec") or {}
-    uuid = ((spec.get("domain") or {}).get("firmware") or {}).get("uuid")
-    if uuid:  # the instance's own id is another after each restart
-        form["vm_id"] = form["instance_id"] = uuid
     addresses = _addresses(spec, status)
     if addresses:
         form["addresses"] = addresses[:ADDRESSES_MAX]
     return MachineFacts(name, host, form)
+
+
+def _uid(meta: dict[str, Any]) -> str:
+    """Return the id of a VMI's VirtualMachine, or its own, which is another after each restart.
+
+    The API server gives it: unlike the firmware's UUID nobody can choose it.
+    """
+    for owner in meta.get("ownerReferences") or []:
+        named = owner.get("kind"), owner.get("name")
+        if owner.get("controller") and named == ("VirtualMachine", meta["name"]):
+            return str(owner["uid"])
+    return str(meta["uid"])
 
 
 def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:

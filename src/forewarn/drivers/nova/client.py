@@ -92,9 +92,16 @@ class Nova:
 
     @property
     def secret(self) -> bytes:
-        """What only this user's processes know: marks are signed with it."""
+        """What only this user's processes know: marks are signed with it.
+
+        Raises:
+            CloudUnconfigured: it logs in without one.
+        """
         auth = self._cloud().get_auth_args()
-        found = auth.get("application_credential_secret") or auth.get("password") or ""
+        found = auth.get("application_credential_secret") or auth.get("password")
+        if not found:
+            reason = "Forewarn needs a password or an application credential, to sign its marks"
+            raise CloudUnconfigured(cloud=self._config.cloud or "-", reason=reason)
         return str(found).encode()
 
     def get(self, path: str, **query: object) -> dict[str, Any]:

@@ -46,13 +46,26 @@ def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
         if each.get("OS-EXT-SRV-ATTR:host") and each["status"] not in GONE
     ]
     groups = _groups(nova, config)
-    count = Counter(each["name"] for each in servers)
-    for each in servers:
-        name = each["id"] if config.vm_names == BY_ID else each["name"]
-        if name != each["id"] and (count[name] > 1 or not NAME_PATTERN.fullmatch(name)):
-            found.left_out[each["id"]] = f"its name {name!r} cannot be a VM's, or is not its alone"
-        elif each["OS-EXT-SRV-ATTR:host"] in found.hosts:
+    for name, each in _named(servers, config, project="tenant_id").items():
+        if each["OS-EXT-SRV-ATTR:host"] in found.hosts:
             found.vms[name] = _vm(each, groups.get(each["id"], ""))
+    return found
+
+
+def _named(
+    records: list[dict[str, Any]], config: NovaConfig, *, project: str
+) -> dict[str, dict[str, Any]]:
+    """Return servers, or groups, by what they are called.
+
+    A name is its project's: no other project can take it. What has none of its own there, or one
+    that the topology cannot have, is called by its id.
+    """
+    count = Counter((each[project], each["name"]) for each in records)
+    found = {}
+    for each in records:
+        name = f"{each[project]}.{each['name']}"
+        own = count[each[project], each["name"]] == 1 and NAME_PATTERN.fullmatch(name)
+        found[name if own and config.vm_names != BY_ID else each["id"]] = each
     return found
 
 
@@ -88,13 +101,11 @@ def _groups(nova: Nova, config: NovaConfig) -> dict[str, str]:
         if not page:
             break
         listed += page
-    count = Counter(each["name"] for each in listed)
-    named: dict[str, str] = {}
-    for each in listed:
-        plain = NAME_PATTERN.fullmatch(each["name"]) and count[each["name"]] == 1
-        name = each["name"] if plain and config.vm_names != BY_ID else each["id"]
-        named |= dict.fromkeys(each["members"], name)
-    return named
+    return {
+        member: name
+        for name, each in _named(listed, config, project="project_id").items()
+        for member in each["members"]
+    }
 
 
 def _vm(server: dict[str, Any], group: str) -> dict[str, Any]:

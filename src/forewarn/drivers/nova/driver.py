@@ -42,8 +42,12 @@ def create(name: str, options: Mapping[str, object]) -> NovaDriver:
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
+        OpenstackMissing: openstacksdk is not installed.
+        CloudUnconfigured: there is no such cloud, or it has no secret.
     """
-    return NovaDriver(read_options(name, options), name)
+    driver = NovaDriver(read_options(name, options), name)
+    driver.check_secret()
+    return driver
 
 
 class NovaDriver:
@@ -58,6 +62,14 @@ class NovaDriver:
         self._marks = Marks(self._nova, Path(config.state) / "marks")
         self._lock = threading.Lock()
         self._memories: dict[str, Memory] = {}
+
+    def check_secret(self) -> None:
+        """Refuse a cloud whose marks anybody could sign; nobody is asked.
+
+        Raises:
+            ForewarnError: the cloud is not described, or logs in without a secret.
+        """
+        assert self._nova.secret
 
     def begin(self, task: Task) -> None:
         """Note an attempt; the first look after it begins the work.

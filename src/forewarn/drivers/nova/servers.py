@@ -175,10 +175,14 @@ class Servers:
         return found
 
     def _id(self, vm: str) -> str:
+        if _ID.fullmatch(vm):
+            return vm
         if self.config.vm_names == BY_ID:
-            return vm if _ID.fullmatch(vm) else ""
-        pages = self.nova.pages("/servers", "servers", all_tenants="true", name=vm)
-        found = [each["id"] for each in pages if each["name"] == vm]
+            return ""
+        project, _, name = vm.partition(".")
+        said = {"all_tenants": "true", "project_id": project, "name": name}
+        pages = self.nova.pages("/servers/detail", "servers", **said)
+        found = [e["id"] for e in pages if (e["tenant_id"], e["name"]) == (project, name)]
         if len(found) > 1:
             raise ServerAmbiguous(vm=vm, count=len(found))
         return found[0] if found else ""

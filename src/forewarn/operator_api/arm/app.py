@@ -18,9 +18,11 @@ from forewarn.control.inbox import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.ids import Ids
 from forewarn.operator_api.arm import (
+    availability_routes,
     login_routes,
     maintenance_routes,
     operations,
+    plain_lists,
     set_routes,
     subscription_routes,
     vm_routes,
@@ -32,18 +34,28 @@ from forewarn.operator_api.arm.refusals import (
     azure_refusal,
 )
 from forewarn.operator_api.arm.resources import Resources
-from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
+from forewarn.operator_api.arm.routes import (
+    ANY_QUERY,
+    ArmCall,
+    ArmResponse,
+    ArmRoute,
+    ArmTable,
+    Condition,
+)
 from forewarn.operator_api.arm.tokens import TokenIssuer
-from forewarn.operator_api.auth import read_tokens
 from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import PRECONDITIONS, read_body
 from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.operator_api.watch import HistoryWatch
+from forewarn.tokens import read_tokens
+from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import Receive, Scope, Send
 
     from forewarn.clock import Clock
@@ -69,8 +81,10 @@ def every_route() -> tuple[ArmRoute, ...]:
         *subscription_routes.routes(),
         *vm_routes.routes(),
         *set_routes.routes(),
+        *availability_routes.routes(),
         *maintenance_routes.routes(),
         *operations.routes(),
+        *plain_lists.routes(),
     )
 
 
@@ -111,6 +125,7 @@ class ArmApp:
         self._callers = callers
         self._resources = Resources(control, bookkeeping)
         self._table = ArmTable(every_route())
+        self._ids = Ids()
         self._noted: OrderedDict[str, None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,6 +147,7 @@ class ArmApp:
         except Exception:
             log.exception("%s %s failed by a bug", scope["method"], scope["path"])
             response = azure_refusal(OurError())
+        response.headers["x-ms-request-id"] = self._ids.guid("request").lower()
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -141,9 +157,10 @@ class ArmApp:
         actor = "" if route.public else self._callers.actor(request.headers, address)
         if actor and "admit" in request.scope.get("state", {}):
             request.scope["state"]["admit"]()
-        query = dict(request.query_params)
+        query = {name.lower(): text for name, text in request.query_params.items()}
         if not route.public:
             self._note_version(query.get("api-version", ""))
+            _check_query(route, query)
         condition = _condition(request)
         limit = PUBLIC_BYTES_MAX if route.public else BODY_BYTES_MAX
         body = await read_body(request, limit) if request.method != "GET" else b""
@@ -173,6 +190,21 @@ class ArmApp:
             return
         self._noted[version] = None
         log.info("api-version %r is not known; answered like %s", version[:64], NEWEST_KNOWN)
+
+
+def _check_query(route: ArmRoute, query: Mapping[str, str]) -> None:
+    """Refuse what the answer would not obey.
+
+    Raises:
+        ValidationFailed: a parameter means nothing here.
+    """
+    if route.query != ANY_QUERY:
+        for name in query.keys() - {"api-version", *route.query}:
+            known = ", ".join(("api-version", *route.query))
+            raise ValidationFailed(
+                where=f"The query parameter {name[:64]}",
+                problem=f"is not obeyed here, only {known}",
+            )
 
 
 def _condition(request: Request) -> Condition:
@@ -206,6 +238,8 @@ def _read_object(body: bytes) -> JsonObject:
 
 def _response(answer: ArmResponse, method: str) -> Response:
     headers = {"Cache-Control": "no-cache", **answer.headers}
-    body = b"" if answer.value is None or method == "HEAD" else encoded(answer.value)
-    media = None if answer.value is None else "application/json"
-    return Response(body, answer.status, headers, media_type=media)
+    if method == "HEAD":  # what is there is answered 204, never 200
+        return Response(status_code=204, headers=headers)
+    if answer.value is None:
+        return Response(status_code=answer.status, headers=headers)
+    return Response(encoded(answer.value), answer.status, headers, media_type="application/json")

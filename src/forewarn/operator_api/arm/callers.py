@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from forewarn.operator_api.auth import (
     LOCAL,
     HostRefused,
-    RefusedTokens,
     TokenMissing,
     check_site,
     host_name,
     is_loopback_address,
     names_loopback,
-    read_tokens,
 )
+from forewarn.tokens import RefusedTokens, read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +42,7 @@ class Callers:
         self.tokens = tokens
         self._operators = read_tokens(settings.tokens)
         self._open_on_loopback = settings.open_on_loopback
-        self._refused = RefusedTokens(settings.max_refused_tokens, clock)
+        self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
 
     def check_site(self, headers: Mapping[str, str]) -> None:
         """Refuse what a page of another site has made a browser send.

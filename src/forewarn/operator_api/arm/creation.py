@@ -10,8 +10,9 @@ from forewarn.ids import Ids
 from forewarn.operator_api.arm.event_settings import with_settings
 from forewarn.operator_api.arm.json_values import member, text_of
 from forewarn.operator_api.arm.refusals import ArmNotSupported
-from forewarn.operator_api.arm.set_values import instance_id
-from forewarn.operator_api.arm.vm_values import with_members
+from forewarn.operator_api.arm.set_values import SCALE_SETS, instance_id
+from forewarn.operator_api.arm.vm_values import APPLIED, shown_vm, with_members
+from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -33,14 +34,18 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
             action="Create", name=name, reason="another resource group has a VM of this name"
         )
     group = _named_set(inventory.topology, call.json) or Group(name, kind=GroupKind.LONE)
-    vm = new_vm(call, name, group=group, host=emptiest(inventory.topology, 1)[0])
-    if group.name not in inventory.topology.groups:
-        profile = member(call.json, "properties", "scheduledEventsProfile")
-        policy = member(call.json, "properties", "scheduledEventsPolicy")
-        group = with_settings(group, profile, policy)
+    host = emptiest(inventory.topology, 1, call.json.get("zones"))[0]
+    vm = new_vm(call, name, group=group, host=host)
+    profile = member(call.json, "properties", "scheduledEventsProfile")
+    policy = member(call.json, "properties", "scheduledEventsPolicy")
+    group = with_settings(group, profile, policy)
+    shown = shown_vm(vm, group, host)
+    more = call.resources.said(call.json, shown, APPLIED)
     await call.control.submit(
         ChangeTopology(groups=(group,), vms=(vm,), absent=(("vm", name),)), call.actor
     )
+    call.resources.forget(shown["type"], name)
+    call.resources.remember(shown, more)
     return vm
 
 
@@ -69,15 +74,20 @@ def check_allowed(call: ArmCall, name: str) -> None:
         raise ArmNotSupported(action="Create", name=name, reason=reason)
 
 
-def emptiest(topology: Topology, count: int) -> list[Host]:
+def emptiest(topology: Topology, count: int, zones: object) -> list[Host]:
     """Return hosts for this many new VMs, those with the fewest first; costs the hosts.
 
     Raises:
-        ArmNotSupported: there is no host that could take one.
+        ArmNotSupported: there is no host in these zones that could take one.
     """
+    if zones is not None and not isinstance(zones, list):
+        raise ValidationFailed(where="zones", problem="must be a list")
     hosts = [host for host in topology.hosts.values() if host.health is Health.HEALTHY]
+    if zones:
+        hosts = [host for host in hosts if host.zone in zones]
     if not hosts:
-        raise ArmNotSupported(action="Create", name="a VM", reason="no host is healthy")
+        where = f" in zones {zones}"[:200] if zones else ""
+        raise ArmNotSupported(action="Create", name="a VM", reason=f"no host{where} is healthy")
     hosts.sort(key=lambda host: (len(topology.vms_on(host.name)), host.name))
     return [hosts[index % len(hosts)] for index in range(count)]
 
@@ -96,8 +106,17 @@ def _named_set(topology: Topology, body: JsonObject) -> Group | None:
     return None
 
 
-async def scaled_out(call: ArmCall, group: Group, vms: list[Vm], *, count: int) -> None:
+async def scaled_out(
+    call: ArmCall, group: Group, vms: list[Vm], *, count: int, shown: JsonObject
+) -> None:
     """Put further instances into a scale set, like its first; their numbers follow the highest.
+
+    Args:
+        call: the request.
+        group: the set.
+        vms: its instances.
+        count: how many more there shall be.
+        shown: the set, which is the model where it has no instance.
 
     Raises:
         ArmNotSupported: this is a service, or there is no host.
@@ -107,10 +126,15 @@ async def scaled_out(call: ArmCall, group: Group, vms: list[Vm], *, count: int) 
     numbers = [int(n) for vm in vms if (n := instance_id(group.name, vm.name)) != vm.name]
     first = max(numbers, default=-1) + 1
     place = call.place
-    size = text_of(call.json, "sku", "name")
-    profile = text_of(call.json, "properties", "virtualMachineProfile", "priority")
-    model = vms[0] if vms else Vm("model", host="", group=group.name, size=size)
-    model = replace(model, spot=profile.lower() == "spot") if profile else model
+    if vms:
+        model = vms[0]
+    elif member(shown, "properties", "orchestrationMode") == "Flexible":
+        reason = "it is of Flexible orchestration; create VMs that name it as their set"
+        raise ArmNotSupported(action="Scaling out", name=group.name, reason=reason)
+    else:
+        profile = member(shown, "properties", "virtualMachineProfile")
+        model = Vm("model", host="", group=group.name, size=text_of(shown, "sku", "name"))
+        model = with_members(model, {"location": shown["location"], "properties": profile})
     added = tuple(
         replace(
             model,
@@ -123,7 +147,9 @@ async def scaled_out(call: ArmCall, group: Group, vms: list[Vm], *, count: int) 
             instance_id="",
             interface="",
         )
-        for index, host in enumerate(emptiest(topology, count))
+        for index, host in enumerate(emptiest(topology, count, shown.get("zones")))
     )
+    for vm in added:
+        call.resources.forget(f"Microsoft.Compute/{SCALE_SETS}/virtualMachines", vm.name)
     names = tuple(("vm", vm.name) for vm in added)
     await call.control.submit(ChangeTopology(vms=added, absent=names), call.actor)

@@ -28,6 +28,12 @@ _POLICIES = {
     Impact.REBOOT: "userInitiatedReboot",
     Impact.REDEPLOY: "userInitiatedRedeploy",
 }
+#: The members that are read here.
+SETTINGS = (
+    ("scheduledEventsProfile", "terminateNotificationProfile"),
+    ("scheduledEventsProfile", "osImageNotificationProfile"),
+    *(("scheduledEventsPolicy", name) for name in _POLICIES.values()),
+)
 
 
 def profile_of(group: Group) -> JsonObject:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from forewarn.metadata.instance_fields import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.topology import Group, GroupKind, Topology, Vm
 
-#: Where a VM is that says nothing about it.
-DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
-DEFAULT_RESOURCE_GROUP = "default"
+#: Region of a VM that says nothing about it.
 DEFAULT_LOCATION = "local"
 
 

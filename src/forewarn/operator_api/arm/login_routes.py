@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from forewarn.clock import SystemClock
 from forewarn.operator_api.arm.routes import ArmResponse, ArmRoute
 from forewarn.operator_api.arm.tokens import LIFETIME_S
+from forewarn.tokens import TokenWrong
 
 if TYPE_CHECKING:
     from forewarn.operator_api.arm.json_values import JsonObject
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 ADFS = "/adfs"
 TOKEN_PATH = f"{ADFS}/oauth2/token"
+_V2_TOKEN_PATH = f"{ADFS}/{{tenant}}/oauth2/v2.0/token"
 _OPENID = ".well-known/openid-configuration"
 #: Fields of a form; msal sends about ten.
 _FIELDS_MAX = 50
@@ -31,6 +34,7 @@ def routes() -> tuple[ArmRoute, ...]:
         ("GET", f"{ADFS}/{{tenant}}/v2.0/{_OPENID}", "Resolve the tenant", _configuration),
         ("GET", f"{ADFS}/discovery/keys", "List signing keys: none is public", _keys),
         ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
+        ("POST", _V2_TOKEN_PATH, "The same, as clients of version 2.0 ask", _token),
     )
     return tuple(
         ArmRoute(method, path, summary, act, public=True) for method, path, summary, act in rows
@@ -109,15 +113,21 @@ async def _token(call: ArmCall) -> ArmResponse:
     name, secret = given.get("client_id", ""), given.get("client_secret", "")
     if not name or not name.isprintable() or len(name) > 64:
         return _refused("invalid_request", "client_id must have 1 to 64 characters", 400)
-    call.admit(name, secret)  # raises where they are nobody's
+    try:
+        call.admit(name, secret)
+    except TokenWrong:
+        return _refused("invalid_client", "the client secret is not this client's", 401)
     resource = given.get("resource") or given.get("scope", "").removesuffix("/.default")
     audience = (resource or call.base)[:256]
     issuer = f"{call.base}{ADFS}"
+    now_s = SystemClock().now_ms() // 1000
     return ArmResponse(
         {
             "token_type": "Bearer",
             "expires_in": LIFETIME_S,
             "ext_expires_in": LIFETIME_S,
+            "expires_on": now_s + LIFETIME_S,
+            "not_before": now_s,
             "resource": audience,
             "access_token": call.tokens.issue(name, audience=audience, issuer=issuer),
         },

@@ -13,7 +13,6 @@ from forewarn.core.topology import GroupKind
 from forewarn.operator_api.arm.graph_query import answered
 from forewarn.operator_api.arm.inventory import location_of, place_of
 from forewarn.operator_api.arm.json_values import member, text_of
-from forewarn.operator_api.arm.resources import unknown
 from forewarn.operator_api.arm.routes import COMPUTE, RESOURCE_GROUP, ArmResponse, ArmRoute
 from forewarn.operator_api.arm.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.operator_api.arm.tokens import TENANT_ID
@@ -60,7 +59,8 @@ async def _acknowledge(call: ArmCall) -> ArmResponse:
     event_id = call.path["event"].upper()
     event = await call.control.read(lambda plane: plane.state.events.get(event_id))
     if event is None or not event.live or not await _is_of(call, event):
-        raise unknown("Microsoft.Maintenance/scheduledevents", call.path["event"], call.place)
+        kind = "Microsoft.Maintenance/scheduledevents"
+        raise await call.resources.unknown(kind, call.path["event"], call.place)
     await call.control.submit(Acknowledge((event_id,)), call.actor)
     return ArmResponse({"value": "Successfully Approved"})
 
@@ -83,6 +83,11 @@ async def _query(call: ArmCall) -> ArmResponse:
     query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
     if not isinstance(asked, list | tuple):
         raise ValidationFailed(where="subscriptions", problem="must be a list")
+    for name in ("facets", "managementGroups"):
+        if call.json.get(name):
+            raise ValidationFailed(where=name, problem="is not served; leave it out")
+    if member(call.json, "options", "$skipToken"):
+        raise ValidationFailed(where="options.$skipToken", problem="is none of ours; give $skip")
     inventory = await call.resources.inventory()
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
     live = await call.control.read(_live_events)
@@ -94,10 +99,13 @@ async def _query(call: ArmCall) -> ArmResponse:
     rows = await call.control.compute(found)
     first = _whole(call.json, "$skip", 0)
     page = rows[first : first + min(_whole(call.json, "$top", ROWS_MAX), ROWS_MAX)]
+    form = text_of(call.json, "options", "resultFormat") or "objectArray"
+    if form not in {"objectArray", "table"}:
+        raise ValidationFailed(where="options.resultFormat", problem="must be objectArray or table")
     answer: JsonObject = {
         "totalRecords": len(rows),
         "count": len(page),
-        "data": page,
+        "data": _table(page) if form == "table" else page,
         "facets": [],
         "resultTruncated": "false",
     }
@@ -143,6 +151,14 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
             "TargetResourceId": provider_id(place, kind, name),
         },
     }
+
+
+def _table(rows: list[JsonObject]) -> JsonObject:
+    """Return rows as columns and values."""
+    names = list(rows[0]) if rows else []
+    types = {int: "integer", dict: "object", list: "object"}
+    columns = [{"name": name, "type": types.get(type(rows[0][name]), "string")} for name in names]
+    return {"columns": columns, "rows": [[row[name] for name in names] for row in rows]}
 
 
 def _whole(body: JsonObject, name: str, default: int) -> int:

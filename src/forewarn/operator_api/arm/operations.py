@@ -12,7 +12,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
 from forewarn.operator_api.arm.inventory import DEFAULT_LOCATION, location_of
-from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+from forewarn.operator_api.arm.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.operator_api.arm.routes import SUBSCRIPTION, ArmResponse, ArmRoute
 from forewarn.protocol.timestamps import iso8601
 
@@ -39,7 +39,7 @@ _ENDS = {
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes that long-running operations are polled by."""
-    return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll),)
+    return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll, ("monitor",)),)
 
 
 async def begin(
@@ -48,6 +48,10 @@ async def begin(
     """Ask for work on VMs, and answer where its end can be waited for. Source: Z-1."""
     names = tuple(vm.name for vm in vms)
     assert names
+    for name in names:
+        if cause is not Cause.DELETION and call.resources.power.get(name) == "deallocated":
+            reason = "it is deallocated and has no host; start it first"
+            raise ArmNotSupported(action=cause.value, name=name, reason=reason)
     asked = RequestMaintenance(cause=cause, targets=names, source=source)
     committed = await call.control.submit(asked, call.actor)
     ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
@@ -73,10 +77,14 @@ def accepted(
 async def _poll(call: ArmCall) -> ArmResponse:
     found = await _operations(call)
     over = not any(each.live for each in found)
-    if call.query.get("monitor") == "true":
-        return ArmResponse(None, 200) if over else ArmResponse(None, 202, _location(call))
     shown = _status(call.path["operation"], found)
-    return ArmResponse(shown, 200, {} if over else _RETRY)
+    if call.query.get("monitor") != "true":
+        return ArmResponse(shown, 200, {} if over else _RETRY)
+    if not over:
+        return ArmResponse(None, 202, _location(call))
+    if "error" in shown:
+        return ArmResponse({"error": shown["error"]}, 409)
+    return ArmResponse()
 
 
 def _location(call: ArmCall) -> dict[str, str]:

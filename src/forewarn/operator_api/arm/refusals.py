@@ -39,6 +39,7 @@ _BY_KIND = {
     "arm-api-version-missing": "MissingApiVersionParameter",
     "arm-not-supported": "OperationNotAllowed",
     "arm-path-unknown": "InvalidResourceType",
+    "arm-resource-group-unknown": "ResourceGroupNotFound",
     "arm-subscription-unknown": "SubscriptionNotFound",
     "body-unreadable": "InvalidRequestContent",
     "token-missing": "AuthenticationFailed",
@@ -52,6 +53,15 @@ class ArmResourceUnknown(CallerError):
     status = 404
     message = "The Resource '{kind}/{name}' under resource group '{resource_group}' was not found."
     advice = "List what is there with `az vm list` or `az vmss list`."
+
+
+class ArmResourceGroupUnknown(CallerError):
+    """A resource group that no VM belongs to and nobody has made."""
+
+    code = "arm-resource-group-unknown"
+    status = 404
+    message = "Resource group '{name}' could not be found."
+    advice = "List what is there with `az group list`."
 
 
 class ArmSubscriptionUnknown(CallerError):

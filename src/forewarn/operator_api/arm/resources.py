@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from forewarn.operator_api.arm.details import check_size, details, put_details, refuse
 from forewarn.operator_api.arm.inventory import Inventory, Place, place_of
-from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
+from forewarn.operator_api.arm.vm_values import INSTANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from forewarn.core.topology import Group, Vm
+    from forewarn.errors import CallerError
+    from forewarn.operator_api.arm.details import Details, Path
     from forewarn.operator_api.arm.json_values import JsonObject
     from forewarn.operator_api.control_client import ControlClient
 
 #: Resource groups and power states remembered; the oldest go first.
 REMEMBERED_MAX = 10_000
+#: Resources whose details are remembered; the oldest go first.
+DETAILS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -35,6 +41,10 @@ class Resources:
     resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
     #: VMs that do not run, by name: `stopped` or `deallocated`.
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    #: Names of sets that were deleted; one that has no VM any more is not shown.
+    deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    #: What was said of VMs and sets beyond what the fleet knows, by type and name.
+    details: OrderedDict[tuple[str, str], Details] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
 
     async def inventory(self) -> Inventory:
@@ -49,14 +59,34 @@ class Resources:
         """Return a VM; costs nothing but where its name is in another case.
 
         Raises:
-            ArmResourceUnknown: it is not there, or elsewhere.
+            ArmResourceUnknown, ArmResourceGroupUnknown: it is not there, or elsewhere.
         """
         vm = await self.control.read(lambda plane: plane.state.topology.vms.get(name))
         if vm is None:
             vm = (await self.inventory()).vm(name)
         if vm is None or place_of(vm).key != place.key:
-            raise unknown("Microsoft.Compute/virtualMachines", name, place)
+            raise await self.unknown("Microsoft.Compute/virtualMachines", name, place)
         return vm
+
+    async def unknown(self, kind: str, name: str, place: Place) -> CallerError:
+        """Return the refusal of a resource that is not there, or whose resource group is not."""
+        try:
+            await self.check_place(place)
+        except ArmResourceGroupUnknown as error:
+            return error
+        return ArmResourceUnknown(
+            kind=kind, name=name[:128], resource_group=place.resource_group[:128]
+        )
+
+    async def check_place(self, place: Place) -> None:
+        """Refuse a resource group that is not there.
+
+        Raises:
+            ArmResourceGroupUnknown: it is not.
+        """
+        made = place.key in self.resource_groups
+        if not made and place.key not in (await self.inventory()).places:
+            raise ArmResourceGroupUnknown(name=place.resource_group[:128])
 
     async def group_of(self, vm: Vm) -> Group:
         """Return the group of a VM."""
@@ -68,18 +98,61 @@ class Resources:
             self.power.pop(name, None)
             if state:
                 self.power[name] = state
-        while len(self.power) > REMEMBERED_MAX:
-            self.power.popitem(last=False)
+        _limit(self.power, REMEMBERED_MAX)
+
+    def shown(self, resource: JsonObject) -> JsonObject:
+        """Return a resource with what is remembered of it."""
+        return put_details(resource, self.details_of(resource["type"], resource["name"]))
+
+    def details_of(self, kind: str, name: str) -> Details:
+        """Return what is remembered of a resource."""
+        return self.details.get(_key(kind, name), {})
+
+    def forget(self, kind: str, name: str) -> None:
+        """Forget what was said of a resource that had this name before a new one."""
+        self.details.pop(_key(kind, name), None)
+        self.power.pop(name, None)
+
+    def said(self, body: JsonObject, resource: JsonObject, applied: Collection[Path]) -> Details:
+        """Return what a body says of a resource that can only be remembered.
+
+        Raises:
+            ArmNotSupported: this is a service, which promises nothing it would not do.
+            ValidationFailed: it is too much.
+        """
+        if self.bookkeeping:
+            applied = {*applied, *INSTANCE}
+        found = details(body, self.shown(resource), applied)
+        check_size(self.details_of(resource["type"], resource["name"]) | found)
+        if not self.bookkeeping:
+            reason = "nothing here carries it out; only the emulator books it"
+            refuse(found, resource["name"], reason)
+        return found
+
+    def remember(self, resource: JsonObject, more: Details) -> None:
+        """Remember what was said of a resource."""
+        key = _key(resource["type"], resource["name"])
+        if more:
+            self.details[key] = self.details.pop(key, {}) | more
+        _limit(self.details, DETAILS_MAX)
+
+    def mark_deleted(self, name: str) -> None:
+        """Remember that a set is gone as soon as its VMs are."""
+        self.deleted_sets[name] = None
+        _limit(self.deleted_sets, REMEMBERED_MAX)
 
     def add_resource_group(self, place: Place, shown: JsonObject) -> bool:
         """Remember a resource group; returns whether it is new."""
         new = place.key not in self.resource_groups
         self.resource_groups[place.key] = shown
-        while len(self.resource_groups) > REMEMBERED_MAX:
-            self.resource_groups.popitem(last=False)
+        _limit(self.resource_groups, REMEMBERED_MAX)
         return new
 
 
-def unknown(kind: str, name: str, place: Place) -> ArmResourceUnknown:
-    """Return the refusal of a resource that is not there."""
-    return ArmResourceUnknown(kind=kind, name=name[:128], resource_group=place.resource_group[:128])
+def _key(kind: str, name: str) -> tuple[str, str]:
+    return kind.lower(), name.lower()
+
+
+def _limit(remembered: OrderedDict[Any, Any], most: int) -> None:
+    while len(remembered) > most:
+        remembered.popitem(last=False)

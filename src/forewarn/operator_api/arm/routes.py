@@ -33,6 +33,10 @@ RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
 COMPUTE = "/providers/Microsoft.Compute"
 
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
+#: For routes whose answer is the same whatever the query says.
+ANY_QUERY = ("*",)
+#: SDKs whose endpoint ends in a slash put another one behind it.
+_SLASHES = re.compile("//+")
 
 
 @value
@@ -67,6 +71,7 @@ class ArmCall:
     base: str
     #: The names in the path, as written by the caller.
     path: Mapping[str, str]
+    #: The query, its names in lower case.
     query: Mapping[str, str]
     body: bytes
     #: The body of a JSON request; empty where there is none.
@@ -112,6 +117,18 @@ class ArmCall:
             raise ArmSubscriptionUnknown(name=name[:64])
         return name
 
+    async def scope(self) -> tuple[str, str]:
+        """Return the subscription and resource group to list; empty: all groups.
+
+        Raises:
+            ArmSubscriptionUnknown, ArmResourceGroupUnknown: there is none of this name.
+        """
+        subscription = await self.subscription()
+        if "resource_group" not in self.path:
+            return subscription, ""
+        await self.resources.check_place(self.place)
+        return subscription, self.path["resource_group"]
+
 
 @value
 class ArmRoute:
@@ -122,6 +139,8 @@ class ArmRoute:
     #: What it does, for the table of what is covered.
     summary: str
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
+    #: Parameters of the query that are obeyed, in lower case; another one is refused.
+    query: tuple[str, ...] = ()
     #: Whether anybody may ask, and no api-version is needed.
     public: bool = False
 
@@ -144,7 +163,7 @@ class ArmTable:
             ArmPathUnknown: there is none.
         """
         method = "GET" if method == "HEAD" else method
-        path = path.rstrip("/")
+        path = _SLASHES.sub("/", path).rstrip("/")
         for pattern, route in self._rows.get(path.count("/"), ()):
             if route.method == method:
                 found = pattern.fullmatch(path)

@@ -72,12 +72,11 @@ async def start_arm(
             made = await asyncio.to_thread(make_certificate, directory)
             path, key = str(made.path), str(made.key)
         key_of_tokens = azure.token_key.encode()
+        tls = _tls(path, key)
         app = build_arm(
             loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
         )
-        server = await start_operator(
-            app, azure.listen, settings.operator, certificate=(path, key), purpose=AZURE
-        )
+        server = await start_operator(app, azure.listen, settings.operator, tls=tls, purpose=AZURE)
     except OSError as error:  # of the files; ssl.SSLError is one
         _remove(directory)
         raise CertificateUnusable(path=path, reason=error.strerror or error) from error
@@ -98,10 +97,15 @@ def check_certificate(azure: AzureSettings) -> None:
     if not (azure.listen and azure.certificate):
         return
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(azure.certificate, azure.key or azure.certificate)
+        _tls(azure.certificate, azure.key or azure.certificate)
     except OSError as error:
         raise CertificateUnusable(path=azure.certificate, reason=error.strerror or error) from error
+
+
+def _tls(path: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path, key)
+    return context
 
 
 def _remove(directory: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Routes of scale sets, their instances and availability sets. Source: Z-1.
+"""Routes of scale sets and their instances. Source: Z-1.
 
 What becomes of an act is decided in the core.
 """
@@ -13,10 +13,11 @@ from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind
 from forewarn.operator_api.arm import operations
 from forewarn.operator_api.arm.creation import check_allowed, scaled_out
-from forewarn.operator_api.arm.event_settings import with_settings
+from forewarn.operator_api.arm.details import put_details, refuse
+from forewarn.operator_api.arm.event_settings import SETTINGS, with_settings
 from forewarn.operator_api.arm.inventory import Place, place_of
 from forewarn.operator_api.arm.json_values import member
-from forewarn.operator_api.arm.resources import unknown
+from forewarn.operator_api.arm.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.operator_api.arm.routes import (
     COMPUTE,
     RESOURCE_GROUP,
@@ -28,13 +29,20 @@ from forewarn.operator_api.arm.set_values import (
     AVAILABILITY_SETS,
     SCALE_SETS,
     instance_id,
-    shown_availability_set,
     shown_instance,
     shown_scale_set,
     shown_set_view,
 )
-from forewarn.operator_api.arm.vm_routes import POWER, WORK, set_power
-from forewarn.operator_api.arm.vm_values import shown_view, with_members
+from forewarn.operator_api.arm.vm_routes import (
+    BOOKED,
+    FIXED,
+    POWER,
+    QUERY,
+    WORK,
+    expansions,
+    set_power,
+)
+from forewarn.operator_api.arm.vm_values import APPLIED, shown_view, with_members
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
@@ -46,9 +54,21 @@ if TYPE_CHECKING:
     from forewarn.operator_api.arm.routes import ArmCall
 
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
-_SET = _SETS + "/{set}"
-_INSTANCE = _SET + "/virtualMachines/{instance}"
-_AVAILABILITY = RESOURCE_GROUP + COMPUTE + f"/{AVAILABILITY_SETS}"
+SCALE_SET = _SETS + "/{set}"
+_INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
+_WORDS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
+_INSTANCE_TYPE = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
+#: What a request changes of a set, in the service too.
+_APPLIED = {
+    ("sku", "capacity"),
+    *(("properties", *path) for path in SETTINGS),
+    *(("properties", "virtualMachineProfile", *path) for path in SETTINGS),
+}
+#: What instances have been made with; it changes only while there is none.
+_MODEL = (
+    *(("zones",), ("location",), ("sku",), ("properties", "orchestrationMode")),
+    ("properties", "virtualMachineProfile"),
+)
 #: Instances one scale set may be asked to have.
 CAPACITY_MAX = 1000
 
@@ -57,15 +77,19 @@ def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of sets."""
     work = dict(WORK) | {"reimageAll": Cause.REIMAGE}
     found = []
-    for place, whose in ((_SET, "instances, or all"), (_INSTANCE, "an instance")):
+    for place, whose in ((SCALE_SET, "instances, or all"), (_INSTANCE, "an instance")):
         found += [
             ArmRoute("POST", f"{place}/{action}", f"Work on {whose}: {cause.value}", _work(cause))
             for action, cause in work.items()
         ]
         found += [
-            ArmRoute("POST", f"{place}/{action}", "Booked at once, not announced", _power(action))
+            ArmRoute("POST", f"{place}/{action}", BOOKED, _power(action), QUERY.get(action, ()))
             for action in POWER
         ]
+    found += [
+        ArmRoute("POST", f"{SCALE_SET}/{action}", "Refused with 409", _refuse_rolling)
+        for action in ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
+    ]
     return (*_ROUTES, *found)
 
 
@@ -90,19 +114,24 @@ def _power(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
     return act
 
 
-async def _set(call: ArmCall, kind: GroupKind = GroupKind.SCALE_SET) -> tuple[Inventory, Group]:
+async def named_set(
+    call: ArmCall, kind: GroupKind = GroupKind.SCALE_SET
+) -> tuple[Inventory, Group]:
     """Return the set a path names; a set without VMs is wherever it is looked for."""
     inventory = await call.resources.inventory()
     group = inventory.group(call.path["set"])
-    if group is None or group.kind is not kind or not _is_at(inventory, group, call.place):
-        word = SCALE_SETS if kind is GroupKind.SCALE_SET else AVAILABILITY_SETS
-        raise unknown(f"Microsoft.Compute/{word}", call.path["set"], call.place)
+    if group is None or group.kind is not kind or not _is_at(call, inventory, group):
+        raise await call.resources.unknown(
+            f"Microsoft.Compute/{_WORDS[kind]}", call.path["set"], call.place
+        )
     return inventory, group
 
 
-def _is_at(inventory: Inventory, group: Group, place: Place) -> bool:
+def _is_at(call: ArmCall, inventory: Inventory, group: Group) -> bool:
     vms = inventory.members(group)
-    return not vms or place_of(vms[0]).key == place.key
+    if not vms:
+        return group.name not in call.resources.deleted_sets
+    return place_of(vms[0]).key == call.place.key
 
 
 async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
@@ -111,15 +140,17 @@ async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
     Raises:
         ArmResourceUnknown: one is not there.
     """
-    inventory, group = await _set(call)
+    inventory, group = await named_set(call)
     by_id = {instance_id(group.name, vm.name).lower(): vm for vm in inventory.members(group)}
     wanted = _wanted(call)
     if wanted is None:
-        return inventory, group, tuple(by_id.values())
+        name = "protectFromScaleSetActions"
+        open_to_all = [vm for vm in by_id.values() if not _protected(call, vm, name)]
+        return inventory, group, tuple(open_to_all)
     for each in wanted:
         if each.lower() not in by_id:
             kind = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
-            raise unknown(kind, f"{group.name}/{each}", call.place)
+            raise await call.resources.unknown(kind, f"{group.name}/{each}", call.place)
     return inventory, group, tuple(by_id[each.lower()] for each in dict.fromkeys(wanted))
 
 
@@ -135,72 +166,134 @@ def _wanted(call: ArmCall) -> list[str] | None:
     return given
 
 
-async def _list_sets(call: ArmCall) -> ArmResponse:
-    subscription = await call.subscription()
+async def shown_scale_sets(call: ArmCall) -> list[JsonObject]:
+    """Return the scale sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
-    at = call.path.get("resource_group", "")
-    found = inventory.groups(GroupKind.SCALE_SET, subscription, at)
-    return ArmResponse({"value": [_shown(inventory, group) for group in found]})
+    found = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
+    return [_shown(call, inventory, each, Place("", "")) for each in found]
 
 
-def _shown(inventory: Inventory, group: Group, place: Place | None = None) -> JsonObject:
+async def _list_sets(call: ArmCall) -> ArmResponse:
+    return ArmResponse({"value": await shown_scale_sets(call)})
+
+
+def _shown(call: ArmCall, inventory: Inventory, group: Group, place: Place) -> JsonObject:
     vms = inventory.members(group)
-    return shown_scale_set(group, vms, place_of(vms[0]) if vms else place or Place("", ""))
+    at = place_of(vms[0]) if vms else place
+    return call.resources.shown(shown_scale_set(group, vms, at))
 
 
 async def _get_set(call: ArmCall) -> ArmResponse:
-    inventory, group = await _set(call)
-    return ArmResponse(_shown(inventory, group, call.place))
+    inventory, group = await named_set(call)
+    return ArmResponse(_shown(call, inventory, group, call.place))
 
 
 async def _view_set(call: ArmCall) -> ArmResponse:
-    inventory, group = await _set(call)
+    inventory, group = await named_set(call)
     return ArmResponse(shown_set_view(inventory.members(group), call.resources.power))
 
 
 async def _change_set(call: ArmCall) -> ArmResponse:
     """Change how a set wants to be asked, and how many instances it has."""
-    inventory, group = await _set(call)
+    inventory, group = await named_set(call)
+    vms = inventory.members(group)
+    shown = _shown(call, inventory, group, call.place)
+    more = call.resources.said(call.json, shown, _APPLIED)
+    if vms:
+        refuse(more, group.name, "its instances have been made with it", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, profile, policy)
+    wanted = _capacity(call.json, len(vms))
+    going = _scaled_in(call, vms, len(vms) - wanted) if wanted < len(vms) else ()
     if changed != group:
         await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
-    vms = inventory.members(group)
-    wanted = _capacity(call.json, len(vms))
+    shown = put_details(shown, more)
     if wanted > len(vms):
-        await scaled_out(call, changed, vms, count=wanted - len(vms))
-    if wanted < len(vms):
-        vms.sort(key=lambda vm: (len(vm.name), vm.name))  # the newest have the highest numbers
-        begun = await operations.begin(call, Cause.DELETION, tuple(vms[wanted:]))
-        shown = _shown(inventory, changed, call.place)
+        await scaled_out(call, changed, vms, count=wanted - len(vms), shown=shown)
+    call.resources.remember(shown, more)
+    if going:
+        begun = await operations.begin(call, Cause.DELETION, going)
+        shown = _shown(call, inventory, changed, call.place)
         shown["properties"]["provisioningState"] = "Updating"
         return ArmResponse(shown, 200, begun.headers)
-    inventory, group = await _set(call)
-    return ArmResponse(_shown(inventory, group, call.place))
+    inventory, group = await named_set(call)
+    return ArmResponse(_shown(call, inventory, group, call.place))
+
+
+def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
+    """Return the newest instances that may go, which have the highest numbers.
+
+    Raises:
+        ArmNotSupported: too many are protected.
+    """
+    newest = sorted(vms, key=lambda vm: (len(vm.name), vm.name), reverse=True)
+    going = [vm for vm in newest if not _protected(call, vm, "protectFromScaleIn")]
+    if len(going) < count:
+        reason = f"only {len(going)} of its instances are not protected from it"
+        raise ArmNotSupported(action="A smaller capacity", name=call.path["set"], reason=reason)
+    return tuple(sorted(going[:count], key=lambda vm: (len(vm.name), vm.name)))
+
+
+def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
+    said = call.resources.details_of(_INSTANCE_TYPE, vm.name)
+    return said.get(("properties", "protectionPolicy", name)) is True
 
 
 async def _put_set(call: ArmCall) -> ArmResponse:
     """Change a scale set, or book a new one."""
-    new = await _made(call, GroupKind.SCALE_SET)
+    new = await made_set(call, GroupKind.SCALE_SET)
     answer = await _change_set(call)
     return replace(answer, status=201) if new else answer
 
 
-async def _made(call: ArmCall, kind: GroupKind) -> bool:
-    """See that a set is there; returns whether it is new."""
+async def made_set(call: ArmCall, kind: GroupKind) -> bool:
+    """Book the set a path names unless it is there; returns whether it is new."""
     inventory = await call.resources.inventory()
     name = call.path["set"]
-    present = inventory.group(name) is not None
+    await call.resources.check_place(call.place)
+    known = inventory.group(name)
+    gone = known is not None and known.name in call.resources.deleted_sets
+    present = known is not None and not (gone and not inventory.members(known))
     call.check_condition(present=present)
     if present:
         return False
     check_allowed(call, name)
-    group = Group(name, kind=kind)
-    await call.control.submit(
-        ChangeTopology(groups=(group,), absent=(("group", name),)), call.actor
-    )
+    group = Group(known.name if known else name, kind=kind)
+    absent = () if known else (("group", name),)
+    await call.control.submit(ChangeTopology(groups=(group,), absent=absent), call.actor)
+    call.resources.deleted_sets.pop(group.name, None)
+    call.resources.forget(f"Microsoft.Compute/{_WORDS[kind]}", group.name)
     return True
+
+
+async def _delete_set(call: ArmCall) -> ArmResponse:
+    try:
+        inventory, group = await named_set(call)
+    except ArmResourceUnknown:
+        return ArmResponse(None, 204)
+    vms = tuple(inventory.members(group))
+    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
+    call.resources.mark_deleted(group.name)
+    return answer
+
+
+async def _upgrade(call: ArmCall) -> ArmResponse:
+    """Bring instances to the set's model, which is theirs."""
+    await _targets(call)
+    return ArmResponse()
+
+
+async def _refuse_rolling(call: ArmCall) -> ArmResponse:
+    _, group = await named_set(call)
+    reason = "nothing here rolls an upgrade out; reimage the instances"
+    raise ArmNotSupported(action="A rolling upgrade", name=group.name, reason=reason)
+
+
+async def _latest_rolling(call: ArmCall) -> ArmResponse:
+    _, group = await named_set(call)
+    kind = f"Microsoft.Compute/{SCALE_SETS}/rollingUpgrades"
+    raise await call.resources.unknown(kind, f"{group.name}/latest", call.place)
 
 
 def _capacity(body: JsonObject, now: int) -> int:
@@ -226,25 +319,28 @@ async def _evict(call: ArmCall) -> ArmResponse:
 
 
 async def _list_instances(call: ArmCall) -> ArmResponse:
-    inventory, group = await _set(call)
-    expand = call.query.get("$expand", "").lower()
-    shown = [_instance(call, inventory, vm, expand) for vm in inventory.members(group)]
-    return ArmResponse({"value": shown})
+    inventory, group = await named_set(call)
+    return ArmResponse(
+        {"value": [_instance(call, inventory, vm) for vm in inventory.members(group)]}
+    )
 
 
 async def _get_instance(call: ArmCall) -> ArmResponse:
     inventory, _, (vm,) = await _targets(call)
-    return ArmResponse(_instance(call, inventory, vm, call.query.get("$expand", "").lower()))
+    return ArmResponse(_instance(call, inventory, vm))
 
 
-def _instance(call: ArmCall, inventory: Inventory, vm: Vm, expand: str) -> JsonObject:
+def _instance(call: ArmCall, inventory: Inventory, vm: Vm) -> JsonObject:
     topology = inventory.topology
     host = topology.hosts[vm.host]
-    shown = shown_instance(topology.groups[vm.group], vm, place_of(vm), host=host)
-    if "instanceview" in expand:
+    shown = shown_instance(topology.groups[vm.group], vm, host=host)
+    expanded = expansions(call)
+    if "userdata" in expanded:
+        shown["properties"]["userData"] = dict(vm.instance).get("userData", "")
+    if "instanceview" in expanded:
         view = shown_view(vm, host, call.resources.power.get(vm.name, ""))
         shown["properties"]["instanceView"] = view
-    return shown
+    return call.resources.shown(shown)
 
 
 async def _view_instance(call: ArmCall) -> ArmResponse:
@@ -257,69 +353,39 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     inventory, _, (vm,) = await _targets(call)
     call.check_condition(present=True)
     changed = with_members(vm, call.json)
+    shown = _instance(call, inventory, vm)
+    more = call.resources.said(call.json, shown, APPLIED)
+    refuse(more, vm.name, "it is fixed once the instance is there", only=(*FIXED, ("sku",)))
     if changed != vm:
         await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
-    return ArmResponse(_instance(call, inventory, changed, ""))
+    call.resources.remember(shown, more)
+    return ArmResponse(_instance(call, inventory, changed))
 
 
-async def _list_availability(call: ArmCall) -> ArmResponse:
-    subscription = await call.subscription()
-    inventory = await call.resources.inventory()
-    at = call.path.get("resource_group", "")
-    found = inventory.groups(GroupKind.AVAILABILITY_SET, subscription, at)
-    return ArmResponse({"value": [_availability(inventory, each, None) for each in found]})
-
-
-def _availability(inventory: Inventory, group: Group, place: Place | None) -> JsonObject:
-    vms, hosts = inventory.members(group), inventory.topology.hosts
-    at = place_of(vms[0]) if vms else place or Place("", "")
-    return shown_availability_set(group, vms, at, hosts=hosts)
-
-
-async def _get_availability(call: ArmCall) -> ArmResponse:
-    inventory, group = await _set(call, GroupKind.AVAILABILITY_SET)
-    return ArmResponse(_availability(inventory, group, call.place))
-
-
-async def _change_availability(call: ArmCall) -> ArmResponse:
-    inventory, group = await _set(call, GroupKind.AVAILABILITY_SET)
-    policy = member(call.json, "properties", "scheduledEventsPolicy")
-    changed = with_settings(group, None, policy)
-    if changed != group:
-        await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
-    return ArmResponse(_availability(inventory, changed, call.place))
-
-
-async def _put_availability(call: ArmCall) -> ArmResponse:
-    """Change an availability set, or book a new one."""
-    await _made(call, GroupKind.AVAILABILITY_SET)
-    return await _change_availability(call)
-
-
+_EXPAND, _FORCE = ("$expand",), ("forcedeletion",)
 _ROUTES = (
     ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/{SCALE_SETS}", "List all scale sets", _list_sets),
     ArmRoute("GET", _SETS, "List the scale sets of a resource group", _list_sets),
-    ArmRoute("GET", _SET, "Read a scale set", _get_set),
-    ArmRoute("GET", f"{_SET}/instanceView", "Count its VMs by state", _view_set),
-    ArmRoute("PUT", _SET, "Create a scale set (bookkeeping only), or change it", _put_set),
-    ArmRoute("PATCH", _SET, "Change capacity, scheduledEventsProfile and -Policy", _change_set),
-    ArmRoute("POST", f"{_SET}/delete", "Work on instances: deletion", _delete_instances),
-    ArmRoute("GET", f"{_SET}/virtualMachines", "List instances", _list_instances),
-    ArmRoute("GET", _INSTANCE, "Read an instance", _get_instance),
+    ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
+    ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count its VMs by state", _view_set),
+    ArmRoute("PUT", SCALE_SET, "Create a scale set (bookkeeping only), or change it", _put_set),
+    ArmRoute("DELETE", SCALE_SET, "Work: deletion of its instances", _delete_set, _FORCE),
+    ArmRoute("POST", f"{SCALE_SET}/manualupgrade", "Nothing: instances have the model", _upgrade),
+    ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "404: there is none", _latest_rolling),
+    ArmRoute(
+        "PATCH", SCALE_SET, "Change capacity, scheduledEventsProfile and -Policy", _change_set
+    ),
+    ArmRoute(
+        "POST",
+        f"{SCALE_SET}/delete",
+        "Work on instances: deletion",
+        _delete_instances,
+        _FORCE,
+    ),
+    ArmRoute("GET", f"{SCALE_SET}/virtualMachines", "List instances", _list_instances, _EXPAND),
+    ArmRoute("GET", _INSTANCE, "Read an instance", _get_instance, _EXPAND),
     ArmRoute("GET", f"{_INSTANCE}/instanceView", "Read the state of an instance", _view_instance),
     ArmRoute("PUT", _INSTANCE, "Change the tags of an instance", _change_instance),
-    ArmRoute("DELETE", _INSTANCE, "Work on an instance: deletion", _delete_instances),
+    ArmRoute("DELETE", _INSTANCE, "Work on an instance: deletion", _delete_instances, _FORCE),
     ArmRoute("POST", f"{_INSTANCE}/simulateEviction", "Work: eviction of a Spot VM", _evict),
-    ArmRoute(
-        "GET",
-        f"{SUBSCRIPTION}{COMPUTE}/{AVAILABILITY_SETS}",
-        "List all availability sets",
-        _list_availability,
-    ),
-    ArmRoute("GET", _AVAILABILITY, "List availability sets", _list_availability),
-    ArmRoute("GET", _AVAILABILITY + "/{set}", "Read an availability set", _get_availability),
-    ArmRoute("PUT", _AVAILABILITY + "/{set}", "Create one (bookkeeping only)", _put_availability),
-    ArmRoute(
-        "PATCH", _AVAILABILITY + "/{set}", "Change scheduledEventsPolicy", _change_availability
-    ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.metadata.instance import instance_number
 from forewarn.operator_api.arm.event_settings import policy_of, profile_of
 from forewarn.operator_api.arm.inventory import Place, location_of
 from forewarn.operator_api.arm.vm_values import (
@@ -15,6 +16,7 @@ from forewarn.operator_api.arm.vm_values import (
     SUCCEEDED,
     provider_id,
     shown_properties,
+    vm_id_of,
 )
 
 if TYPE_CHECKING:
@@ -27,23 +29,20 @@ if TYPE_CHECKING:
 SCALE_SETS = "virtualMachineScaleSets"
 AVAILABILITY_SETS = "availabilitySets"
 #: Parts of a VM's properties that a set shows as its model.
-_MODEL = ("storageProfile", "osProfile", "networkProfile", "priority", "evictionPolicy")
+_MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
+#: The network interface of every instance; the SDK for Java scales no set without one.
+_ADDRESS = {"name": "address", "properties": {"primary": True}}
+_INTERFACE = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [_ADDRESS]}}
 
 
 def instance_id(group: str, vm: str) -> str:
     """Return the id of an instance of a set."""
-    prefix, separator, number = vm.rpartition("_")
-    return number if separator and prefix == group and number.isdecimal() else vm
-
-
-def is_uniform(group: str, vms: Sequence[Vm]) -> bool:
-    """Whether a set is of uniform orchestration: each of its VMs has a number for an id."""
-    return bool(vms) and all(instance_id(group, vm.name) != vm.name for vm in vms)
+    return instance_number(group, vm) or vm
 
 
 def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject:
     """Return a scale set; its first VM stands for its model."""
-    uniform = is_uniform(group.name, vms)
+    uniform = all(instance_id(group.name, vm.name) != vm.name for vm in vms)
     properties: JsonObject = {
         "provisioningState": SUCCEEDED,
         "orchestrationMode": "Uniform" if uniform else "Flexible",
@@ -61,18 +60,18 @@ def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject
     if vms:
         model = shown_properties(vms[0], group)
         profile = {name: model[name] for name in _MODEL if name in model}
+        profile["networkProfile"] = {"networkInterfaceConfigurations": [_INTERFACE]}
         properties["virtualMachineProfile"].update(profile)
         shown["sku"] |= {"name": vms[0].size, "tier": "Standard"}
     return shown | {"properties": properties}
 
 
-def shown_instance(group: Group, vm: Vm, place: Place, *, host: Host) -> JsonObject:
+def shown_instance(group: Group, vm: Vm, *, host: Host) -> JsonObject:
     """Return an instance of a scale set."""
     number = instance_id(group.name, vm.name)
-    path = provider_id(place, SCALE_SETS, group.name)
     return {
         "name": vm.name,
-        "id": f"{path}/virtualMachines/{number}",
+        "id": vm_id_of(vm, group),
         "type": f"{PROVIDER}/{SCALE_SETS}/virtualMachines",
         "instanceId": number,
         "location": location_of(vm),

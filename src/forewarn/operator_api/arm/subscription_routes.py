@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.impact import Cause
+from forewarn.operator_api.arm import operations
+from forewarn.operator_api.arm.details import check_size, details, put_details
+from forewarn.operator_api.arm.filters import filtered
 from forewarn.operator_api.arm.inventory import (
     DEFAULT_LOCATION,
     Place,
     location_of,
 )
 from forewarn.operator_api.arm.json_values import text_of
-from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+from forewarn.operator_api.arm.refusals import ArmResourceGroupUnknown
 from forewarn.operator_api.arm.routes import (
     RESOURCE_GROUP,
     SUBSCRIPTION,
@@ -128,16 +132,12 @@ async def _resource_groups(call: ArmCall) -> ArmResponse:
     found = {key: _shown_group(place) for key, place in inventory.places.items()}
     found.update(call.resources.resource_groups)
     listed = [found[key] for key in sorted(found) if key[0] == subscription]
-    return ArmResponse({"value": listed})
+    columns = {"name": "name", "location": "location"}
+    return ArmResponse({"value": filtered(call.query, listed, columns)})
 
 
 async def _get_group(call: ArmCall) -> ArmResponse:
     return ArmResponse(await _group(call))
-
-
-async def _head_group(call: ArmCall) -> ArmResponse:
-    await _group(call)
-    return ArmResponse(None, 204)
 
 
 async def _group(call: ArmCall) -> JsonObject:
@@ -147,9 +147,7 @@ async def _group(call: ArmCall) -> JsonObject:
         return made
     found = (await call.resources.inventory()).places.get(place.key)
     if found is None:
-        raise ArmResourceUnknown(
-            kind="resourceGroups", name=place.resource_group[:128], resource_group=""
-        )
+        raise ArmResourceGroupUnknown(name=place.resource_group[:128])
     return _shown_group(found)
 
 
@@ -159,11 +157,25 @@ async def _put_group(call: ArmCall) -> ArmResponse:
     shown = _shown_group(place, text_of(call.json, "location") or DEFAULT_LOCATION)
     if call.json.get("tags") is not None:
         shown["tags"] = dict(read_tags(call.json["tags"]))
+    more = details(call.json, shown, {("location",), ("tags",)})
+    check_size(more)
     places = (await call.resources.inventory()).places
     present = place.key in places or place.key in call.resources.resource_groups
     call.check_condition(present=present)
-    new = call.resources.add_resource_group(place, shown)
+    new = call.resources.add_resource_group(place, put_details(shown, more))
     return ArmResponse(shown, 201 if new else 200)
+
+
+async def _delete_group(call: ArmCall) -> ArmResponse:
+    """Delete a resource group with everything in it."""
+    await call.resources.check_place(call.place)
+    inventory = await call.resources.inventory()
+    vms = tuple(inventory.vms(*call.place.key))
+    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
+    call.resources.resource_groups.pop(call.place.key, None)
+    for name in {vm.group for vm in vms}:
+        call.resources.mark_deleted(name)
+    return answer
 
 
 def _shown_group(place: Place, location: str = DEFAULT_LOCATION) -> JsonObject:
@@ -178,22 +190,27 @@ def _shown_group(place: Place, location: str = DEFAULT_LOCATION) -> JsonObject:
 
 
 _PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
-_ROWS = (
-    ("GET", "/tenants", "List tenants: one", _tenants),
-    ("GET", "/subscriptions", "List subscriptions: those that VMs name", _subscriptions),
-    ("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
-    ("GET", f"{SUBSCRIPTION}/locations", "List regions: those that VMs name", _locations),
-    ("GET", "/providers", "List providers", _providers),
-    ("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
-    ("GET", _PROVIDER, "Read a provider", _get_provider),
-    ("POST", f"{_PROVIDER}/register", "Register a provider: it is", _get_provider),
-    ("GET", f"{SUBSCRIPTION}/resourceGroups", "List resource groups", _resource_groups),
-    ("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
-    ("HEAD", RESOURCE_GROUP, "See whether a resource group is there", _head_group),
-    ("PUT", RESOURCE_GROUP, "Create a resource group (bookkeeping only)", _put_group),
-)
+_LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
+#: No region here has extended locations, whether they are asked for or not.
+_NOT_EXTENDED = ("includeextendedlocations",)
+#: Deletion is the same whether it is forced or not.
+_FORCE = ("forcedeletiontypes",)
+_TOP = ("$filter", "$top")
 
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of subscriptions and what stands beside them."""
-    return tuple(ArmRoute(*row) for row in _ROWS)
+    return (
+        ArmRoute("GET", "/tenants", "List tenants: one", _tenants),
+        ArmRoute("GET", "/subscriptions", "List subscriptions: those of VMs", _subscriptions),
+        ArmRoute("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
+        ArmRoute("GET", _LOCATIONS, "List regions: those of VMs", _locations, _NOT_EXTENDED),
+        ArmRoute("GET", "/providers", "List providers", _providers),
+        ArmRoute("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
+        ArmRoute("GET", _PROVIDER, "Read a provider", _get_provider),
+        ArmRoute("POST", f"{_PROVIDER}/register", "Register a provider: it is", _get_provider),
+        ArmRoute("GET", _GROUPS, "List resource groups", _resource_groups, _TOP),
+        ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
+        ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (bookkeeping only)", _put_group),
+        ArmRoute("DELETE", RESOURCE_GROUP, "Work: deletion of its VMs", _delete_group, _FORCE),
+    )

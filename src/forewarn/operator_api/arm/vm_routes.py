@@ -11,7 +11,9 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.operator_api.arm import operations
 from forewarn.operator_api.arm.creation import created_vm
+from forewarn.operator_api.arm.details import refuse
 from forewarn.operator_api.arm.event_settings import with_settings
+from forewarn.operator_api.arm.filters import filtered
 from forewarn.operator_api.arm.json_values import member
 from forewarn.operator_api.arm.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.operator_api.arm.routes import (
@@ -21,19 +23,24 @@ from forewarn.operator_api.arm.routes import (
     ArmResponse,
     ArmRoute,
 )
-from forewarn.operator_api.arm.set_values import instance_id
-from forewarn.operator_api.arm.vm_values import shown_view, shown_vm, with_members
+from forewarn.operator_api.arm.vm_values import (
+    APPLIED,
+    shown_view,
+    shown_vm,
+    vm_id_of,
+    with_members,
+)
+from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from forewarn.core.topology import Group, Host, Vm
-    from forewarn.operator_api.arm.inventory import Inventory
     from forewarn.operator_api.arm.json_values import JsonObject
     from forewarn.operator_api.arm.routes import ArmCall
 
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
-_VM = _VMS + "/{vm}"
+VM = _VMS + "/{vm}"
 
 #: Acts that are work, and are announced as the contract says: action -> cause. Source: O-2.
 WORK: Mapping[str, Cause] = {
@@ -49,16 +56,25 @@ POWER: Mapping[str, str] = {
     "start": "",
     "reapply": "",
 }
+#: What a VM keeps all its life.
+FIXED = (
+    ("zones",),
+    ("properties", "availabilitySet"),
+    ("properties", "virtualMachineScaleSet"),
+)
+BOOKED = "Booked at once, not announced"
+#: Parameters of acts that change nothing here: nothing is shut down, and no disk is kept.
+QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
 
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of virtual machines."""
     work = [
-        ArmRoute("POST", f"{_VM}/{action}", f"Work: {cause.value}", _working(cause))
+        ArmRoute("POST", f"{VM}/{action}", f"Work: {cause.value}", _working(cause))
         for action, cause in WORK.items()
     ]
     power = [
-        ArmRoute("POST", f"{_VM}/{action}", "Booked at once, not announced", _powering(action))
+        ArmRoute("POST", f"{VM}/{action}", BOOKED, _powering(action), QUERY.get(action, ()))
         for action in POWER
     ]
     return (*_ROUTES, *work, *power)
@@ -97,24 +113,44 @@ def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
 
 
 async def _list(call: ArmCall) -> ArmResponse:
-    await call.subscription()
+    column = {"virtualmachinescaleset/id": "properties.virtualMachineScaleSet.id"}
+    return ArmResponse({"value": filtered(call.query, await shown_vms(call), column)})
+
+
+async def shown_vms(call: ArmCall) -> list[JsonObject]:
+    """Return the VMs of a subscription or resource group.
+
+    Numbered instances of a scale set are listed by their set alone, as in Azure.
+    """
     inventory = await call.resources.inventory()
-    found = inventory.vms(call.path["subscription"], call.path.get("resource_group", ""))
-    power = call.resources.power
-    # Numbered instances of a scale set are listed by their set alone, as in Azure.
-    shown = [
-        _shown(inventory, vm, power.get(vm.name, ""))
-        for vm in found
-        if instance_id(vm.group, vm.name) == vm.name
-    ]
-    return ArmResponse({"value": shown})
-
-
-def _shown(inventory: Inventory, vm: Vm, power: str) -> JsonObject:
     topology = inventory.topology
-    shown = shown_vm(vm, topology.groups[vm.group], topology.hosts[vm.host], power=power)
-    del shown["properties"]["instanceView"]
-    return shown
+    return [
+        _shown(call, vm, topology.groups[vm.group], topology.hosts[vm.host])
+        for vm in inventory.vms(*await call.scope())
+        if "/virtualMachineScaleSets/" not in vm_id_of(vm, topology.groups[vm.group])
+    ]
+
+
+def _shown(call: ArmCall, vm: Vm, group: Group, host: Host) -> JsonObject:
+    shown = shown_vm(vm, group, host, power=call.resources.power.get(vm.name, ""))
+    expanded = expansions(call)
+    if call.query.get("statusonly", "").lower() != "true" and "instanceview" not in expanded:
+        del shown["properties"]["instanceView"]
+    if "userdata" in expanded:
+        shown["properties"]["userData"] = dict(vm.instance).get("userData", "")
+    return call.resources.shown(shown)
+
+
+def expansions(call: ArmCall) -> set[str]:
+    """Return the parts that `$expand` asks for, in lower case.
+
+    Raises:
+        ValidationFailed: there is no such part.
+    """
+    names = set(filter(None, call.query.get("$expand", "").lower().split(",")))
+    if not names <= {"instanceview", "userdata"}:
+        raise ValidationFailed(where="$expand", problem="must be instanceView or userData")
+    return names
 
 
 async def _get(call: ArmCall) -> ArmResponse:
@@ -123,11 +159,7 @@ async def _get(call: ArmCall) -> ArmResponse:
 
 
 async def _told(call: ArmCall, vm: Vm) -> JsonObject:
-    group, host = await _around(call, vm)
-    shown = shown_vm(vm, group, host, power=call.resources.power.get(vm.name, ""))
-    if "instanceview" not in call.query.get("$expand", "").lower():
-        del shown["properties"]["instanceView"]
-    return shown
+    return _shown(call, vm, *await _around(call, vm))
 
 
 async def _around(call: ArmCall, vm: Vm) -> tuple[Group, Host]:
@@ -166,6 +198,9 @@ async def _patch(call: ArmCall) -> ArmResponse:
 async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     group = await call.resources.group_of(vm)
     changed = with_members(vm, call.json)
+    shown = await _told(call, vm)
+    more = call.resources.said(call.json, shown, APPLIED)
+    refuse(more, vm.name, "it is fixed once the VM is there", only=FIXED)
     settings = with_settings(
         group,
         member(call.json, "properties", "scheduledEventsProfile"),
@@ -175,6 +210,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     vms = (changed,) if changed != vm else ()
     if groups or vms:
         await call.control.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
+    call.resources.remember(shown, more)
     return ArmResponse(await _told(call, changed))
 
 
@@ -192,14 +228,15 @@ async def _evict(call: ArmCall) -> ArmResponse:
     return ArmResponse(None, 204)
 
 
+_LISTED = ("$filter", "$top", "$expand", "statusonly")
 _ROUTES = (
-    ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/virtualMachines", "List all VMs", _list),
-    ArmRoute("GET", _VMS, "List the VMs of a resource group", _list),
-    ArmRoute("GET", _VM, "Read a VM", _get),
-    ArmRoute("GET", f"{_VM}/instanceView", "Read the state of a VM", _view),
-    ArmRoute("GET", f"{_VM}/vmSizes", "List the sizes a VM can have: its own", _sizes),
-    ArmRoute("PUT", _VM, "Create a VM (bookkeeping only), or change it", _put),
-    ArmRoute("PATCH", _VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
-    ArmRoute("DELETE", _VM, "Work: deletion", _delete),
-    ArmRoute("POST", f"{_VM}/simulateEviction", "Work: eviction of a Spot VM", _evict),
+    ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/virtualMachines", "List all VMs", _list, _LISTED),
+    ArmRoute("GET", _VMS, "List the VMs of a resource group", _list, _LISTED),
+    ArmRoute("GET", VM, "Read a VM", _get, ("$expand",)),
+    ArmRoute("GET", f"{VM}/instanceView", "Read the state of a VM", _view),
+    ArmRoute("GET", f"{VM}/vmSizes", "List the sizes a VM can have: its own", _sizes),
+    ArmRoute("PUT", VM, "Create a VM (bookkeeping only), or change it", _put),
+    ArmRoute("PATCH", VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
+    ArmRoute("DELETE", VM, "Work: deletion", _delete, ("forcedeletion",)),
+    ArmRoute("POST", f"{VM}/simulateEviction", "Work: eviction of a Spot VM", _evict),
 )

@@ -5,20 +5,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.topology import GroupKind
-from forewarn.operator_api.arm.event_settings import policy_of, profile_of
+from forewarn.metadata.instance import resource_id
+from forewarn.operator_api.arm.event_settings import SETTINGS, policy_of, profile_of
 from forewarn.operator_api.arm.inventory import Place, location_of, place_of
 from forewarn.operator_api.arm.json_values import text_of
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.core.topology import Group, Host, Vm
+    from forewarn.operator_api.arm.details import Path
     from forewarn.operator_api.arm.json_values import JsonObject
 
 PROVIDER = "Microsoft.Compute"
 SUCCEEDED = "Succeeded"
+_IMAGE = ("properties", "storageProfile", "imageReference")
 #: Power states as Azure calls them.
 _POWER = {"": "running", "stopped": "stopped", "deallocated": "deallocated"}
+
+
+#: What instance metadata shows too: the place in a VM -> the attribute there. Source: I-1.
+INSTANCE: Mapping[Path, str] = {
+    ("properties", "licenseType"): "licenseType",
+    ("properties", "evictionPolicy"): "evictionPolicy",
+    ("properties", "userData"): "userData",
+    ("properties", "osProfile", "computerName"): "osProfile.computerName",
+    ("properties", "osProfile", "adminUsername"): "osProfile.adminUsername",
+    ("properties", "osProfile", "customData"): "customData",
+    (*_IMAGE, "id"): "storageProfile.imageReference.id",
+    **{(*_IMAGE, name): name for name in ("publisher", "offer", "sku", "version")},
+}
+#: What the fleet itself knows of a VM, as a request may change it.
+_KNOWN: Mapping[Path, str] = {
+    ("location",): "location",
+    ("properties", "hardwareProfile", "vmSize"): "size",
+    ("properties", "storageProfile", "osDisk", "osType"): "os_type",
+}
+#: What `with_members` and `with_settings` carry out, in the service too.
+APPLIED: frozenset[Path] = frozenset(_KNOWN) | {
+    ("tags",),
+    ("properties", "priority"),
+    *(("properties", *path) for path in SETTINGS),
+}
 
 
 def provider_id(place: Place, kind: str, name: str) -> str:
@@ -34,6 +64,17 @@ def beside(vm: Vm, kind: str, name: str) -> str:
     return provider_id(place_of(vm), kind, name)
 
 
+def vm_id_of(vm: Vm, group: Group) -> str:
+    """Return the id of a VM, as its instance metadata shows it."""
+    place = place_of(vm)
+    return resource_id(
+        vm.name,
+        subscription=place.subscription,
+        resource_group=place.resource_group,
+        scale_set=group.name if group.kind is GroupKind.SCALE_SET else "",
+    )
+
+
 def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject:
     """Return a VM."""
     properties = shown_properties(vm, group)
@@ -46,7 +87,7 @@ def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject
         properties[name] = {"id": beside(vm, kind, group.name)}
     shown: JsonObject = {
         "name": vm.name,
-        "id": beside(vm, "virtualMachines", vm.name),
+        "id": vm_id_of(vm, group),
         "type": f"{PROVIDER}/virtualMachines",
         "location": location_of(vm),
         "tags": dict(vm.tags),
@@ -60,16 +101,16 @@ def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject
 
 def shown_properties(vm: Vm, group: Group) -> JsonObject:
     """Return what Azure calls the properties of a VM, or of an instance of a scale set."""
-    image = dict(vm.instance)
+    facts = _facts(vm)
     properties: JsonObject = {
         "vmId": vm.vm_id,
         "provisioningState": SUCCEEDED,
         "hardwareProfile": {"vmSize": vm.size},
         "storageProfile": {
             "imageReference": {
-                name: image[name]
-                for name in ("publisher", "offer", "sku", "version")
-                if name in image
+                path[-1]: facts[name]
+                for path, name in INSTANCE.items()
+                if path[:-1] == _IMAGE and name in facts
             },
             "osDisk": {
                 "osType": vm.os_type,
@@ -80,17 +121,26 @@ def shown_properties(vm: Vm, group: Group) -> JsonObject:
             "dataDisks": [],
         },
         "osProfile": {
-            "computerName": vm.name,
-            "adminUsername": image.get("osProfile.adminUsername", "azureuser"),
+            "computerName": facts["osProfile.computerName"],
+            "adminUsername": facts["osProfile.adminUsername"],
         },
         "networkProfile": {"networkInterfaces": []},
         "priority": "Spot" if vm.spot else "Regular",
     }
-    if vm.spot:
-        properties["evictionPolicy"] = "Delete"
+    for name in ("evictionPolicy", "licenseType"):
+        if name in facts:
+            properties[name] = facts[name]
     properties["scheduledEventsProfile"] = profile_of(group)
     properties["scheduledEventsPolicy"] = policy_of(group)
     return properties
+
+
+def _facts(vm: Vm) -> dict[str, str]:
+    """Return a VM's instance metadata, with defaults of what a VM of Azure always has."""
+    facts = {"osProfile.computerName": vm.name, "osProfile.adminUsername": "azureuser"}
+    if vm.spot:
+        facts["evictionPolicy"] = "Deallocate"
+    return facts | dict(vm.instance)
 
 
 def shown_view(vm: Vm, host: Host, power: str) -> JsonObject:
@@ -113,23 +163,24 @@ def shown_view(vm: Vm, host: Host, power: str) -> JsonObject:
 
 
 def with_members(vm: Vm, body: JsonObject) -> Vm:
-    """Return a VM with what a request says of it: tags, size, priority, region.
+    """Return a VM with what a request says of it that the fleet or its metadata knows.
 
     Raises:
         ValidationFailed: a member is of the wrong kind.
     """
     if body.get("tags") is not None:
         vm = replace(vm, tags=read_tags(body["tags"]))
-    size = text_of(body, "properties", "hardwareProfile", "vmSize")
-    if size:
-        vm = replace(vm, size=size)
-    if text_of(body, "location"):
-        vm = replace(vm, location=text_of(body, "location"))
+    texts = {name: text_of(body, *path) for path, name in _KNOWN.items()}
+    vm = replace(vm, **{name: text for name, text in texts.items() if text})
     priority = text_of(body, "properties", "priority")
     if priority:
         vm = replace(vm, spot=priority.lower() in {"spot", "low"})
-    os_type = text_of(body, "properties", "storageProfile", "osDisk", "osType")
-    return replace(vm, os_type=os_type) if os_type else vm
+    facts, instance = _facts(vm), dict(vm.instance)
+    for path, name in INSTANCE.items():
+        text = text_of(body, *path)
+        if text and text != facts.get(name):
+            instance[name] = text
+    return replace(vm, instance=tuple(instance.items()))
 
 
 def read_tags(value: object) -> tuple[tuple[str, str], ...]:

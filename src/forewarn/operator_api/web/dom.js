@@ -15,6 +15,9 @@ export function h(name, properties = {}, ...children) {
   return element;
 }
 
+/** Cells of a row; each carries its column's title, which a phone shows beside it. */
+export const cells = (titles, values) => values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
+
 /** Puts children in place of what an element holds. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(4).filter((each) => each !== null && each !== undefined && each !== false && each !== ""));

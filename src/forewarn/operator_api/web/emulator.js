@@ -3,7 +3,7 @@
 import { act, described, dialog } from "./actions.js";
 import { call, get, now, part, setTime } from "./api.js";
 import { fill, h, note } from "./dom.js";
-import { chip, link } from "./format.js";
+import { chip, link, utc } from "./format.js";
 import { listen } from "./live.js";
 
 const JUMPS = [["1m", "1 min"], ["5m", "5 min"], ["16m", "16 min"], ["1h", "1 h"], ["1d", "1 day"]];
@@ -44,7 +44,7 @@ export async function emulator(main) {
     drawClock();
   };
   const drawClock = () => {
-    time.textContent = new Date(now()).toISOString().slice(0, 19).replace("T", " ");
+    time.textContent = `${utc(now()).join(" ")} UTC`;
     speed.textContent = clock.paused ? "stands still" : `${clock.speed} s to a second`;
     const label = clock.paused ? "Let it run" : "Let it stand";
     if (pause.textContent !== label) pause.textContent = label;

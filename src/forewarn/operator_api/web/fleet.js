@@ -1,7 +1,7 @@
 // The fleet at a glance: totals, the map, what is under way, and racks as a table.
 
 import { offer } from "./actions.js";
-import { fill, h, keyed, setText } from "./dom.js";
+import { cells, fill, h, keyed, setText } from "./dom.js";
 import { chip, count, interruption, plural, ticking, words } from "./format.js";
 import { heatmap } from "./heatmap.js";
 import { listen, live, sorted, totals } from "./live.js";
@@ -14,13 +14,17 @@ export function fleet(main) {
   window.forewarnMap = map; // for measurements
   const bars = { hosts: bar("Hosts"), vms: bar("VMs") };
   const work = workList();
+  const refused = h("ul");
+  const refusals = h("section", { className: "card", hidden: true, aria: { label: "Refused by the topology" } },
+    h("h2", {}, "Refused by the topology"), h("p", { className: "soft" }, "These machines may get no notice."), refused);
   const racks = h("tbody");
   const table = h("details", { className: "card racks", ontoggle: () => table.open && drawRacks(racks) },
     h("summary", {}, "Zones and racks as a table"),
     h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: "Zones and racks" } },
-      h("table", {}, h("thead", {}, h("tr", {}, ["Zone", "Rack", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"].map((each) => h("th", { scope: "col" }, each)))), racks)));
+      h("table", {}, h("thead", {}, h("tr", {}, RACK_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), racks)));
   fill(main,
     h("div", { className: "head" }, h("h1", {}, "Fleet"), offer.fleet()),
+    refusals,
     h("section", { className: "totals", aria: { label: "Totals" } }, bars.hosts.element, bars.vms.element),
     h("div", { className: "glance" },
       h("section", { className: "card map-card", aria: { label: "Map of the hosts" } }, map.element),
@@ -32,8 +36,13 @@ export function fleet(main) {
     bars.vms.draw(found.vms);
     if (table.open) drawRacks(racks);
   };
+  const drawRefusals = () => {
+    refusals.hidden = !live.refused.length;
+    fill(refused, live.refused.map((each) => h("li", {}, each)));
+  };
   const all = () => {
     draw();
+    drawRefusals();
     work.draw();
     map.update();
   };
@@ -44,6 +53,7 @@ export function fleet(main) {
     else if (what === "names") map.redraw();
     else if (what === "racks") draw();
     else if (what === "operations") work.draw();
+    else if (what === "refused") drawRefusals();
     else if (what === "theme") map.update();
   });
   return () => {
@@ -109,6 +119,8 @@ function change(element, each) {
     h("span", { className: "soft" }, `${plural(each.vm_count, "VM")}, interruption ${interruption(each.duration_s)}`));
 }
 
+const RACK_COLUMNS = ["Zone", "Rack", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"];
+
 function drawRacks(body) {
   const shown = live.racks.slice(0, RACKS_LISTED_MAX).map((rack, index) => ({ rack, index }));
   const sum = (counts, letters) => count([...letters].reduce((total, letter) => total + (counts[letter] ?? 0), 0));
@@ -118,6 +130,6 @@ function drawRacks(body) {
     element.shown = text;
     const hosts = Object.values(rack.hosts).reduce((one, other) => one + other, 0);
     const names = rack.first === rack.last ? rack.first : `${rack.first} to ${rack.last}`;
-    fill(element, [rack.zone || "—", names, count(hosts), count(rack.vms), sum(rack.hosts, "a"), sum(rack.hosts, "r"), sum(rack.hosts, "fs")].map((cell) => h("td", {}, cell)));
+    fill(element, cells(RACK_COLUMNS, [rack.zone || "—", names, count(hosts), count(rack.vms), sum(rack.hosts, "a"), sum(rack.hosts, "r"), sum(rack.hosts, "fs")]));
   });
 }

@@ -18,13 +18,15 @@ export function countdown(text) {
   return ms >= 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
 }
 
-/** A moment in the reader's own time zone; the title has it in UTC. */
+/** A moment in UTC, as everywhere on the page; with its date where that is another day. */
 export function moment(text) {
   if (!text) return "—";
-  const at = new Date(text);
-  const day = at.toDateString() === new Date(now()).toDateString() ? "" : `${at.toLocaleDateString([], { day: "numeric", month: "short" })}, `;
-  return h("time", { dateTime: text, title: `${text} (UTC)` }, day + at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" }));
+  const [day, time] = utc(Date.parse(text));
+  return h("time", { dateTime: text }, `${day === utc(now())[0] ? "" : `${day} `}${time} UTC`);
 }
+
+/** The date and the time in UTC of milliseconds: `2026-11-21`, `03:15:00`. */
+export const utc = (ms) => [new Date(ms).toISOString().slice(0, 10), new Date(ms).toISOString().slice(11, 19)];
 
 /** A countdown that keeps running. */
 export function ticking(text, prefix = "") {

@@ -17,6 +17,7 @@ export const live = {
   operations: new Map(),
   ended: [],
   connection: "connecting",
+  refused: [],
 };
 
 const listeners = new Set();
@@ -24,7 +25,7 @@ let stopping = null;
 let reading = null;
 let again = false;
 
-/** Calls back with what has changed: `all`, `hosts`, `racks`, `operations`, `connection`, `time`. */
+/** Calls back with what has changed: `all`, `hosts`, `racks`, `operations`, `connection`, `refused`, `time`. */
 export function listen(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -88,6 +89,7 @@ async function read() {
   live.racks = reply.racks;
   live.counts = reply.counts;
   live.operations = new Map(reply.operations.map((each) => [each.id, each]));
+  live.refused = reply.refused;
   notify("all");
   return reply.place;
 }
@@ -122,6 +124,9 @@ function top() {
 
 function take(event, reply) {
   setTime(reply.now);
+  const before = live.refused;
+  live.refused = reply.refused;
+  if (String(before) !== String(live.refused)) notify("refused");
   if (event === "reload") reread();
   else if (event === "change") change(reply);
   else if (event === "time") notify("time");

@@ -4,7 +4,7 @@ import { get, now, onSignIn, Refusal, token } from "./api.js";
 import { fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
-import { tick } from "./format.js";
+import { tick, utc } from "./format.js";
 import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
@@ -105,7 +105,7 @@ function drawConnection() {
 function drawClock() {
   const box = document.getElementById("clock");
   const slow = clock && (clock.paused ? " · paused" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
-  setText(box, `${new Date(now()).toISOString().slice(11, 19)} UTC${slow ?? ""}`);
+  setText(box, `${utc(now())[1]} UTC${slow ?? ""}`);
 }
 
 function setTheme(theme) {

@@ -11,15 +11,15 @@ const BLOCKED_SHOWN_MAX = 100;
 
 /** How far one is, as a stripe and in words. */
 function progress(each) {
-  const left = Math.max(each.hosts - each.done - each.working - each.failed, 0);
-  const parts = [["done", each.done], ["r", each.working], ["f", each.failed], ["h", left]];
+  const left = Math.max(each.hosts - each.done - each.announced - each.running - each.failed, 0);
+  const parts = [["done", each.done], ["r", each.running], ["a", each.announced], ["f", each.failed], ["h", left]];
   const stripe = h("div", { className: "stripe", aria: { hidden: "true" } }, parts.filter(([, number]) => number).map(([name, number]) => {
     const element = h("span", { className: `fill-${name}` });
     element.style.flexGrow = number;
     return element;
   }));
-  const reply = [`${count(each.done)} of ${plural(each.hosts, "host")} done`, each.working ? `${count(each.working)} under way` : "", each.failed ? `${count(each.failed)} failed` : ""];
-  return h("div", { className: "progress" }, stripe, h("span", { className: "soft" }, reply.filter(Boolean).join(", ")));
+  const others = ["announced", "running", "failed"].filter((state) => each[state]).map((state) => `${count(each[state])} ${state}`);
+  return h("div", { className: "progress" }, stripe, h("span", { className: "soft" }, [`${count(each.done)} of ${plural(each.hosts, "host")} done`, ...others].join(", ")));
 }
 
 export function maintenances(main) {
@@ -61,11 +61,11 @@ export function maintenance(main, id) {
   return kept(main, {
     read: () => get(`/v1/maintenances/${part(id)}`),
     concerns: () => true, often: true,
-    draw: ({ maintenance: each, waves, blocked }) => fill(main,
+    draw: ({ maintenance: each, waves, blocked, waits_for: waits }) => fill(main,
       h("div", { className: "head" }, h("h1", {}, `${words(each.cause)}, ${plural(each.hosts, "host")}`, " ", h("span", { className: "soft" }, each.id)), buttons("maintenances", each.id, each)),
       h("div", { className: "columns" },
         h("section", { className: "card" }, h("h2", {}, "How it stands"), progress(each), each.halted_by ? h("p", { className: "reason" }, each.halted_by) : "", facts(each)),
-        h("section", { className: "card" }, h("h2", {}, "What is in the way"), each.planning ? h("p", {}, "A plan is being made.") : "", blockers(blocked))),
+        h("section", { className: "card" }, h("h2", {}, "What it waits for"), waits ? h("p", {}, waits.text, waits.clears ? [" ", ticking(waits.clears)] : "") : "", blockers(blocked), waits || blocked.length ? "" : h("p", { className: "soft" }, "No blockers."))),
       h("section", { className: "card" }, h("h2", {}, "Waves"), waves.length ? h("ol", { className: "waves" }, waves.map(wave)) : h("p", { className: "soft" }, "No plan yet.")),
       h("section", { className: "card" }, h("h2", {}, "Plan"), changes(each))),
   });
@@ -82,18 +82,18 @@ function facts(each) {
 }
 
 function blockers(blocked) {
-  if (!blocked.length) return h("p", { className: "soft" }, "Nothing: each host has its wave.");
+  if (!blocked.length) return "";
   return h("ul", { className: "why" }, blocked.slice(0, BLOCKED_SHOWN_MAX).map((each) => h("li", {}, link("hosts", each.name), " ", each.text, each.clears ? [" ", ticking(each.clears)] : "")),
     blocked.length > BLOCKED_SHOWN_MAX ? h("li", {}, `and ${count(blocked.length - BLOCKED_SHOWN_MAX)} more`) : "");
 }
 
 function wave(each) {
   const more = each.hosts.length - HOSTS_SHOWN_MAX;
-  const state = { over: "done", working: "running", planned: "planned" }[each.state];
   return h("li", { className: `wave ${each.state}` },
-    h("div", { className: "head" }, h("h3", {}, `Wave ${each.number}`, each.canary ? " (canary)" : ""), h("span", {}, chip(each.state, state)),
+    h("div", { className: "head" }, h("h3", {}, `Wave ${each.number}`, each.canary ? " (canary)" : ""), h("span", {}, chip(each.state)),
       h("span", { className: "soft" }, each.state === "over" ? `${count(each.done)} done, ${count(each.failed)} failed` : plural(each.hosts.length, "host"))),
     each.announced && each.state === "planned" ? h("p", {}, "announced ", ticking(each.announced), ", starts at the latest ", moment(each.latest_start), ", ends by ", moment(each.latest_end)) : "",
+    each.started ? h("p", {}, "started ", moment(each.started), each.ended ? [", ended ", moment(each.ended)] : "") : "",
     each.waits_for && each.state === "planned" ? h("p", { className: "soft" }, each.waits_for.text) : "",
     h("p", { className: "names" }, each.hosts.slice(0, HOSTS_SHOWN_MAX).map((name) => [link("hosts", name), " "]), more > 0 ? `and ${count(more)} more` : ""));
 }
@@ -103,7 +103,8 @@ function changes(each) {
   const box = h("div", {}, h("p", { className: "soft" }, each.plan ? `Plan ${each.plan}.` : "None yet."));
   if (!each.plan) return box;
   get(query(`/v1/maintenances/${part(each.id)}/diff`, {})).then((reply) => {
-    const parts = [["added", reply.added], ["removed", reply.removed], ["now blocked", reply.blocked], ["no longer blocked", reply.unblocked], ["in another wave", reply.changed]];
+    const moved = (other) => reply.changed.filter((one) => (one.from_wave !== one.to_wave) === other);
+    const parts = [["added", reply.added], ["removed", reply.removed], ["now blocked", reply.blocked], ["no longer blocked", reply.unblocked], ["in another wave", moved(true)], ["at another time", moved(false)]];
     const said = parts.filter(([, list]) => list.length).map(([name, list]) => `${plural(list.length, "host")} ${name}`);
     box.append(h("p", {}, reply.from ? `Of plan ${reply.from} it changed: ${said.join(", ") || "nothing"}.` : "It is the first."));
   }).catch(() => {});

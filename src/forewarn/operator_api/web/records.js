@@ -2,7 +2,7 @@
 
 import { buttons } from "./actions.js";
 import { get, getText, now, part, query } from "./api.js";
-import { fill, h, keepFocus, unpressed } from "./dom.js";
+import { cells, fill, h, keepFocus, unpressed } from "./dom.js";
 import { chip, count, interruption, link, moment, plural, ticking, words } from "./format.js";
 import { historyOf } from "./history.js";
 import { listen } from "./live.js";
@@ -50,18 +50,21 @@ export function refused(main, error) {
 const facts = (rows) => h("dl", { className: "facts" }, rows.filter(([, value]) => value !== "" && value !== null && value !== undefined).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 const names = (kind, list, most = 60) => (list.length ? [list.slice(0, most).map((each) => [link(kind, each), " "]), list.length > most ? `and ${count(list.length - most)} more` : ""] : "none");
 
+const OPERATION_COLUMNS = ["Operation", "What", "Of", "State", "When", "VMs"];
+
 /** Operations as a table. */
 export function operationTable(operations, label) {
   if (!operations.length) return h("p", { className: "soft" }, "None.");
   return h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label } }, h("table", {},
-    h("thead", {}, h("tr", {}, ["Operation", "What", "Of", "State", "When", "VMs"].map((each) => h("th", { scope: "col" }, each)))),
-    h("tbody", {}, operations.map((each) => h("tr", {},
-      h("td", {}, link("operations", each.id)),
-      h("td", {}, chip(each.impact), " ", words(each.cause)),
-      h("td", {}, link(`${each.target_kind}s`, each.target)),
-      h("td", {}, chip(each.alerted ? "stuck" : each.state)),
-      h("td", {}, whenOf(each)),
-      h("td", {}, count(each.vms.length)))))));
+    h("thead", {}, h("tr", {}, OPERATION_COLUMNS.map((each) => h("th", { scope: "col" }, each)))),
+    h("tbody", {}, operations.map((each) => h("tr", {}, cells(OPERATION_COLUMNS, [
+      link("operations", each.id),
+      [chip(each.impact), " ", words(each.cause)],
+      link(`${each.target_kind}s`, each.target),
+      chip(each.alerted ? "stuck" : each.state),
+      whenOf(each),
+      count(each.vms.length),
+    ]))))));
 }
 
 function whenOf(each) {
@@ -207,7 +210,7 @@ export async function list(main, kind) {
   let after = "";
   const read = async () => {
     const reply = await get(query(`/v1/${kind}`, { after, limit: LIST_LIMIT }));
-    body.append(...reply[kind].map((each) => h("tr", {}, COLUMNS[kind].map(([, show]) => h("td", {}, show(each))))));
+    body.append(...reply[kind].map((each) => h("tr", {}, cells(COLUMNS[kind].map(([title]) => title), COLUMNS[kind].map(([, show]) => show(each))))));
     after = reply.next;
     more.hidden = !reply.next;
   };

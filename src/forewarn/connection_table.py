@@ -1,0 +1,273 @@
+"""Who may hold connections to a port: counted by source from the moment they are accepted.
+
+A caller whom nobody knows yet makes room for the next one; one who is known keeps its connection.
+An event loop's own server keeps a connection that is silent in its TLS handshake for a minute and
+reports none of it, so connections are accepted and counted here, and given to the event loop then.
+The metadata service counts by VM instead: see `metadata/http/open_connections.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import socket
+from collections import OrderedDict, defaultdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+#: Longest TLS handshake, and longest farewell, in seconds.
+HANDSHAKE_S_MAX = 5.0
+#: Callers of one port who are not known yet: at most `UNKNOWN_MAX`, and one in
+#: `UNKNOWN_FDS_SHARE` file descriptors; one source has one in `SOURCE_SHARE` of those.
+UNKNOWN_MAX, UNKNOWN_FDS_SHARE, SOURCE_SHARE = 256, 16, 4
+#: Connections that may wait to be accepted, and how many are before others have their turn.
+BACKLOG, ACCEPTED_AT_ONCE = 1024, 4
+#: What the next connection may not meet.
+PASSING = frozenset({errno.ECONNABORTED, errno.EINTR})
+#: Pause where the system gives no further connection, in seconds.
+RETRY_S = 0.1
+_FACT = {"action": "accept-failed"}
+
+log = logging.getLogger("forewarn.connections")
+
+
+class ConnectionTable:
+    """The open connections of one port; those whose caller is not known yet are the first to go.
+
+    Each change costs the same, however many connections there are.
+    """
+
+    def __init__(
+        self, max_connections: int, max_per_source: int, *, fds_max: int | None = None
+    ) -> None:
+        """Hold none yet.
+
+        Args:
+            max_connections: all of them.
+            max_per_source: those from one source whose caller is not known.
+            fds_max: file descriptors the process may have; 0: no limit; None: ask the system.
+        """
+        fds = fd_limit() if fds_max is None else fds_max
+        share = max(fds // UNKNOWN_FDS_SHARE, SOURCE_SHARE) if fds else UNKNOWN_MAX
+        self._max = max_connections
+        self._max_unknown = min(UNKNOWN_MAX, share)
+        self._max_per_source = min(max_per_source, self._max_unknown // SOURCE_SHARE)
+        self._count = 0
+        #: Not known yet, or idle since: oldest first, of everybody and of each source.
+        self._evictable: OrderedDict[TrackedConnection, None] = OrderedDict()
+        self._by_source: defaultdict[str, OrderedDict[TrackedConnection, None]]
+        self._by_source = defaultdict(OrderedDict)
+
+    def enter(self, connection: TrackedConnection) -> bool:
+        """Count a connection in, at the cost of the oldest unknown one; False: there is no room."""
+        own = self._by_source.get(connection.source, ())
+        if connection.source and len(own) >= self._max_per_source:
+            next(iter(own)).cut()
+        elif self._count >= self._max or len(self._evictable) >= self._max_unknown:
+            if not self._evictable:
+                return False
+            next(iter(self._evictable)).cut()
+        self._count += 1
+        self.expose(connection)
+        return True
+
+    def leave(self, connection: TrackedConnection) -> None:
+        """Count a connection out."""
+        self._count -= 1
+        self.keep(connection)
+
+    def expose(self, connection: TrackedConnection) -> None:
+        """Have a connection make room for others when they need it."""
+        self._evictable[connection] = None
+        self._by_source[connection.source][connection] = None
+
+    def keep(self, connection: TrackedConnection) -> None:
+        """Keep a connection whatever comes."""
+        self._evictable.pop(connection, None)
+        own = self._by_source.get(connection.source)
+        if own is not None:
+            own.pop(connection, None)
+            if not own:
+                del self._by_source[connection.source]
+
+    def cut_unknown(self) -> None:
+        """End every connection whose caller is not known, as the port closes."""
+        for connection in tuple(self._evictable):
+            connection.cut()
+
+
+class TrackedConnection:
+    """One connection in the table, from its acceptance to its end."""
+
+    def __init__(self, table: ConnectionTable, address: object) -> None:
+        """Enter the table; see `counts`."""
+        #: As limits count it; empty: a Unix socket, which has none.
+        self.source = source_of(str(address[0])) if isinstance(address, tuple) else ""
+        #: What ends it at once.
+        self.end: Callable[[], object] = lambda: None
+        self._table = table
+        #: Whether it is in the table.
+        self.counts = table.enter(self)
+
+    def admit(self) -> None:
+        """Keep it: its caller is known."""
+        if self.counts:
+            self._table.keep(self)
+
+    def expose(self) -> None:
+        """Have it make room for others again."""
+        if self.counts:
+            self._table.expose(self)
+
+    def leave(self) -> None:
+        """Count it out; it may be called again."""
+        if self.counts:
+            self.counts = False
+            self._table.leave(self)
+
+    def cut(self) -> None:
+        """End it at once."""
+        self.leave()
+        self.end()
+
+
+class CountedPort:
+    """Accepts the connections of one listening socket, counts them, and gives them a protocol.
+
+    The protocol must call `leave` of what it is made for when its connection is lost.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        table: ConnectionTable,
+        make_protocol: Callable[[TrackedConnection], asyncio.Protocol],
+        *,
+        tls: ssl.SSLContext | None = None,
+        full: bytes = b"",
+    ) -> None:
+        """Accept nothing yet.
+
+        Args:
+            listener: bound, not blocking.
+            table: where connections count.
+            make_protocol: makes the protocol of one.
+            tls: None: they are plain.
+            full: sent over a plain connection that there is no room for.
+        """
+        self.listener = listener
+        self._table = table
+        self._make_protocol = make_protocol
+        self._full = b"" if tls else full
+        self._options: dict[str, object] = {}
+        if tls is not None:
+            names = ("ssl_handshake_timeout", "ssl_shutdown_timeout")
+            self._options = {"ssl": tls, **dict.fromkeys(names, HANDSHAKE_S_MAX)}
+        self._accepting: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: another process does.
+        """
+        self.listener.listen(BACKLOG)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    async def stop(self) -> None:
+        """Accept no more, and end every connection whose caller is not known."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait([self._accepting])
+        self.listener.close()
+        self._table.cut_unknown()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                for _ in range(ACCEPTED_AT_ONCE):
+                    self._take(*await loop.sock_accept(self.listener))
+            except OSError as error:
+                if error.errno not in PASSING:
+                    log.warning("no connection can be accepted: %s", error, extra=_FACT)
+                    await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(0)  # others have their turn
+
+    def _take(self, connection: socket.socket, address: object) -> None:
+        connection.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        tracked = TrackedConnection(self._table, address)
+        if not tracked.counts:
+            with contextlib.suppress(OSError), connection:
+                connection.send(self._full)
+            return
+        task = asyncio.get_running_loop().create_task(self._connect(connection, tracked))
+
+        def drop() -> None:
+            task.cancel()
+            connection.close()
+
+        tracked.end = drop
+
+    async def _connect(self, connection: socket.socket, tracked: TrackedConnection) -> None:
+        """Have the event loop serve a connection, after its handshake."""
+        task = asyncio.current_task()
+        assert task is not None
+        tracked.end = task.cancel  # from now on the event loop closes the socket
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                partial(self._make_protocol, tracked),
+                connection,
+                **self._options,  # type: ignore[arg-type]
+            )
+            tracked.end = transport.abort
+        except OSError:
+            tracked.leave()  # a stranger's failed handshake is nobody's news
+        except BaseException:
+            tracked.leave()
+            raise
+
+
+async def listeners_at(host: str, port: int) -> list[socket.socket]:
+    """Return a bound socket for each address of a host; port 0 takes a free one.
+
+    Raises:
+        OSError: an address is taken, or the host has none.
+    """
+    find = asyncio.get_running_loop().getaddrinfo
+    found = await find(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners = []
+    for family, _, _, _, address in dict.fromkeys(found):
+        listener = socket.create_server(address[:2], family=family)
+        listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        listeners.append(listener)
+    return listeners
+
+
+def fd_limit() -> int:
+    """Return how many file descriptors the process may have; 0: the system has no such limit."""
+    try:
+        import resource  # noqa: PLC0415  not everywhere
+    except ImportError:
+        return 0
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
+def source_of(address: str) -> str:
+    """Return what limits count by: an IPv4 address, or an IPv6 network of 64 bits."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.version == 4:
+        return str(found)
+    return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))

@@ -1,0 +1,94 @@
+"""Routes of availability sets. Source: Z-1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import GroupKind
+from forewarn.operator_api.arm.event_settings import with_settings
+from forewarn.operator_api.arm.inventory import Place, place_of
+from forewarn.operator_api.arm.json_values import member
+from forewarn.operator_api.arm.refusals import ArmNotSupported, ArmResourceUnknown
+from forewarn.operator_api.arm.routes import (
+    COMPUTE,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmResponse,
+    ArmRoute,
+)
+from forewarn.operator_api.arm.set_routes import made_set, named_set
+from forewarn.operator_api.arm.set_values import AVAILABILITY_SETS, shown_availability_set
+from forewarn.operator_api.arm.vm_values import APPLIED
+
+if TYPE_CHECKING:
+    from forewarn.core.topology import Group
+    from forewarn.operator_api.arm.inventory import Inventory
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.operator_api.arm.routes import ArmCall
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes of availability sets."""
+    every = f"{COMPUTE}/{AVAILABILITY_SETS}"
+    one = f"{RESOURCE_GROUP}{every}/{{set}}"
+    return (
+        ArmRoute("GET", SUBSCRIPTION + every, "List all availability sets", _list),
+        ArmRoute("GET", RESOURCE_GROUP + every, "List availability sets", _list),
+        ArmRoute("GET", one, "Read an availability set", _get),
+        ArmRoute("PUT", one, "Create one (bookkeeping only), or change it", _put),
+        ArmRoute("PATCH", one, "Change scheduledEventsPolicy", _change),
+        ArmRoute("DELETE", one, "Delete one without VMs", _delete),
+    )
+
+
+async def shown_availability_sets(call: ArmCall) -> list[JsonObject]:
+    """Return the availability sets of a subscription or resource group."""
+    inventory = await call.resources.inventory()
+    found = inventory.groups(GroupKind.AVAILABILITY_SET, *await call.scope())
+    return [_shown(call, inventory, each, Place("", "")) for each in found]
+
+
+async def _list(call: ArmCall) -> ArmResponse:
+    return ArmResponse({"value": await shown_availability_sets(call)})
+
+
+def _shown(call: ArmCall, inventory: Inventory, group: Group, place: Place) -> JsonObject:
+    vms, hosts = inventory.members(group), inventory.topology.hosts
+    at = place_of(vms[0]) if vms else place
+    return call.resources.shown(shown_availability_set(group, vms, at, hosts=hosts))
+
+
+async def _get(call: ArmCall) -> ArmResponse:
+    inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
+    return ArmResponse(_shown(call, inventory, group, call.place))
+
+
+async def _change(call: ArmCall) -> ArmResponse:
+    inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
+    policy = member(call.json, "properties", "scheduledEventsPolicy")
+    changed = with_settings(group, None, policy)
+    shown = _shown(call, inventory, group, call.place)
+    more = call.resources.said(call.json, shown, APPLIED)
+    if changed != group:
+        await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
+    call.resources.remember(shown, more)
+    return ArmResponse(_shown(call, inventory, changed, call.place))
+
+
+async def _put(call: ArmCall) -> ArmResponse:
+    """Change an availability set, or book a new one."""
+    await made_set(call, GroupKind.AVAILABILITY_SET)
+    return await _change(call)
+
+
+async def _delete(call: ArmCall) -> ArmResponse:
+    try:
+        inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
+    except ArmResourceUnknown:
+        return ArmResponse(None, 204)
+    if inventory.members(group):
+        reason = "it has VMs; delete them first"
+        raise ArmNotSupported(action="Deletion", name=group.name, reason=reason)
+    call.resources.mark_deleted(group.name)
+    return ArmResponse()

@@ -1,0 +1,51 @@
+"""`$filter` and `$top` of lists: equality joined by `and`; all else is refused. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.operator_api.arm.json_values import member
+from forewarn.validation.fields import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.operator_api.arm.json_values import JsonObject
+
+#: Most conditions of one filter.
+CONDITIONS_MAX = 10
+
+_EQUAL = re.compile(r"'?([A-Za-z/]{1,64})'? eq '([^']{0,256})'")
+
+
+def filtered(
+    query: Mapping[str, str], rows: list[JsonObject], columns: Mapping[str, str]
+) -> list[JsonObject]:
+    """Return the rows that a list's query asks for.
+
+    Args:
+        query: of the request.
+        rows: what there is.
+        columns: what a filter may name, in lower case -> the dotted name of a row's member.
+
+    Raises:
+        ValidationFailed: the query says something that is not understood here.
+    """
+    asked = query.get("$filter", "")
+    parts = asked.split(" and ") if asked else []
+    for part in parts:
+        found = _EQUAL.fullmatch(part.strip())
+        column = columns.get(found[1].lower()) if found else None
+        if found is None or column is None or len(parts) > CONDITIONS_MAX:
+            known = " or ".join(columns)
+            problem = f"must be {known} eq 'VALUE', at most {CONDITIONS_MAX} of them with `and`"
+            raise ValidationFailed(where="$filter", problem=problem)
+        wanted = found[2].lower()
+        rows = [row for row in rows if str(member(row, *column.split("."))).lower() == wanted]
+    top = query.get("$top", "")
+    if not top:
+        return rows
+    if not (top.isascii() and top.isdecimal() and len(top) <= 9):
+        raise ValidationFailed(where="$top", problem="must be a whole number")
+    return rows[: int(top)]

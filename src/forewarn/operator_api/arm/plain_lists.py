@@ -1,0 +1,102 @@
+"""Lists that tools ask for although nothing of theirs is here: empty, and one of all resources.
+
+To answer another list of another provider with nothing, add its path to the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.operator_api.arm.availability_routes import shown_availability_sets
+from forewarn.operator_api.arm.filters import filtered
+from forewarn.operator_api.arm.routes import (
+    ANY_QUERY,
+    COMPUTE,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmResponse,
+    ArmRoute,
+)
+from forewarn.operator_api.arm.set_routes import SCALE_SET, named_set, shown_scale_sets
+from forewarn.operator_api.arm.vm_routes import VM, shown_vms
+from forewarn.operator_api.arm.vm_values import SUCCEEDED
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.operator_api.arm.routes import ArmCall
+
+_NETWORK = "/providers/Microsoft.Network"
+_AT_BOTH = (
+    *(f"{COMPUTE}/{kind}" for kind in ("disks", "snapshots", "images", "sshPublicKeys")),
+    *(f"{COMPUTE}/{kind}" for kind in ("proximityPlacementGroups", "capacityReservationGroups")),
+    *(f"{_NETWORK}/{kind}" for kind in ("networkInterfaces", "publicIPAddresses")),
+    *(f"{_NETWORK}/{kind}" for kind in ("virtualNetworks", "networkSecurityGroups")),
+    f"{_NETWORK}/loadBalancers",
+)
+_INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
+#: What stands before a path -> paths whose lists are empty.
+EMPTY: dict[str, tuple[str, ...]] = {
+    "": (f"{COMPUTE}/operations", f"{_NETWORK}/operations"),
+    SUBSCRIPTION: (
+        *_AT_BOTH,
+        f"{COMPUTE}/skus",
+        f"{COMPUTE}/locations/{{location}}/usages",
+        f"{COMPUTE}/locations/{{location}}/vmSizes",
+        f"{_NETWORK}/locations/{{location}}/usages",
+    ),
+    RESOURCE_GROUP: _AT_BOTH,
+    VM: ("/extensions", "/runCommands"),
+    SCALE_SET: (
+        *("/extensions", "/skus", "/osUpgradeHistory"),
+        *("/networkInterfaces", "/publicIPAddresses"),
+    ),
+    _INSTANCE: ("/extensions", "/runCommands", "/networkInterfaces"),
+}
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes of plain lists."""
+    empty = [
+        ArmRoute("GET", before + path, "Empty list", _empty, ANY_QUERY)
+        for before, paths in EMPTY.items()
+        for path in paths
+    ]
+    every = [
+        ArmRoute("GET", f"{where}/resources", "List VMs and sets", _resources, _RESOURCES)
+        for where in (SUBSCRIPTION, RESOURCE_GROUP)
+    ]
+    return (*empty, *every)
+
+
+async def _empty(call: ArmCall) -> ArmResponse:
+    """Answer with nothing, where that would be is there."""
+    if "vm" in call.path:
+        await call.vm()
+    elif "set" in call.path:
+        await named_set(call)
+    elif "subscription" in call.path:
+        await call.scope()
+    return ArmResponse({"value": []})
+
+
+_RESOURCES = ("$filter", "$top", "$expand")
+#: What a row of all resources has, and what a filter may name.
+_SHOWN = ("id", "name", "type", "location", "tags", "zones", "sku")
+_COLUMNS = {
+    "resourcetype": "type",
+    "resourcegroup": "resourceGroup",
+    "name": "name",
+    "location": "location",
+}
+
+
+async def _resources(call: ArmCall) -> ArmResponse:
+    """List what is served, as every provider's resources are listed."""
+    bare = replace(call, query={})
+    rows = await shown_vms(bare) + await shown_scale_sets(bare)
+    rows += await shown_availability_sets(bare)
+    shown = []
+    for row in rows:
+        more = {"resourceGroup": row["id"].split("/")[4], "provisioningState": SUCCEEDED}
+        shown.append({name: row[name] for name in _SHOWN if name in row} | more)
+    return ArmResponse({"value": filtered(call.query, shown, _COLUMNS)})

@@ -1,0 +1,195 @@
+"""Routes that read maintenances: how far they are, their waves, and the work on each host.
+
+Nothing is decided in here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.core.maintenance.refusals import UnknownMaintenance
+from forewarn.core.maintenance.why import why_maintenance
+from forewarn.operator_api.maintenance_schemas import (
+    BLOCKER,
+    HOST_WORK,
+    MAINTENANCE,
+    WAVE,
+    MaintenanceView,
+    Waits,
+    WaveView,
+)
+from forewarn.operator_api.responses import encoded
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.store.maintenances import HostState
+from forewarn.validation.fields import NAME, Boolean, Integer
+from forewarn.validation.forms import Field
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.control.plane import StateView
+    from forewarn.store import Store
+    from forewarn.store.maintenances import HostWork
+    from forewarn.validation.fields import Schema
+
+#: Maintenances on one page, and hosts of one of them.
+PAGE_MAX, HOSTS_PAGE_MAX = 500, 1000
+_NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
+ONE: Schema = {
+    "type": "object",
+    "properties": {"maintenance": MAINTENANCE.schema()},
+    "required": ["maintenance"],
+    "additionalProperties": False,
+}
+_FULL: Schema = {
+    "type": "object",
+    "properties": {
+        "maintenance": MAINTENANCE.schema(),
+        "waves": {"type": "array", "items": WAVE.schema()},
+        "blocked": {"type": "array", "items": BLOCKER.schema()},
+        "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
+    },
+    "required": ["maintenance", "waves", "blocked", "waits_for"],
+    "additionalProperties": False,
+}
+
+
+def one_view(view: MaintenanceView, status: int = 200) -> ApiResponse:
+    """Return the answer that shows one maintenance."""
+    return ApiResponse({"maintenance": MAINTENANCE.of(view)}, status)
+
+
+def number_of(call: ApiCall) -> int:
+    """Return the number that a maintenance's name means: `m-12` or `12`."""
+    name = call.path["id"]
+    matched = _NUMBER.fullmatch(name)
+    if matched is None:
+        raise UnknownMaintenance(name=name[:64])
+    return int(matched[1])
+
+
+async def find_view(call: ApiCall, number: int) -> MaintenanceView:
+    """Return a maintenance, ended or not; costs the hosts it has touched."""
+    now_ms = call.control.clock.now_ms()
+
+    def live(view: StateView) -> MaintenanceView | None:
+        maintenance = view.state.maintenances.get(number)
+        if maintenance is None:
+            return None
+        blocker = why_maintenance(view.draft(now_ms), maintenance)
+        return MaintenanceView(maintenance, view.state.plans.get(maintenance.plan), blocker)
+
+    def stored(store: Store) -> MaintenanceView | None:
+        found = store.maintenances.get(number)
+        return MaintenanceView(found) if found is not None else None
+
+    view = await call.control.read(live) or await call.control.look_up(stored)
+    if view is None:
+        raise UnknownMaintenance(name=f"m-{number}")
+    counts = await call.control.look_up(lambda store: store.maintenances.counts(number))
+    return replace(view, counts=counts)
+
+
+async def _list(call: ApiCall) -> ApiResponse:
+    limit = call.query.get("limit", PAGE_MAX)
+    before = call.query.get("before", 0)
+    found = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
+    wanted = call.query.get("live", False)
+    views = [await find_view(call, each.number) for each in found if each.live or not wanted]
+    following = found[-1].number if len(found) == limit else None
+    return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
+
+
+async def _get(call: ApiCall) -> ApiResponse:
+    view = await find_view(call, number_of(call))
+    number = view.maintenance.number
+    work = await call.control.look_up(lambda store: store.maintenances.work(number))
+    return ApiResponse(await call.control.compute(lambda: encoded(_full(view, work))))
+
+
+def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
+    plan = view.plan_in_effect
+    blocked = plan.body.blocked if plan else ()
+    touched = {each.host for each in work}
+    return {
+        "maintenance": MAINTENANCE.of(view),
+        "waves": WAVE.each(_waves(view, work)),
+        "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
+        "waits_for": BLOCKER.of(Waits(view.maintenance.id, view.blocker)) if view.blocker else None,
+    }
+
+
+def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
+    """Return the waves there were and those to come; costs the hosts."""
+    planned = (
+        {wave.number: wave for wave in view.plan_in_effect.waves} if view.plan_in_effect else {}
+    )
+    touched = {each.host for each in work}
+    by_wave: dict[int, list[HostWork]] = {}
+    for each in work:
+        by_wave.setdefault(each.wave, []).append(each)
+    found = []
+    for number in sorted({*by_wave, *planned}):
+        wave, of_wave = planned.get(number), tuple(by_wave.get(number, ()))
+        left = tuple(host for host in wave.hosts if host not in touched) if wave else ()
+        states = {each.state for each in of_wave}
+        if HostState.RUNNING in states:
+            state = "running"
+        elif HostState.ANNOUNCED in states:
+            state = "announced"
+        else:
+            begun = number == view.maintenance.wave and left  # the rest is about to be announced
+            state = "over" if of_wave and not begun else "planned"
+        found.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
+    return found
+
+
+async def _hosts(call: ApiCall) -> ApiResponse:
+    """Say what became of each host; costs the hosts of the maintenance."""
+    maintenance = (await find_view(call, number_of(call))).maintenance
+    limit, after = call.query.get("limit", HOSTS_PAGE_MAX), call.query.get("after", "")
+    found = await call.control.look_up(lambda store: store.maintenances.work(maintenance.number))
+    work = {each.host: each for each in found}
+    names = [host for host in maintenance.hosts if host > after][: limit + 1]
+    hosts = HOST_WORK.each((host, work.get(host)) for host in names[:limit])
+    following = names[limit - 1] if len(names) > limit else None
+    return ApiResponse({"hosts": hosts, "next": following})
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes that read maintenances."""
+    return (
+        Route(
+            method="GET",
+            path="/v1/maintenances",
+            name="list_maintenances",
+            summary="List maintenances, newest first.",
+            act=_list,
+            query=(
+                Field("live", Boolean(), "Only those that have not ended."),
+                Field("before", Integer(1), "Only numbers below this one."),
+                Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
+            ),
+            answer=listed("maintenances", MAINTENANCE.schema(), paged="integer"),
+        ),
+        Route(
+            method="GET",
+            path="/v1/maintenances/{id}",
+            name="get_maintenance",
+            summary="Read one maintenance with its waves and what it waits for.",
+            act=_get,
+            answer=_FULL,
+        ),
+        Route(
+            method="GET",
+            path="/v1/maintenances/{id}/hosts",
+            name="list_maintenance_hosts",
+            summary="List the hosts of a maintenance by name, with what became of each.",
+            act=_hosts,
+            query=(
+                Field("after", NAME, "Only names after this one."),
+                Field("limit", Integer(1, HOSTS_PAGE_MAX), "Maximum number of entries."),
+            ),
+            answer=listed("hosts", HOST_WORK.schema(), paged="string"),
+        ),
+    )

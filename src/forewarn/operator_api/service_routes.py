@@ -1,0 +1,151 @@
+"""Routes about the service itself: health and version."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from forewarn.control.service_state import STANDBY, ServiceState
+from forewarn.errors import ForewarnError
+from forewarn.operator_api.read_routes import last_sequence
+from forewarn.operator_api.responses import encoded
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
+from forewarn.protocol.versions import VERSIONS
+from forewarn.validation.fields import Schema
+
+if TYPE_CHECKING:
+    from forewarn.operator_api.control_client import ControlClient
+
+#: How long control loop and store may take to answer together, before the service counts as not
+#: ready, in seconds.
+READY_S_MAX = 2.0
+#: How long an answer about health holds, in seconds: anybody may ask, as often as they like.
+HEALTH_S = 1.0
+#: What callers without a token are sent.
+PUBLIC = ("live", "ready", "state")
+
+
+class Health:
+    """How the service is, looked at once a second at most."""
+
+    def __init__(self) -> None:
+        """Look when somebody asks."""
+        self._lock = asyncio.Lock()
+        self._due_s = 0.0
+        self._status = 503
+        #: Body for callers without a token, and for operators.
+        self._public = self._full = b""
+
+    async def answer(self, call: ApiCall) -> ApiResponse:
+        """Return how the service is, or was less than `HEALTH_S` ago."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            if loop.time() >= self._due_s or not self._full:
+                health, self._status = await _look(call.control)
+                self._full = encoded(health)
+                self._public = encoded({name: health[name] for name in PUBLIC})
+                self._due_s = loop.time() + HEALTH_S
+        return ApiResponse(self._full if call.operator else self._public, self._status)
+
+
+async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
+    loop = control.loop
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            await control.see_writer()
+            # What cannot be read cannot be decided on: a commit reads before it writes.
+            await control.look_up(last_sequence)
+        reason = loop.trouble
+    except (TimeoutError, ForewarnError) as error:
+        reason = str(error) or f"no answer within {READY_S_MAX:g} s"
+    health: dict[str, object] = {
+        "live": True,
+        "ready": not reason,
+        "state": loop.state.value,
+        "shows": loop.shows,
+    }
+    nodes = loop.node_troubles()
+    if nodes.behind:
+        health["nodes_behind"] = list(nodes.behind)
+    if nodes.refused:
+        health["nodes_refused"] = list(nodes.refused)
+    if control.store.commit_refused:
+        health["commit_refused"] = control.store.commit_refused
+    if reason:
+        health["reason"] = reason
+    return health, 503 if reason else 200
+
+
+async def _version(_call: ApiCall) -> ApiResponse:
+    return ApiResponse({"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)})
+
+
+@cache  # it reads files
+def _installed() -> str:
+    try:
+        return version("forewarn")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of one application."""
+    return (
+        Route(
+            method="GET",
+            path="/v1/health",
+            name="get_health",
+            summary="Say whether the service runs, whether it can decide, and whether it can "
+            "publish; only the first three members without a token.",
+            act=Health().answer,
+            answer=_HEALTH,
+            also={503: "It is not ready."},
+            public=True,
+        ),
+        Route(
+            method="GET",
+            path="/v1/version",
+            name="get_version",
+            summary="Say what runs here.",
+            act=_version,
+            answer={
+                "type": "object",
+                "properties": {
+                    "version": {"type": "string"},
+                    "api": {"type": "string"},
+                    "api_versions": _NAMES,
+                },
+                "required": ["version", "api", "api_versions"],
+                "additionalProperties": False,
+            },
+        ),
+    )
+
+
+_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+_HEALTH: Schema = {
+    "type": "object",
+    "properties": {
+        "live": {"type": "boolean"},
+        "ready": {"type": "boolean"},
+        "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
+        "shows": {"type": "boolean"},
+        "nodes_behind": {
+            **_NAMES,
+            "description": "Metadata nodes that do not show everything, or are away; "
+            "at most 100 of them.",
+        },
+        "nodes_refused": {
+            **_NAMES,
+            "description": "What metadata nodes asked for that is not theirs, lately.",
+        },
+        "commit_refused": {
+            "type": "string",
+            "description": "Why the store refused the last change; absent if it did not.",
+        },
+        "reason": {"type": "string", "description": "Why it is not ready."},
+    },
+    "required": ["live", "ready", "state"],
+}

@@ -1,0 +1,57 @@
+"""`forewarn maintenance` for people: what a draft, a report and a list say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.operator_api.live import Live
+from tests.waiting import wait_until
+
+
+@pytest.mark.parametrize("words", [("--deadline", "+10m"), ("--start", "--deadline", "+10m")])
+def test_draft_that_can_never_be_done_says_so(run: Run, words: tuple[str, ...]) -> None:
+    """A deadline that cannot be met is said of the draft, and refuses its start. Source: F-4."""
+    made = run("maintenance", "create", "h1", "h2", *words)
+    assert made.status == ("--start" in words)
+    assert "host h1 cannot be done before the deadline" in made.err
+    assert run("maintenance", "start", "m-1").status == 1
+    assert "draft" in run("maintenance", "list").out
+    assert "before the deadline" in run("why", "m-1").out
+
+
+def test_report_names_each_host_and_its_times(run: Run, live: Live) -> None:
+    """What became of each host, when it started and when it ended, for people and programs."""
+    run("maintenance", "create", "h1", "h2", "--max-at-once", "1", "--start")
+    wait_until(lambda: live.get("/v1/maintenances/m-1")["maintenance"]["announced"])
+    assert "1 announced" in run("maintenance", "show", "m-1").out
+    [operation] = live.get("/v1/operations?live=true")["operations"]
+    for word in ("approve", "complete"):
+        live.post(f"/v1/operations/{operation['id']}/{word}")
+    report = run("maintenance", "report", "m-1")
+    [line] = [each for each in report.out.splitlines() if each.startswith(operation["host"])]
+    assert line.split()[:4] == [operation["host"], "done", "1", operation["id"]]
+    [done] = [
+        each
+        for each in run("maintenance", "report", "m-1", "--json").json["hosts"]
+        if each["ended"]
+    ]
+    assert done["announced"] <= done["started"] <= done["ended"]
+
+
+def test_postponed_host_is_shown_and_named(run: Run, live: Live) -> None:
+    """`show` lists postponements, `why` names the host that is postponed. Source: F-8."""
+    live.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    run("maintenance", "create", "h1", "h2")
+    run("maintenance", "postpone", "m-1", "h2", "--until", "+3h", "--by", "alice")
+    run("maintenance", "start", "m-1")
+    assert "host h2 until" in run("maintenance", "show", "m-1").out
+    assert "host h2 is postponed at the request of alice" in run("why", "h2").out
+
+
+def test_list_after_a_cancel_says_where_the_rest_is(run: Run) -> None:
+    """Nothing is open, which is not to say that there never was anything."""
+    run("maintenance", "create", "h1")
+    run("maintenance", "cancel", "m-1")
+    assert "No open maintenances. Use --all" in run("maintenance", "list").err
+    assert "m-1" in run("maintenance", "list", "--all").out

@@ -1,0 +1,192 @@
+"""Who may hold connections to a port, on both event loops the service may have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from forewarn import connection_table
+from forewarn.connection_table import ConnectionTable, CountedPort, source_of
+from forewarn.operator_api.arm.certificate import make_certificate
+from tests.metadata.feeds import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from forewarn.connection_table import TrackedConnection
+
+LIMIT_S = 20
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what comes."""
+
+    def __init__(self, tracked: TrackedConnection) -> None:
+        """Serve one connection."""
+        self.tracked = tracked
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Send it back; its caller is known."""
+        self.tracked.admit()
+        self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Count it out."""
+        self.tracked.leave()
+
+
+class Port:
+    """A port with TLS for three unknown callers, of which one source may be one."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make its certificate."""
+        self.table = ConnectionTable(3, 1, fds_max=0)
+        made = make_certificate(directory)
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(made.path, made.key)
+        self.trust = ssl.create_default_context(cafile=str(made.path))
+        self._callers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        """Listen."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self._port = CountedPort(listener, self.table, Echo, tls=self.tls)
+        self._port.start()
+        self.number = listener.getsockname()[1]
+
+    async def dial(
+        self, *, tls: bool, source: str = "127.0.0.1"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect, with or without a handshake."""
+        trust = self.trust if tls else None
+        host = "localhost" if tls else None
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.number, ssl=trust, server_hostname=host, local_addr=(source, 0)
+        )
+        self._callers.append(writer)
+        return reader, writer
+
+    async def stop(self) -> None:
+        """End everything; nothing is counted then."""
+        await self._port.stop()
+        for writer in self._callers:
+            writer.transport.abort()
+        await until(lambda: self.table._count == 0)
+
+    async def echoes(self) -> bool:
+        """Whether a caller is served."""
+        reader, writer = await self.dial(tls=True)
+        writer.write(b"hello")
+        heard = await reader.readexactly(5)
+        return heard == b"hello"
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[object, object, None]], None]:
+    """Return what runs a story on one kind of event loop."""
+
+    def bounded(story: Coroutine[object, object, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(asyncio.wait_for(story, LIMIT_S))
+
+    return bounded
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Return once the other side has ended a connection, however it does."""
+    with contextlib.suppress(ConnectionError):
+        await reader.read()
+
+
+def test_silent_handshake_makes_room(
+    tmp_path: Path, run: Callable[[Coroutine[object, object, None]], None]
+) -> None:
+    """A connection counts before its handshake, and the oldest of its source goes first."""
+
+    async def story() -> None:
+        port = Port(tmp_path)
+        await port.start()
+        silent = [await port.dial(tls=False) for _ in range(10)]
+        other = await port.dial(tls=False, source="127.0.0.2")
+        assert await port.echoes()
+        for reader, _ in silent:
+            await ended(reader)
+        assert not other[0].at_eof()
+        await port.stop()
+
+    run(story())
+
+
+def test_silent_handshake_ends_soon(
+    tmp_path: Path,
+    run: Callable[[Coroutine[object, object, None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody holds a connection that never says hello, and then nothing is counted."""
+    monkeypatch.setattr(connection_table, "HANDSHAKE_S_MAX", 0.05)
+
+    async def story() -> None:
+        port = Port(tmp_path)
+        await port.start()
+        for hello in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+            reader, writer = await port.dial(tls=False)
+            writer.write(hello)
+            await ended(reader)
+        assert await port.echoes()
+        await port.stop()
+
+    run(story())
+
+
+def test_known_caller_is_kept(
+    tmp_path: Path, run: Callable[[Coroutine[object, object, None]], None]
+) -> None:
+    """Strangers do not end the connection of a caller who is known."""
+
+    async def story() -> None:
+        port = Port(tmp_path)
+        await port.start()
+        reader, writer = await port.dial(tls=True)
+        writer.write(b"known")
+        await reader.readexactly(5)
+        for _ in range(10):
+            await port.dial(tls=False)
+        writer.write(b"still")
+        assert await reader.readexactly(5) == b"still"
+        await port.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize(("fds", "most"), [(0, 256), (1024, 64), (65_536, 256)])
+def test_unknown_callers_leave_descriptors(fds: int, most: int) -> None:
+    """All unknown callers of a port have a share of the descriptors, one source a part of it."""
+    table = ConnectionTable(1000, 1000, fds_max=fds)
+    assert (table._max_unknown, table._max_per_source) == (most, most // 4)
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_limits_count_by_network(address: str, source: str) -> None:
+    """One holder of an IPv6 network is one source, however many addresses it uses."""
+    assert source_of(address) == source
