@@ -6,6 +6,7 @@ What a command does may not be said in here; its parser says it.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.reference import page, table
 
 Actions = list[argparse.Action]
+#: An option with one meaning in so many commands is explained once.
+SHARED_BY = 3
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,28 @@ def cli_page() -> str:
             ("status", "meaning"), ((f"`{n}`", text) for n, text in exit_codes.MEANINGS.items())
         ),
     ]
-    for command in commands_of(root, "forewarn"):
-        own = [one for one in command.arguments if not known.intersection(one.option_strings)]
+    commands = [
+        (each, [one for one in each.arguments if not known.intersection(one.option_strings)])
+        for each in commands_of(root, "forewarn")
+    ]
+    counts = Counter(argument_row(action) for _, own in commands for action in own)
+    often = {
+        row[0]: row for row, count in reversed(counts.most_common()) if count >= SHARED_BY
+    }  # of two meanings of one option, the more frequent
+    shared = [row for row in often.values() if row[0].startswith("`-")]
+    lines += ["", "## Options of several commands", ""]
+    lines += table(("option", "meaning"), sorted(shared))
+    for command, own in commands:
         lines += ["", f"## {command.words}", "", sentence(command.purpose)]
-        if own:
-            head = ("argument", "meaning")
-            lines += ["", f"`{usage(command.words, own)}`", ""]
-            lines += table(head, (argument_row(action) for action in own))
+        rows = [argument_row(action) for action in own]
+        if rows:
+            lines += ["", f"`{usage(command.words, own)}`"]
+        if also := ", ".join(row[0] for row in rows if row in shared):
+            lines += ["", f"Also takes {also}."]
+        if told := [
+            row for row in rows if row not in shared and (row[1] or row[0].startswith("`-"))
+        ]:
+            lines += ["", *table(("argument", "meaning"), told)]
     return page("Commands", *lines)
 
 
@@ -87,17 +105,19 @@ def own_arguments(parser: argparse.ArgumentParser) -> Actions:
 
 
 def usage(words: str, arguments: Actions) -> str:
-    """Return a command with its arguments, optional ones in brackets, repeatable with dots."""
+    """Return a command with what must follow it; `[options]` stands for its other options."""
     parts = [words]
-    for one in sorted(arguments, key=lambda action: not action.option_strings):
-        if one.option_strings:
-            word = with_value(one.option_strings[-1], one)
-            parts.append(word if one.required else f"[{word}]")
-        else:
-            word = value_of(one)
-            optional = one.nargs in {"?", "*"}
-            word += " …" if one.nargs in {"*", "+"} else ""
-            parts.append(f"[{word}]" if optional else word)
+    optional = [one for one in arguments if one.option_strings and not one.required]
+    parts += [
+        with_value(one.option_strings[-1], one)
+        for one in arguments
+        if one.required and one.option_strings
+    ]
+    parts += ["[options]"] if optional else []
+    for one in arguments:
+        if not one.option_strings:
+            word = value_of(one) + (" …" if one.nargs in {"*", "+"} else "")
+            parts.append(f"[{word}]" if one.nargs in {"?", "*"} else word)
     return " ".join(parts)
 
 
