@@ -71,7 +71,7 @@ def cli_page() -> str:
         if told := [
             row for row in rows if row not in shared and (row[1] or row[0].startswith("`-"))
         ]:
-            lines += ["", *table(("argument", "meaning"), told)]
+            lines += ["", *(f"- {name}: {meaning}".rstrip(": ") for name, meaning in told)]
     return page("Commands", *lines)
 
 
