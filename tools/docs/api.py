@@ -11,7 +11,7 @@ from forewarn.core.actions import ACTIONS
 from forewarn.emulator.routes import routes_of
 from forewarn.operator_api import outbox_routes
 from forewarn.operator_api.app import every_route
-from tools.docs.reference import page, table
+from tools.docs.reference import page
 
 if TYPE_CHECKING:
     from forewarn.emulator.emulator import Emulator
@@ -58,17 +58,17 @@ def api_page() -> str:
     """Return the page."""
     nobody = cast("Emulator", None)  # an emulator's routes need it only once they are called
     routes = every_route((*routes_of(nobody), *outbox_routes.routes(None)))
-    rows = ((f"`{each.method} {each.path}`", each.summary) for each in routes)
-    actions = ((f"`{name}`", meaning) for name, meaning in ACTIONS.items())
+    told = (f"- `{each.method} {each.path}`: {each.summary}" for each in routes)
+    actions = (f"- `{name}`: {meaning}" for name, meaning in ACTIONS.items())
     return page(
         "Operator API",
         HEAD,
         "",
-        *table(("route", "what it does"), rows),
+        *told,
         "",
         "## Actions",
         "",
         "History and `GET /v1/watch` name each change by one of these.",
         "",
-        *table(("action", "meaning"), actions),
+        *actions,
     )

@@ -38,7 +38,7 @@ def cli_page() -> str:
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
         "What they answer is JSON with `--json`.",
         "",
-        *table(("command", "what it is for"), overview()),
+        *(f"- `forewarn {name}`: {purpose}" for name, (_, purpose) in COMMANDS.items()),
         "",
         "## Options of every command",
         "",
@@ -73,12 +73,6 @@ def cli_page() -> str:
         ]:
             lines += ["", *(f"- {name}: {meaning}".rstrip(": ") for name, meaning in told)]
     return page("Commands", *lines)
-
-
-def overview() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each word after `forewarn`, in the order of its help."""
-    for name, (_, purpose) in COMMANDS.items():
-        yield f"`forewarn {name}`", purpose
 
 
 def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
