@@ -131,7 +131,7 @@ def test_every_api_version_is_documented() -> None:
 def test_every_setting_has_its_meaning() -> None:
     """No setting is without a sentence."""
     rows = ROOT.joinpath("docs/reference/settings.md").read_text("utf-8").splitlines()
-    assert [row for row in rows if row.startswith("| `") and row.endswith("|  |")] == []
+    assert [row for row in rows if row.startswith("- `") and row.rstrip().endswith("`:")] == []
 
 
 def test_every_make_target_of_the_readme_exists() -> None:

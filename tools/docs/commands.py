@@ -62,12 +62,10 @@ def cli_page() -> str:
     lines += ["", "## Options of several commands", ""]
     lines += table(("option", "meaning"), sorted(shared))
     for command, own in commands:
-        lines += ["", f"## {command.words}", "", sentence(command.purpose)]
+        lines += ["", f"## `{usage(command.words, own)}`", "", sentence(command.purpose)]
         rows = [argument_row(action) for action in own]
-        if rows:
-            lines += ["", f"`{usage(command.words, own)}`"]
-        if also := ", ".join(row[0] for row in rows if row in shared):
-            lines += ["", f"Also takes {also}."]
+        if also := "`, `".join(row[0].split()[0].strip("`") for row in rows if row in shared):
+            lines += ["", f"Also takes `{also}`."]
         if told := [
             row for row in rows if row not in shared and (row[1] or row[0].startswith("`-"))
         ]:

@@ -103,13 +103,12 @@ def settings_page() -> str:
         "The service reads one TOML file (`forewarn serve --config FILE`).",
         "The fragments `FILE.d/*.toml`, in the order of their names, override it.",
         "The environment overrides both: `[listen] workers` is `FOREWARN_LISTEN_WORKERS` there.",
-        "A setting has the type of its default.",
+        "Each setting stands here with its default.",
         "A commented file with every default is [forewarn.toml](../../dist/forewarn.toml).",
     ]
     for section, kind in sections().items():
         lines += ["", f"## [{section}]", "", summary(inspect.getdoc(kind) or ""), ""]
-        head = ("setting", "default", "meaning")
-        lines += table(head, (setting_row(one) for one in settings_of(kind)))
+        lines += (setting_line(one) for one in settings_of(kind))
     return page("Settings", *lines)
 
 
@@ -159,10 +158,9 @@ def settings_of(kind: type) -> Iterator[Setting]:
             yield Setting(name, annotation, default, summary(docstring_of(after)))
 
 
-def setting_row(one: Setting) -> tuple[str, ...]:
-    """Return one row of the table of settings."""
-    default = toml_value(ast.literal_eval(one.default))
-    return f"`{one.name}`", f"`{default}`", one.meaning
+def setting_line(one: Setting) -> str:
+    """Return one setting with its default and its meaning."""
+    return f"- `{one.name} = {toml_value(ast.literal_eval(one.default))}`: {one.meaning}"
 
 
 def toml_value(value: object) -> str:
