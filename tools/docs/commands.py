@@ -15,7 +15,7 @@ from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.reference import page, table
 
 Actions = list[argparse.Action]
-#: An option with one meaning in so many commands is explained once.
+#: An option with the same meaning in this many commands is explained once.
 SHARED_BY = 3
 
 

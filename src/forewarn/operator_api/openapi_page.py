@@ -54,8 +54,8 @@ def _route(path: str, method: str, route: Json) -> str:
     for status, answer in route["responses"].items():
         if status.isdigit():
             meaning = answer["description"].removesuffix("Done.")
-            told = (f"Answers {status}", _content(answer), escape(meaning).removesuffix("."))
-            parts.append(f"<p>{': '.join(filter(None, told))}.</p>")
+            shown = (f"Answers {status}", _content(answer), escape(meaning).removesuffix("."))
+            parts.append(f"<p>{': '.join(filter(None, shown))}.</p>")
     return _card(route["operationId"], parts)
 
 
