@@ -24,7 +24,7 @@ from tools.docs.pages import PAGES
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     path
-    for folder in (".", "docs", "bench", "changes", "dist")
+    for folder in (".", "docs", "bench", "dist")
     for path in ROOT.joinpath(folder).glob("*.md" if folder == "." else "**/*.md")
 )
 FENCE = re.MULTILINE | re.DOTALL
@@ -94,7 +94,7 @@ def test_every_document_is_reachable() -> None:
             continue
         reached.add(document)
         waiting += [(document.parent / path).resolve() for path, _ in links_of(document) if path]
-    exempt = {ROOT / "docs/adr/0000-template.md", *ROOT.glob("changes/*.*.md")}
+    exempt = {ROOT / "docs/adr/0000-template.md"}
     lost = [name_of(path) for path in DOCUMENTS if path not in reached | exempt]
     assert not lost, lost
 
@@ -114,13 +114,6 @@ def test_decisions_are_numbered_in_order() -> None:
         text = ROOT.joinpath(f"docs/adr/{page}.md").read_text("utf-8")
         numbers += re.findall(r'<a id="(\d{4})">', text)
     assert sorted(map(int, numbers)) == list(range(len(numbers)))
-
-
-def test_change_notes_have_a_kind() -> None:
-    """A note for the changelog says by its name what kind of change it is."""
-    pattern = r"README\.md|[\w-]+\.(added|changed|fixed|removed|security)\.md"
-    names = [path.name for path in ROOT.glob("changes/*")]
-    assert [name for name in names if not re.fullmatch(pattern, name)] == []
 
 
 def test_every_api_version_is_documented() -> None:

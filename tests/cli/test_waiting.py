@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -94,3 +95,22 @@ def test_operations_show_how_far_their_drivers_are(run: Run, live: Live) -> None
     assert shown[0].split()[5] == "PROGRESS"
     assert "running  45 % migrating web-1" in shown[1]
     assert "%" not in shown[2]
+
+
+def test_too_many_hosts_become_a_maintenance_on_request(
+    run: Run, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the command offers to create it; elsewhere it shows the command."""
+    live.fleet(hosts={f"many-{n}": {"labels": {"rack": "r7"}} for n in range(101)})
+    refused = run("host", "reboot", "--selector", "rack=r7")
+    assert refused.status == REFUSED
+    assert "forewarn maintenance create --cause host-reboot --selector rack=r7" in refused.err
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, encoding="utf-8") as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        os.write(ours, b"y\n")
+        made = run("host", "reboot", "--selector", "rack=r7")
+    os.close(ours)
+    assert made.status == OK
+    [maintenance] = live.get("/v1/maintenances")["maintenances"]
+    assert (maintenance["cause"], maintenance["state"]) == ("host-reboot", "running")

@@ -173,9 +173,8 @@ def test_large_topology_has_a_limit_of_its_own() -> None:
     [
         ("/v1/maintenances", {"cause": "host-update", "duration": "PT9M", "hosts": NAMES}),
         ("/v1/maintenances/plan", {"cause": "host-update", "duration": "PT9M", "hosts": NAMES}),
-        ("/v1/operations", {"cause": "host-update", "targets": NAMES}),
     ],
-    ids=["maintenance", "plan", "order"],
+    ids=["maintenance", "plan"],
 )
 def test_as_many_names_as_a_form_takes_fit_a_body(path: str, form: dict[str, object]) -> None:
     """100,000 of the longest are read; that there is no such host is the answer. Source: F-1."""

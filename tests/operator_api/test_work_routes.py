@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.control.plane import Committed
+from forewarn.operator_api.work_routes import REQUEST_TARGETS_MAX
 from tests.operator_api.live import Json, Live
 
 
@@ -297,3 +298,16 @@ def test_why_names_who_is_awaited(fleet: Live) -> None:
     assert [each["reason"] for each in other] == ["fault-domain"]
     fleet.post("/v1/operations/op-1/cancel")
     assert fleet.get("/v1/operations/op-1/why")["waiting"] == []
+
+
+def test_more_than_a_hundred_targets_are_refused_with_the_command_for_them(fleet: Live) -> None:
+    """One request names at most 100; more hosts are a maintenance, and nothing is changed."""
+    hosts = {f"many-{n}": {"labels": {"rack": "r7"}} for n in range(REQUEST_TARGETS_MAX + 1)}
+    fleet.fleet(hosts=hosts)
+    for asked in ({"selector": "rack=r7"}, {"targets": list(hosts)}):
+        reply = fleet.call("POST", "/v1/operations", {"cause": "host-reboot", **asked})
+        assert (reply.status, reply.code) == (400, "too-many-targets")
+        assert "forewarn maintenance create --cause host-reboot" in reply.json["error"]["advice"]
+    few = list(hosts)[:REQUEST_TARGETS_MAX]
+    reply = fleet.call("POST", "/v1/operations", {"cause": "host-reboot", "targets": few})
+    assert len(reply.json["operations"]) == REQUEST_TARGETS_MAX

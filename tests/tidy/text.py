@@ -80,7 +80,7 @@ STILTED = re.compile(
 )
 def no_stilted_words(source: Source) -> Found:
     """Prose is plain, idiomatic English: again, repair, this many, is not a."""
-    if source.path.startswith(("docs/adr/", "changes/")):  # what was decided and said at a time
+    if source.path.startswith("docs/adr/"):  # what was decided at a time
         return
     for number, line in enumerate(source.lines, 1):
         if found := STILTED.search(line):
@@ -134,9 +134,7 @@ def no_workplace(source: Source) -> Found:
 
 @check("*.md", bad="# One\n\n# Two\n", good="# One\n\n## Two\n", at="docs/page.md")
 def one_title(source: Source) -> Found:
-    """A document has one title; a note of a change, which becomes a line, has none."""
-    if re.fullmatch(r"changes/[\w-]+\.\w+\.md", source.path):
-        return
+    """A document has one title."""
     without_code = re.sub(r"^```.*?^```$", "", source.text, flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^# .+$", without_code, flags=re.MULTILINE)
     if len(titles) != 1:

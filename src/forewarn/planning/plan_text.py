@@ -68,7 +68,7 @@ def read_plan(text: str) -> PlanBody:
     Raises:
         KeyError: a member is missing.
         TypeError: a member is of another kind.
-        ValueError: it is no JSON, or has a word that nobody knows.
+        ValueError: it is not JSON, or has an unknown word.
     """
     form = json.loads(text)
     waves = tuple(
