@@ -32,8 +32,6 @@ What differs from Azure:
 
 `{group}` is `/subscriptions/{subscription}/resourceGroups/{resource_group}`, and `{compute}` is `providers/Microsoft.Compute`.
 
-| route | what it does |
-|---|---|
 """
 
 
@@ -46,5 +44,5 @@ def azure_page() -> str:
         )
         path = path.replace("providers/Microsoft.Compute", "{compute}")
         routes.setdefault(each.summary, []).append(f"`{each.method} {path}`")
-    rows = [f"| {', '.join(paths)} | {summary} |" for summary, paths in routes.items()]
+    rows = [f"- {', '.join(paths)}: {summary}" for summary, paths in routes.items()]
     return page("Azure Resource Manager", HEAD + "\n".join(rows))
