@@ -98,14 +98,19 @@ def test_every_document_is_reachable() -> None:
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=name_of)
 def test_decision_has_its_five_parts(decision: Path) -> None:
-    """A decision says its status, why, what, what else was thought of, and what follows."""
-    found = re.findall(r"^## (.+)$", decision.read_text("utf-8"), flags=re.MULTILINE)
-    assert tuple(found) == HEADINGS
+    """A decision says whether it binds, why, what, what else was thought of, and what follows."""
+    text = decision.read_text("utf-8")
+    assert tuple(re.findall(r"^## (.+)$", text, flags=re.MULTILINE)) == HEADINGS
+    assert re.search(r"^## Status\n\n\*\*(In force|Superseded)\*\*", text, re.MULTILINE)
 
 
 def test_decisions_are_numbered_in_order() -> None:
-    """No number is missing or used twice."""
-    assert [int(path.name[:4]) for path in DECISIONS] == list(range(len(DECISIONS)))
+    """No number is missing or used twice, by a page or by a paragraph."""
+    numbers = [path.name[:4] for path in DECISIONS]
+    for page in ("README", "libraries-and-tools"):
+        text = ROOT.joinpath(f"docs/adr/{page}.md").read_text("utf-8")
+        numbers += re.findall(r'<a id="(\d{4})">', text)
+    assert sorted(map(int, numbers)) == list(range(len(numbers)))
 
 
 def test_every_api_version_is_documented() -> None:
@@ -118,7 +123,7 @@ def test_every_api_version_is_documented() -> None:
 def test_every_setting_has_its_meaning() -> None:
     """No setting is without a sentence."""
     rows = ROOT.joinpath("docs/reference/settings.md").read_text("utf-8").splitlines()
-    assert [row for row in rows if row.startswith("| `") and row.endswith("|  |")] == []
+    assert [row for row in rows if row.startswith("- `") and row.rstrip().endswith("`:")] == []
 
 
 def test_every_make_target_of_the_readme_exists() -> None:
@@ -164,7 +169,7 @@ def test_nothing_is_installed_by_a_name_that_is_not_ours() -> None:
 def test_advice_names_no_file_of_the_repository() -> None:
     """Whoever has only installed the program has no `docs`."""
     errors = ROOT.joinpath("docs/reference/errors.md").read_text("utf-8")
-    assert re.findall(r"(?:docs|dist|tools|tests)/\S+", errors.partition("|---|")[2]) == []
+    assert re.findall(r"(?:docs|dist|tools|tests)/\S+", errors) == []
 
 
 def test_page_of_the_documentation_that_advice_names_is_there() -> None:

@@ -71,7 +71,7 @@ def test_health_names_nothing_to_strangers(closed: Live) -> None:
 
 def test_health_and_the_document_are_public(closed: Live) -> None:
     """A health check and the API's own description need no token."""
-    for path in ("/v1/health", "/v1/openapi.json"):
+    for path in ("/v1/health", "/v1/openapi.json", "/v1/docs"):
         assert closed.call("GET", path).status == 200
     assert closed.call("GET", "/v1/health", headers=bearer("wrong")).code == "token-wrong"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,6 +37,17 @@ def test_every_route_is_in_the_document(shared: Live) -> None:
     }
     assert told == {(route.method, route.path) for route in ROUTES}
     assert shared.get("/v1/openapi.json") == DOCUMENT
+
+
+def test_page_shows_every_route_and_schema(shared: Live) -> None:
+    """A browser is shown the whole document, and every link on the page leads somewhere."""
+    page = shared.call("GET", "/v1/docs").body.decode()
+    shown = set(re.findall(r"<h3>(\w+) <code>([^<]+)</code>", page))
+    assert shown == {(route.method, route.path) for route in ROUTES}
+    anchors = re.findall(r'id="([^"]+)"', page)
+    assert len(anchors) == len(set(anchors))
+    assert set(anchors) >= {*DOCUMENT["components"]["schemas"], *(route.name for route in ROUTES)}
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(anchors)
 
 
 def test_every_reference_leads_to_a_schema() -> None:

@@ -12,7 +12,6 @@ from tests.simulator.transcripts.transcript import parse, play, rewritten
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "reference" / "transcripts.md"
-BEGIN, END = "<!-- stories: begin -->", "<!-- stories: end -->"
 FILES = sorted(HERE.glob("*.txt"))
 TRANSCRIPTS_MIN = 40
 STATEMENTS = re.compile(r"\((([A-Z]-\d+)(, [A-Z]-\d+)*)\)\.$")
@@ -49,24 +48,3 @@ def test_page_begins_with_a_story() -> None:
     """The example on the page is a story that is played."""
     example = PAGE.read_text(encoding="utf-8").partition("```\n")[2].partition("```")[0]
     assert example in {path.read_text(encoding="utf-8") for path in FILES}
-
-
-def stories() -> str:
-    """A list of all stories with links, as the page has it."""
-    return "\n".join(
-        f"- [{parse(path.read_text(encoding='utf-8')).title.rstrip('.')}]"
-        f"(../../tests/transcripts/{path.name})"
-        for path in FILES
-    )
-
-
-def test_page_lists_every_story() -> None:
-    """The page on transcripts links every story by its title; `UPDATE=1` rewrites it, too."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    now = f"{before}{BEGIN}\n{stories()}\n{END}{after}"
-    if os.environ.get("UPDATE"):
-        PAGE.write_text(now, encoding="utf-8")
-    else:
-        assert now == text

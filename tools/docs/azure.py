@@ -30,12 +30,19 @@ What differs from Azure:
 - Resource Graph has one table, `maintenanceresources`, with the live scheduled events; those that have ended are in [history](../howto/deliver-transitions.md). Queries have `where` (`==`, `=~`, `!=`, `!~`, `and`), `project`, `sort by`, `take` and `count`.
 - Event Grid's events come from an [`event-grid` destination](../howto/deliver-transitions.md#azures-consumers).
 
-| method | path | what it does |
-|---|---|---|
+`{group}` is `/subscriptions/{subscription}/resourceGroups/{resource_group}`, and `{compute}` is `providers/Microsoft.Compute`.
+
 """
 
 
 def azure_page() -> str:
-    """Return the page."""
-    rows = [f"| {each.method} | `{each.path}` | {each.summary} |" for each in every_route()]
+    """Return the page; routes that do the same share a row."""
+    routes: dict[str, list[str]] = {}
+    for each in every_route():
+        path = each.path.replace(
+            "/subscriptions/{subscription}/resourceGroups/{resource_group}/", "{group}/"
+        )
+        path = path.replace("providers/Microsoft.Compute", "{compute}")
+        routes.setdefault(each.summary, []).append(f"`{each.method} {path}`")
+    rows = [f"- {', '.join(paths)}: {summary}" for summary, paths in routes.items()]
     return page("Azure Resource Manager", HEAD + "\n".join(rows))

@@ -6,6 +6,7 @@ What a command does may not be said in here; its parser says it.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.reference import page, table
 
 Actions = list[argparse.Action]
+#: An option with the same meaning in this many commands is explained once.
+SHARED_BY = 3
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ def cli_page() -> str:
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
         "What they answer is JSON with `--json`.",
         "",
-        *table(("command", "what it is for"), overview()),
+        *(f"- `forewarn {name}`: {purpose}" for name, (_, purpose) in COMMANDS.items()),
         "",
         "## Options of every command",
         "",
@@ -47,20 +50,27 @@ def cli_page() -> str:
             ("status", "meaning"), ((f"`{n}`", text) for n, text in exit_codes.MEANINGS.items())
         ),
     ]
-    for command in commands_of(root, "forewarn"):
-        own = [one for one in command.arguments if not known.intersection(one.option_strings)]
-        lines += ["", f"## {command.words}", "", sentence(command.purpose)]
-        if own:
-            head = ("argument", "meaning")
-            lines += ["", f"`{usage(command.words, own)}`", ""]
-            lines += table(head, (argument_row(action) for action in own))
+    commands = [
+        (each, [one for one in each.arguments if not known.intersection(one.option_strings)])
+        for each in commands_of(root, "forewarn")
+    ]
+    counts = Counter(argument_row(action) for _, own in commands for action in own)
+    often = {
+        row[0]: row for row, count in reversed(counts.most_common()) if count >= SHARED_BY
+    }  # of two meanings of one option, the more frequent
+    shared = [row for row in often.values() if row[0].startswith("`-")]
+    lines += ["", "## Options of several commands", ""]
+    lines += table(("option", "meaning"), sorted(shared))
+    for command, own in commands:
+        lines += ["", f"## `{usage(command.words, own)}`", "", sentence(command.purpose)]
+        rows = [argument_row(action) for action in own]
+        if also := "`, `".join(row[0].split()[0].strip("`") for row in rows if row in shared):
+            lines += ["", f"Also takes `{also}`."]
+        if told := [
+            row for row in rows if row not in shared and (row[1] or row[0].startswith("`-"))
+        ]:
+            lines += ["", *(f"- {name}: {meaning}".rstrip(": ") for name, meaning in told)]
     return page("Commands", *lines)
-
-
-def overview() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each word after `forewarn`, in the order of its help."""
-    for name, (_, purpose) in COMMANDS.items():
-        yield f"`forewarn {name}`", purpose
 
 
 def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
@@ -87,17 +97,19 @@ def own_arguments(parser: argparse.ArgumentParser) -> Actions:
 
 
 def usage(words: str, arguments: Actions) -> str:
-    """Return a command with its arguments, optional ones in brackets, repeatable with dots."""
+    """Return a command with what must follow it; `[options]` stands for its other options."""
     parts = [words]
-    for one in sorted(arguments, key=lambda action: not action.option_strings):
-        if one.option_strings:
-            word = with_value(one.option_strings[-1], one)
-            parts.append(word if one.required else f"[{word}]")
-        else:
-            word = value_of(one)
-            optional = one.nargs in {"?", "*"}
-            word += " …" if one.nargs in {"*", "+"} else ""
-            parts.append(f"[{word}]" if optional else word)
+    optional = [one for one in arguments if one.option_strings and not one.required]
+    parts += [
+        with_value(one.option_strings[-1], one)
+        for one in arguments
+        if one.required and one.option_strings
+    ]
+    parts += ["[options]"] if optional else []
+    for one in arguments:
+        if not one.option_strings:
+            word = value_of(one) + (" …" if one.nargs in {"*", "+"} else "")
+            parts.append(f"[{word}]" if one.nargs in {"?", "*"} else word)
     return " ".join(parts)
 
 

@@ -99,4 +99,4 @@ def _source(name: str, default: str) -> str:
         return FROM_THE_TOPOLOGY[name]
     if name in SAME_AS:
         return f"`instance` (default: `{SAME_AS[name]}`)"
-    return f"`instance` (default: {f'`{default}`' if default else 'empty'})"
+    return f"`instance` (default: `{default}`)" if default else "`instance`"

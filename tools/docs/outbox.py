@@ -74,7 +74,10 @@ def outbox_page() -> str:
     ]
     for kind, form in FORMS.items():
         lines += ["", f"## `{kind}`", "", form.meaning, ""]
-        own = [each for each in form.fields if each not in COMMON]
+        told = FORMS["webhook"].fields if kind == "event-grid" else COMMON
+        if kind == "event-grid":
+            lines += ["It takes the options of `webhook`, and these:", ""]
+        own = [each for each in form.fields if each not in told]
         lines += table(("option", "type", "meaning"), map(_row, own))
         if kind == "apprise":
             lines += ["", f"`include` is by default: {', '.join(f'`{each}`' for each in INCLUDE)}."]

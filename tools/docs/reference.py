@@ -21,7 +21,6 @@ import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
-from forewarn.settings import ENVIRONMENT_PREFIX
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
 
@@ -73,7 +72,8 @@ def errors_page() -> str:
     load_everything()
     lines = [
         "Every answer that refuses something carries one of these codes.",
-        "The sentence is for people and may change; the code is for programs and stays.",
+        "Programs rely on the code and its HTTP status, which stay.",
+        "The sentence and the advice after it are for people, and may change.",
     ]
     branches: dict[type[ForewarnError], str] = {
         CallerError: "What the caller must change",
@@ -82,34 +82,33 @@ def errors_page() -> str:
     }
     for branch, title in branches.items():
         kinds = [kind for kind in every_error() if issubclass(kind, branch)]
-        lines += ["", f"## {title}", ""]
-        head = ("code", "status", "sentence", "what to do")
-        lines += table(head, sorted(error_row(kind) for kind in kinds))
+        lines += ["", f"## {title}", "", *sorted(error_line(kind) for kind in kinds)]
     return page("Errors", *lines)
 
 
-def error_row(kind: type[ForewarnError]) -> tuple[str, ...]:
-    """Return one row of the table of errors; a fact stands there by its name."""
+def error_line(kind: type[ForewarnError]) -> str:
+    """Return one error with its sentence and its advice; a fact stands there by its name."""
 
     def plain(template: str) -> str:
         parsed = string.Formatter().parse(template)
         return "".join(text + (f"*{fact}*" if fact else "") for text, fact, _, _ in parsed)
 
-    return f"`{kind.code}`", str(kind.status), plain(kind.message), plain(kind.advice)
+    told = f"{plain(kind.message)} {plain(kind.advice)}".strip()
+    return f"- `{kind.code}` ({kind.status}): {told}"
 
 
 def settings_page() -> str:
-    """Return every setting with its default, its environment variable and its meaning."""
+    """Return every setting with its default and its meaning."""
     lines = [
         "The service reads one TOML file (`forewarn serve --config FILE`).",
-        "Then come the fragments `FILE.d/*.toml`, by their names, and last the environment.",
-        "The last word wins.",
+        "The fragments `FILE.d/*.toml`, in the order of their names, override it.",
+        "The environment overrides both: `[listen] workers` is `FOREWARN_LISTEN_WORKERS` there.",
+        "Each setting stands here with its default.",
         "A commented file with every default is [forewarn.toml](../../dist/forewarn.toml).",
     ]
     for section, kind in sections().items():
         lines += ["", f"## [{section}]", "", summary(inspect.getdoc(kind) or ""), ""]
-        head = ("setting", "type", "default", "environment", "meaning")
-        lines += table(head, (setting_row(section, one) for one in settings_of(kind)))
+        lines += (setting_line(one) for one in settings_of(kind))
     return page("Settings", *lines)
 
 
@@ -159,12 +158,9 @@ def settings_of(kind: type) -> Iterator[Setting]:
             yield Setting(name, annotation, default, summary(docstring_of(after)))
 
 
-def setting_row(section: str, one: Setting) -> tuple[str, ...]:
-    """Return one row of the table of settings."""
-    variable = f"{ENVIRONMENT_PREFIX}{section}_{one.name}".upper()
-    default = toml_value(ast.literal_eval(one.default))
-    kind = {"tuple[str, ...]": "list of strings"}.get(one.type, one.type)
-    return f"`{one.name}`", kind, f"`{default}`", f"`{variable}`", one.meaning
+def setting_line(one: Setting) -> str:
+    """Return one setting with its default and its meaning."""
+    return f"- `{one.name} = {toml_value(ast.literal_eval(one.default))}`: {one.meaning}"
 
 
 def toml_value(value: object) -> str:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.responses import Response
 
 from forewarn.api import (
     fleet_routes,
     maintenance_reading,
     maintenance_routes,
     openapi,
+    openapi_page,
     overview_routes,
     policy_routes,
     postponing_routes,
@@ -37,7 +39,7 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import HistoryWatch
 from forewarn.errors import ForewarnError
-from forewarn.web import WebPage, web_files
+from forewarn.web import HEADERS, WebPage, web_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +99,7 @@ def build_app(
 
 
 def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
-    """Return the whole table of routes, the OpenAPI document's own included."""
+    """Return the whole table of routes, with those that describe it."""
     found = (
         *fleet_routes.routes(),
         *work_routes.routes(),
@@ -111,33 +113,49 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *overview_routes.routes(),
         *extra,
     )
-    return (*found, _document_route(found))
-
-
-def _document_route(routes: Sequence[Route]) -> Route:
-    made = _Document(routes)
-    return Route(
-        method="GET",
-        path="/v1/openapi.json",
-        name="get_openapi",
-        summary="Read the OpenAPI document of this API.",
-        act=made.answer,
-        answer={"type": "object"},
-        public=True,
-    )
+    described = _Description()
+    described.routes = (*found, *described.own_routes())
+    return described.routes
 
 
 @dataclass(slots=True)
-class _Document:
-    """The OpenAPI document, made when it is first asked for."""
+class _Description:
+    """The OpenAPI document and its page, each made when it is first asked for."""
 
-    routes: Sequence[Route]
-    body: bytes = b""
+    routes: tuple[Route, ...] = ()
+    json: bytes = b""
+    html: str = ""
 
-    async def answer(self, _call: ApiCall) -> ApiResponse:
-        if not self.body:
-            self.body = encoded(openapi.document((*self.routes, _document_route(())), "v1"))
-        return ApiResponse(self.body)
+    def own_routes(self) -> tuple[Route, Route]:
+        return (
+            Route(
+                method="GET",
+                path="/v1/openapi.json",
+                name="get_openapi",
+                summary="Read the OpenAPI document of this API.",
+                act=self.answer_json,
+                answer={"type": "object"},
+                public=True,
+            ),
+            Route(
+                method="GET",
+                path="/v1/docs",
+                name="get_docs",
+                summary="Read the OpenAPI document as a page, in a browser.",
+                act=self.answer_html,
+                answer=None,
+                gives=("text/html",),
+                public=True,
+            ),
+        )
+
+    async def answer_json(self, _call: ApiCall) -> ApiResponse:
+        self.json = self.json or encoded(openapi.document(self.routes, "v1"))
+        return ApiResponse(self.json)
+
+    async def answer_html(self, _call: ApiCall) -> ApiResponse:
+        self.html = self.html or openapi_page.html_page(openapi.document(self.routes, "v1"))
+        return ApiResponse(None, stream=Response(self.html, 200, HEADERS, "text/html"))
 
 
 def _stop(watch: HistoryWatch, overview: FleetWatch) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from typing import Any, TypeAlias
 
-    #: Read JSON: its shape is the API's, described in docs/reference/api.md.
+    #: Read JSON: its shape is the API's, described at /v1/docs.
     Answer: TypeAlias = Any
 
 #: How long an answer may take, in seconds; the server refuses sooner than that what it cannot do.
