@@ -77,7 +77,7 @@ def test_no_incarnation_goes_back_whoever_is_killed(cloud: Cloud) -> None:
     nodes = {name: cloud.node(name).serving() for name in ("h1", "h2")}
     seen: dict[str, int] = {}
     for _ in range(KILLS):
-        cloud.order(f"/v1/hosts/{chance.choice(('h1', 'h2'))}/migrate", {})
+        cloud.order(f"/v1/hosts/{chance.choice(('h1', 'h2'))}/migrate", {"queue": True})
         for vm, name in (("web_0", "h1"), ("web_1", "h2"), ("db_0", "h1")):
             shows = incarnation(nodes[name], vm)
             assert shows >= seen.get(vm, 0)

@@ -127,7 +127,7 @@ STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("#/vms/gone-0", "reimage_vm", {}, "operation.planned"),
     ("#/vms/web-0", "evict_vm", {}, "operation.planned"),
     ("#/vms/gone-1", "delete_vm", {}, "operation.planned"),
-    ("#/", "order_work", {"cause": "host-reboot", "targets": "h5, h6"}, "operation.planned"),
+    ("#/", "request_work", {"cause": "host-reboot", "targets": "h5, h6"}, "operation.planned"),
     ("#/", "put_host", {"name": "h7", "zone": "2"}, "host.added"),
     ("#/", "put_group", {"name": "cache", "owner": "shop"}, "group.added"),
     ("#/", "put_vm", {"name": "cache-0", "host": "h7", "group": "cache"}, "vm.added"),
