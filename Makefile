@@ -13,6 +13,8 @@ UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
+COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
 # Many a test waits for another process, so there is one process more than there are cores.
 PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
@@ -22,7 +24,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
+.PHONY: help setup lock system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt kill-agent test-azure test-sdks test-nova test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
@@ -58,11 +60,18 @@ kill-agent: $(DEV)  ## kill an agent 500 times: each event is prepared and recov
 
 setup: $(DEV)  ## make .venv with everything for development
 
-$(RUNTIME): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml requirements/build.txt requirements/runtime.txt
 	@tools/setup runtime
 
-$(DEV): $(RUNTIME)
+$(DEV): $(RUNTIME) requirements/dev.txt
 	@tools/setup dev
+
+lock: $(DEV)  ## pin what pyproject.toml asks for in requirements/ (ARGS=--upgrade: newest versions)
+	$(COMPILE) --group build -o requirements/build.txt
+	$(COMPILE) --extra server pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --group dev -c requirements/build.txt -c requirements/runtime.txt \
+		-o requirements/dev.txt
+	$(COMPILE) --group book -o requirements/book.txt
 
 system:  ## see that the other programs the tests use are installed (PostgreSQL, curl, node, go)
 	@tools/system
@@ -83,8 +92,8 @@ lint: $(DEV)  ## ruff
 types: $(DEV)  ## mypy, strict
 	$(BIN)/mypy
 
-audit: $(DEV)  ## no known faults in what is installed and allowed (offline)
-	@tools/audit
+audit: $(DEV)  ## no known faults in what is installed and allowed (asks PyPI)
+	@$(BIN)/python -m tools.audit
 
 imports: $(DEV)  ## imports point one way (.importlinter)
 	$(BIN)/lint-imports --no-cache

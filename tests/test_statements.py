@@ -72,7 +72,7 @@ def tracked() -> list[Path]:
         ["git", "ls-files", "*.py", "*.js", "*.md", "*.txt", "*.toml"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    files = [ROOT / name for name in listed.stdout.splitlines() if name != "constraints.txt"]
+    files = [ROOT / name for name in listed.stdout.splitlines() if "requirements/" not in name]
     return [path for path in files if path.exists() and path != Path(__file__)]
 
 

@@ -1,7 +1,7 @@
 """`make book`: the site into `.build/book/site`, by mkdocs-material; a warning is an error.
 
-mkdocs has an environment of its own, with the packages of `requirements.txt` by their hashes. What
-is in the book is in `pages.py`.
+mkdocs has an environment of its own, with the packages of `requirements/book.txt`. What is in the
+book is in `pages.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.book.pages import documents, nav, prepared, targets
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / ".build" / "book"
-REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+REQUIREMENTS = ROOT / "requirements" / "book.txt"
 EXTENSIONS: list[object] = [
     "admonition",
     "attr_list",

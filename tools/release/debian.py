@@ -86,8 +86,9 @@ def download(wheels: Path) -> list[Path]:
     """Return the wheels of what is pinned for the server side, from the directory or from PyPI."""
     wheels.mkdir(parents=True, exist_ok=True)
     pinned = wheels / "pinned.txt"
-    text = (ROOT / "constraints.txt").read_text("utf-8")
-    pinned.write_text(runtime_section(text), "utf-8")
+    text = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
+    # pip would read markers for the Python that runs it, not for Debian's.
+    pinned.write_text(re.sub(r" ; .*(?= \\$)", "", text, flags=re.MULTILINE), "utf-8")
     tags = [f"--platform={each}_{ARCHITECTURES[architecture()]}" for each in PLATFORMS]
     with tempfile.TemporaryDirectory(dir=wheels) as fresh:
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *tags]
@@ -99,17 +100,6 @@ def download(wheels: Path) -> list[Path]:
         for name in names:
             shutil.copy(Path(fresh, name), wheels / name)
     return [wheels / name for name in names]
-
-
-def runtime_section(constraints: str) -> str:
-    """Return the lines of the constraints that the server side installs on Linux."""
-    kept, wanted = [], False
-    for line in constraints.splitlines():
-        if line.startswith("# -- "):
-            wanted = line.removeprefix("# -- ").split()[0] == "runtime"
-        elif wanted:
-            kept.append(line)
-    return "\n".join([*kept, ""])
 
 
 def lay_out_service(tree: Path, built: Path, wheels: list[Path]) -> None:

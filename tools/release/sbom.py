@@ -1,6 +1,6 @@
 """The parts of a release as CycloneDX: the packages the server side was tested with.
 
-Only what `pyproject.toml` and `constraints.txt` say; what is installed here has no influence.
+Only `pyproject.toml` and `requirements/runtime.txt` are read, not what is installed here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def bill(project: dict[str, object], constraints: str, time: datetime) -> dict[str, object]:
+def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[str, object]:
     """Return the document; of the packages only direct dependencies are known, and it says so."""
     name, version = str(project["name"]), str(project["version"])
     reference = f"pkg:pypi/{name}@{version}"
-    parts = runtime_packages(constraints)
+    parts = pinned_packages(requirements)
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict), "pyproject.toml has a table of extras"
     wanted = {_normal(match[0]) for line in extras["server"] if (match := _NAME.match(line))}
@@ -33,7 +33,7 @@ def bill(project: dict[str, object], constraints: str, time: datetime) -> dict[s
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, reference + constraints)}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, reference + requirements)}",
         "version": 1,
         "metadata": {
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -54,16 +54,13 @@ def bill(project: dict[str, object], constraints: str, time: datetime) -> dict[s
     }
 
 
-def runtime_packages(constraints: str) -> dict[tuple[str, str], list[str]]:
+def pinned_packages(requirements: str) -> dict[tuple[str, str], list[str]]:
     """Return name and version of what the server side installs, with the hashes of its files."""
     parts: dict[tuple[str, str], list[str]] = {}
-    section = ""
-    for line in constraints.splitlines():
-        if line.startswith("# -- "):
-            section = line.removeprefix("# -- ").split()[0]
-        elif section == "runtime" and (pin := re.match(r"([\w.-]+)==([^\s;]+)", line)):
+    for line in requirements.splitlines():
+        if pin := re.match(r"([\w.-]+)==([^\s;]+)", line):
             parts[_normal(pin[1]), pin[2]] = []
-        elif section == "runtime" and (file := re.search(r"--hash=sha256:([0-9a-f]{64})", line)):
+        elif file := re.search(r"--hash=sha256:([0-9a-f]{64})", line):
             parts[list(parts)[-1]].append(file[1])
     return parts
 
@@ -98,7 +95,7 @@ def main() -> int:
     output: Path = parser.parse_args().output
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
-    document = bill(project, (ROOT / "constraints.txt").read_text("utf-8"), time)
+    document = bill(project, (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), time)
     output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     return 0
 
