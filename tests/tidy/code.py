@@ -26,7 +26,7 @@ BANNED_WORDS = {
 ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.service.process",),
     "starlette": ("forewarn.api", "forewarn.azure", "forewarn.emulator", "forewarn.web"),
-    "uvicorn": ("forewarn.api",),
+    "uvicorn": ("forewarn.api.uvicorn_adapter",),
     "msgspec": (
         "forewarn.api.responses",
         "forewarn.replication.messages",

@@ -6,21 +6,15 @@ request was let through is kept; any other makes room.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from forewarn.api.uvicorn_adapter import HttpProtocol
 
 if TYPE_CHECKING:
     import asyncio
 
-    from uvicorn._types import ASGI3Application
-    from uvicorn.config import Config
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-    from uvicorn.server import ServerState
-
+    from forewarn.api.uvicorn_adapter import EmbeddedServer
     from forewarn.connection_table import TrackedConnection
-
-    _State: TypeAlias = dict[str, Any]
 
 #: Largest head of a request, in bytes: the URL, which may name 400 records, and headers.
 HEAD_BYTES_MAX = 80 * 1024
@@ -38,20 +32,14 @@ class HeadTooLarge(Exception):
     """A head above its limits: the parser stops there, and answers 400."""
 
 
-class Connection(HttpToolsProtocol):
+class Connection(HttpProtocol):
     """One connection, with limits on what it may hold and for how long."""
 
     def __init__(
-        self,
-        tracked: TrackedConnection,
-        request_timeout_s: float,
-        config: Config,
-        *,
-        server_state: ServerState,
-        state: _State,
+        self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
     ) -> None:
         """Serve one connection that counts in a table."""
-        super().__init__(config, server_state, state)
+        super().__init__(server)
         self._tracked = tracked
         self._request_timeout_s = request_timeout_s
         self._head_bytes = 0
@@ -59,7 +47,6 @@ class Connection(HttpToolsProtocol):
         self._unparsed = 0
         self._in_body = False
         self._late: asyncio.TimerHandle | None = None
-        self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for its first request."""
@@ -67,19 +54,14 @@ class Connection(HttpToolsProtocol):
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out, and let every request of it know that nobody waits any more."""
+        """Count it out."""
         self._tracked.leave()
         self._unset_late()
-        for cycle in (self._running, *(each for each, _ in self.pipeline)):
-            if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
-        self.pipeline.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take what came; a body that goes on coming is waited for."""
-        if self.transport.is_closing() or self.parser is None:
+        if not self.is_open():
             return
         if self._in_body or self._late is None:
             self._expect()
@@ -88,21 +70,13 @@ class Connection(HttpToolsProtocol):
         if self._unparsed > HEAD_BYTES_MAX:  # one header, or a trailer, without an end
             self.transport.abort()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read, unless an answer is under way: it would end up inside."""
-        self._unset_late()
-        if self._running is not None and not self._running.response_complete:
-            self.transport.close()
-            return
-        super().send_400_response(msg)
-
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
         self._head_bytes = 0
         if self._late is None:
             self._expect()
-        self.scope["state"][ADMIT] = self._tracked.admit
+        self.set_state(ADMIT, self._tracked.admit)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the URL."""
@@ -112,13 +86,13 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         self._grow(len(name) + len(value))
-        if len(self.headers) >= HEADERS_MAX:
+        if self.header_count() >= HEADERS_MAX:
             raise HeadTooLarge
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin to answer; who asks is found out before the body is read."""
-        if len(self.pipeline) >= PIPELINE_MAX:
+        if self.queued_count() >= PIPELINE_MAX:
             raise HeadTooLarge
         self._in_body = True
         self._progress()
@@ -137,20 +111,18 @@ class Connection(HttpToolsProtocol):
         self._unset_late()
         super().on_message_complete()
 
-    def on_response_complete(self) -> None:
+    def malformed(self) -> None:
+        """Wait for nothing more."""
+        self._unset_late()
+
+    def answered(self) -> None:
         """Make room for others again while nothing is asked."""
-        super().on_response_complete()
-        if not self.pipeline:
+        if not self.queued_count():
             self._tracked.expose()
 
-    def timeout_keep_alive_handler(self) -> None:
-        """End an idle connection."""
+    def idle_too_long(self) -> None:
+        """Wait for nothing more."""
         self._unset_late()
-        super().timeout_keep_alive_handler()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
 
     def _progress(self) -> None:
         """Note that a part of a request is complete; counted again from the next chunk on."""
@@ -174,7 +146,7 @@ class Connection(HttpToolsProtocol):
     def _cut_late(self) -> None:
         """Cut off who has not sent what he began; one who waits for an answer is not meant."""
         self._late = None
-        if self.flow.read_paused:  # it is we who do not read on
+        if self.is_reading_paused():  # it is we who do not read on
             self._expect()
             return
         self.transport.abort()

@@ -6,10 +6,7 @@ No route and no decision may live here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
-
-import uvicorn
 
 from forewarn.api.connections import FULL, Connection
 from forewarn.api.listener import (
@@ -20,13 +17,13 @@ from forewarn.api.listener import (
     open_listener,
     taken,
 )
+from forewarn.api.uvicorn_adapter import EmbeddedServer
 from forewarn.connection_table import ConnectionTable, CountedPort
 from forewarn.settings import OperatorSettings
 
 if TYPE_CHECKING:
-    import socket
     import ssl
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
@@ -38,53 +35,12 @@ STOP_S = 1
 FETCH_S = 1
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the daemon, and counts connections by source."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        listener: socket.socket,
-        *,
-        settings: OperatorSettings,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        """Serve nothing yet."""
-        super().__init__(config)
-        self.listening = asyncio.Event()
-        self.servers = []
-        self._request_timeout_s = settings.request_timeout_s
-        table = ConnectionTable(settings.max_connections, settings.max_connections_per_source)
-        self._port = CountedPort(listener, table, self._connection, tls=tls, full=FULL)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Begin to listen, and say so."""
-        self._port.start()
-        self.started = True
-        self.listening.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, and let those who are known have their answers."""
-        await self._port.stop()
-        await super().shutdown(sockets)
-
-    def _connection(self, tracked: TrackedConnection) -> Connection:
-        return Connection(
-            tracked, self._request_timeout_s, self.config, server_state=self.server_state, state={}
-        )
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
 class OperatorServer:
     """A running operator API."""
 
     def __init__(
         self,
-        server: _Server,
+        server: EmbeddedServer,
         task: asyncio.Task[None],
         *,
         address: str,
@@ -100,18 +56,12 @@ class OperatorServer:
         """Stop accepting, end what would never end, finish the rest, close."""
         self._server.should_exit = True
         self._stop_streams()
-        late = asyncio.get_running_loop().call_later(STOP_S, self._cut_off)
+        late = asyncio.get_running_loop().call_later(STOP_S, self._server.cancel_requests)
         await self._task
         late.cancel()
-        for connection in [*self._server.server_state.connections]:
-            connection.transport.abort()  # of TLS, whose other side says no farewell
+        self._server.abort_connections()  # of TLS, whose other side says no farewell
         await asyncio.sleep(0)
         clean_up(self.address)
-
-    def _cut_off(self) -> None:
-        """Have every call under way answered now, before uvicorn ends it with a trace."""
-        for task in self._server.server_state.tasks:
-            task.cancel()
 
 
 async def start_operator(
@@ -135,18 +85,15 @@ async def start_operator(
         OperatorAddressUnusable: the address cannot be read or is taken.
     """
     listener = open_listener(address, purpose)
-    config = uvicorn.Config(
-        app,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=STOP_S + FETCH_S,
-    )
-    server = _Server(config, listener, settings=settings or OperatorSettings(), tls=tls)
-    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+    limits = settings or OperatorSettings()
+    server = EmbeddedServer(app, STOP_S + FETCH_S)
+
+    def connection(tracked: TrackedConnection) -> Connection:
+        return Connection(server, tracked, limits.request_timeout_s)
+
+    table = ConnectionTable(limits.max_connections, limits.max_connections_per_source)
+    port = CountedPort(listener, table, connection, tls=tls, full=FULL)
+    task = asyncio.get_running_loop().create_task(server.serve_port(port, listener))
     listening = asyncio.ensure_future(server.listening.wait())
     await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)
     if not listening.done():  # another process listens there, which has bound it as we did

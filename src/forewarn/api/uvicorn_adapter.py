@@ -1,0 +1,148 @@
+"""Everything the operator API uses of uvicorn beyond its documented interface.
+
+uvicorn documents neither its HTTP protocol, nor how to serve connections that somebody else
+accepted. `pyproject.toml` therefore allows one minor version; before a newer one is allowed, this
+module is compared with its source, and `tests/api/test_uvicorn_adapter.py` says what has moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
+    from uvicorn._types import ASGI3Application
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    from forewarn.connection_table import CountedPort
+
+
+class EmbeddedServer(uvicorn.Server):
+    """A uvicorn that runs in a task, serves a port of ours and leaves signals alone."""
+
+    def __init__(self, app: ASGIApp, stop_s: int) -> None:
+        """Serve nothing yet; a stop waits this many seconds for answers under way."""
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=stop_s,
+        )
+        super().__init__(config)
+        self.listening = asyncio.Event()
+        self.servers = []
+        self._port: CountedPort | None = None
+
+    async def serve_port(self, port: CountedPort, listener: socket.socket) -> None:
+        """Serve the connections of a port until `should_exit` is set; its listener is closed."""
+        self._port = port
+        await self.serve(sockets=[listener])
+
+    def cancel_requests(self) -> None:
+        """Cancel every request under way; each may answer before uvicorn ends it with a trace."""
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def abort_connections(self) -> None:
+        """Cut off every connection."""
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Start the port instead of servers of uvicorn's own."""
+        assert self._port is not None
+        self._port.start()
+        self.started = True
+        self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, then wait for answers under way."""
+        assert self._port is not None
+        await self._port.stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none: the service has its own handlers."""
+        yield
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """A connection; subclasses override methods of asyncio, of httptools and the three hooks."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        """Serve one connection."""
+        super().__init__(server.config, server.server_state, {})
+        self._running: RequestResponseCycle | None = None
+
+    def malformed(self) -> None:
+        """Hook: what came is no request; it is refused next."""
+
+    def answered(self) -> None:
+        """Hook: an answer was sent."""
+
+    def idle_too_long(self) -> None:
+        """Hook: nothing came for the keep-alive time; the connection is closed next."""
+
+    def is_open(self) -> bool:
+        """Return whether requests can still arrive."""
+        return not self.transport.is_closing() and self.parser is not None
+
+    def is_reading_paused(self) -> bool:
+        """Return whether the server itself has stopped to read."""
+        return self.flow.read_paused
+
+    def header_count(self) -> int:
+        """Return the headers so far of the request that is arriving."""
+        return len(self.headers)
+
+    def queued_count(self) -> int:
+        """Return the requests that wait for the answer to an earlier one."""
+        return len(self.pipeline)
+
+    def set_state(self, name: str, value: object) -> None:
+        """Put a value into `scope["state"]` of the request that is arriving."""
+        self.scope["state"][name] = value
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request of the connection that its caller has left, not only the last."""
+        for cycle in (self._running, *(each for each, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse, unless an answer is under way: the refusal would end up inside it."""
+        self.malformed()
+        if self._running is not None and not self._running.response_complete:
+            self.transport.close()
+            return
+        super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, if one waits."""
+        super().on_response_complete()
+        self.answered()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End an idle connection."""
+        self.idle_too_long()
+        super().timeout_keep_alive_handler()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
