@@ -88,7 +88,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
 
     def malformed(self) -> None:
-        """Hook: what came is no request; it is refused next."""
+        """Hook: a malformed request came; it is refused next."""
 
     def answered(self) -> None:
         """Hook: an answer was sent."""
@@ -117,7 +117,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["state"][name] = value
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request of the connection that its caller has left, not only the last."""
+        """Notify every request of the connection, not only the last, that its caller has left."""
         for cycle in (self._running, *(each for each, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
