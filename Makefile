@@ -63,7 +63,7 @@ setup: $(DEV)  ## make .venv with everything for development
 $(RUNTIME): pyproject.toml requirements/build.txt requirements/runtime.txt
 	@tools/setup runtime
 
-$(DEV): $(RUNTIME) requirements/dev.txt
+$(DEV): $(RUNTIME) requirements/dev.txt tools/web/package-lock.json
 	@tools/setup dev
 
 lock: $(DEV)  ## pin what pyproject.toml asks for in requirements/ (ARGS=--upgrade: newest versions)
@@ -75,19 +75,20 @@ lock: $(DEV)  ## pin what pyproject.toml asks for in requirements/ (ARGS=--upgra
 
 system:  ## see that the other programs the tests use are installed (PostgreSQL, curl, node, go)
 	@tools/system
-	@tools/axe
 
 fmt: $(DEV)  ## format the code, and mend what the linter can mend by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	@tools/web/check fmt
 
 check: fmt-check lint types imports audit test  ## everything that must pass before a change lands
 
 fmt-check: $(DEV)  ## is the code formatted?
 	$(BIN)/ruff format --check .
 
-lint: $(DEV)  ## ruff
+lint: $(DEV)  ## ruff; where node is installed, also the page's JavaScript
 	$(BIN)/ruff check .
+	@tools/web/check
 
 types: $(DEV)  ## mypy, strict
 	$(BIN)/mypy

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PROGRAM, reason="there is no chromium; Debian's package has it"),
 ]
-AXE = Path(__file__).parents[2] / ".build/axe/axe.min.js"
+AXE = Path(__file__).parents[2] / ".build/web/node_modules/axe-core/axe.min.js"
 FLEET: dict[str, dict[str, dict[str, object]]] = {
     "hosts": {f"h{n}": {"fault_domain": n, "zone": "1"} for n in range(1, 7)},
     "groups": {"web": {"kind": "scale-set"}, "db": {}, "images": {"reimage_notice": True}},
@@ -367,7 +367,9 @@ def test_page_fits_a_phone(page: Browser, service: Live) -> None:
         assert page.run(too_wide) == [], view
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not there; tools/axe fetches it")
+@pytest.mark.skipif(
+    not AXE.exists(), reason="axe-core is missing; tools/web/check install fetches it"
+)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(page: Browser, service: Live, theme: str) -> None:
     """What people with a screen reader or weak eyes would stumble over is not there."""

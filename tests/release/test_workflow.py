@@ -1,4 +1,4 @@
-"""The workflow file: what it runs exists, and it may do no more than it needs.
+"""The workflow files: what they run exists, and they may do no more than they need.
 
 Whether GitHub accepts it is not tested: there is no schema offline.
 """
@@ -11,8 +11,10 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = ROOT.joinpath(".github/workflows/check.yaml").read_text("utf-8")
-JOBS = yaml.safe_load(TEXT)["jobs"]
+WORKFLOWS = [
+    yaml.safe_load(path.read_text("utf-8")) for path in ROOT.glob(".github/workflows/*.yaml")
+]
+JOBS = {name: job for workflow in WORKFLOWS for name, job in workflow["jobs"].items()}
 
 
 def test_workflow_runs_what_the_repository_has() -> None:
@@ -21,7 +23,7 @@ def test_workflow_runs_what_the_repository_has() -> None:
     assert ".ci/run" in runs
     targets = {name for run in runs for name in re.findall(r"\bmake (\S+)", run)}
     makefile = ROOT.joinpath("Makefile").read_text("utf-8")
-    assert targets == {"book", "release"}
+    assert targets == {"book", "nightly", "release"}
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in targets)
 
 
@@ -34,7 +36,7 @@ def test_workflow_tests_every_supported_python() -> None:
 
 def test_workflow_may_write_only_to_release() -> None:
     """A pull request's code runs with a token that can only read."""
-    assert yaml.safe_load(TEXT)["permissions"] == {"contents": "read"}
+    assert all(each["permissions"] == {"contents": "read"} for each in WORKFLOWS)
     assert [name for name, job in JOBS.items() if "permissions" in job] == ["release"]
     assert "refs/tags/v" in JOBS["release"]["if"]
 

@@ -7,19 +7,36 @@ import { plural, words } from "./format.js";
 /** Actions by what they are done to: label, the API's name of it, and how it looks. */
 const ACTIONS = {
   hosts: [
-    ["Update", "update_host"], ["Reboot", "reboot_host"], ["Migrate away", "migrate_host"],
-    ["Predict failure", "degrade_host"], ["Report failure", "fail_host", "danger"], ["Mark healthy", "repair_host"],
-    ["Change", "put_host", "plain"], ["Remove", "remove_host", "danger"],
+    ["Update", "update_host"],
+    ["Reboot", "reboot_host"],
+    ["Migrate away", "migrate_host"],
+    ["Predict failure", "degrade_host"],
+    ["Report failure", "fail_host", "danger"],
+    ["Mark healthy", "repair_host"],
+    ["Change", "put_host", "plain"],
+    ["Remove", "remove_host", "danger"],
   ],
   vms: [
-    ["Reboot", "reboot_vm"], ["Redeploy", "redeploy_vm"], ["Reimage", "reimage_vm"],
-    ["Evict", "evict_vm", "danger"], ["Delete", "delete_vm", "danger"],
-    ["Change", "put_vm", "plain"], ["Remove", "remove_vm", "danger"],
+    ["Reboot", "reboot_vm"],
+    ["Redeploy", "redeploy_vm"],
+    ["Reimage", "reimage_vm"],
+    ["Evict", "evict_vm", "danger"],
+    ["Delete", "delete_vm", "danger"],
+    ["Change", "put_vm", "plain"],
+    ["Remove", "remove_vm", "danger"],
   ],
-  groups: [["Change", "put_group", "plain"], ["Remove", "remove_group", "danger"]],
+  groups: [
+    ["Change", "put_group", "plain"],
+    ["Remove", "remove_group", "danger"],
+  ],
   operations: [
     ["Approve", "approve_operation", "first", (each) => ["announced"].includes(each.state)],
-    ["Cancel", "cancel_operation", "danger", (each) => ["planned", "announced"].includes(each.state)],
+    [
+      "Cancel",
+      "cancel_operation",
+      "danger",
+      (each) => ["planned", "announced"].includes(each.state),
+    ],
     ["Complete", "complete_operation", "", (each) => each.state === "running"],
     ["Retry", "retry_operation", "", (each) => each.state === "running"],
   ],
@@ -28,12 +45,51 @@ const ACTIONS = {
     ["Start", "start_maintenance", "first", (each) => each.state === "draft"],
     ["Pause", "pause_maintenance", "", (each) => each.state === "running"],
     ["Resume", "resume_maintenance", "first", (each) => ["paused", "stopped"].includes(each.state)],
-    ["Cancel", "cancel_maintenance", "danger", (each) => !["done", "cancelled"].includes(each.state)],
+    [
+      "Cancel",
+      "cancel_maintenance",
+      "danger",
+      (each) => !["done", "cancelled"].includes(each.state),
+    ],
   ],
 };
 /** Members that are seldom needed: behind a fold. */
-const COMMON = new Set(["not_before", "duration", "reason", "failed", "lost", "network_only", "cause", "targets", "name", "host", "group", "zone", "fault_domain", "update_domain", "addresses", "size", "by", "speed", "fault", "vm", "text", "kind", "owner", "hosts", "selector", "all", "max_at_once", "keep_announced"]);
-const EXAMPLES = { not_before: "+30m, or 2027-01-15T08:00:00Z", duration: "90s, 15m or PT15M", by: "16m", reason: "why, for history" };
+const COMMON = new Set([
+  "not_before",
+  "duration",
+  "reason",
+  "failed",
+  "lost",
+  "network_only",
+  "cause",
+  "targets",
+  "name",
+  "host",
+  "group",
+  "zone",
+  "fault_domain",
+  "update_domain",
+  "addresses",
+  "size",
+  "by",
+  "speed",
+  "fault",
+  "vm",
+  "text",
+  "kind",
+  "owner",
+  "hosts",
+  "selector",
+  "all",
+  "max_at_once",
+  "keep_announced",
+]);
+const EXAMPLES = {
+  not_before: "+30m, or 2027-01-15T08:00:00Z",
+  duration: "90s, 15m or PT15M",
+  by: "16m",
+  reason: "why, for history",
+};
 
 let api = null;
 
@@ -45,7 +101,12 @@ export async function described() {
   for (const [path, methods] of Object.entries(reply.paths)) {
     for (const [method, route] of Object.entries(methods)) {
       const body = route.requestBody?.content["application/json"]?.schema;
-      routes.set(route.operationId, { path, method: method.toUpperCase(), summary: route.summary, form: resolve(body, reply) });
+      routes.set(route.operationId, {
+        path,
+        method: method.toUpperCase(),
+        summary: route.summary,
+        form: resolve(body, reply),
+      });
     }
   }
   api = { routes, reply };
@@ -59,23 +120,98 @@ function resolve(schema, reply) {
 
 /** Returns the buttons for what can be done to something. */
 export function buttons(kind, name, record = {}, done = () => {}) {
-  return h("div", { className: "buttons", role: "group", aria: { label: `What can be done to ${name}` } },
-    ACTIONS[kind].filter(([, , , may]) => !may || may(record)).map(([label, route, look = ""]) =>
-      h("button", { type: "button", className: look, data: { act: route }, onclick: () => act(route, { name, label, danger: look === "danger", record, done }) }, label)));
+  return h(
+    "div",
+    { className: "buttons", role: "group", aria: { label: `What can be done to ${name}` } },
+    ACTIONS[kind]
+      .filter(([, , , may]) => !may || may(record))
+      .map(([label, route, look = ""]) =>
+        h(
+          "button",
+          {
+            type: "button",
+            className: look,
+            data: { act: route },
+            onclick: () => act(route, { name, label, danger: look === "danger", record, done }),
+          },
+          label,
+        ),
+      ),
+  );
 }
 
 export const offer = {
   /** What can be done to the fleet as a whole. */
-  fleet: () => h("div", { className: "buttons", role: "group", aria: { label: "What can be done to the fleet" } },
-    h("button", { type: "button", data: { act: "request_work" }, onclick: () => act("request_work", { label: "Ask for work" }) }, "Ask for work"),
-    h("button", { type: "button", className: "plain", data: { act: "put_host" }, onclick: () => act("put_host", { label: "Add a host", fresh: true }) }, "Add host"),
-    h("button", { type: "button", className: "plain", data: { act: "put_group" }, onclick: () => act("put_group", { label: "Add a group", fresh: true }) }, "Add group"),
-    h("button", { type: "button", className: "plain", data: { act: "put_vm" }, onclick: () => act("put_vm", { label: "Add a VM", fresh: true }) }, "Add VM"),
-    h("button", { type: "button", className: "plain", data: { act: "apply_topology" }, onclick: () => topology() }, "Apply file")),
+  fleet: () =>
+    h(
+      "div",
+      { className: "buttons", role: "group", aria: { label: "What can be done to the fleet" } },
+      h(
+        "button",
+        {
+          type: "button",
+          data: { act: "request_work" },
+          onclick: () => act("request_work", { label: "Ask for work" }),
+        },
+        "Ask for work",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          className: "plain",
+          data: { act: "put_host" },
+          onclick: () => act("put_host", { label: "Add a host", fresh: true }),
+        },
+        "Add host",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          className: "plain",
+          data: { act: "put_group" },
+          onclick: () => act("put_group", { label: "Add a group", fresh: true }),
+        },
+        "Add group",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          className: "plain",
+          data: { act: "put_vm" },
+          onclick: () => act("put_vm", { label: "Add a VM", fresh: true }),
+        },
+        "Add VM",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          className: "plain",
+          data: { act: "apply_topology" },
+          onclick: () => topology(),
+        },
+        "Apply file",
+      ),
+    ),
 };
 
 /** Opens the dialog of one action. */
-export async function act(route, { name = "", label, danger = false, record = {}, fresh = false, done = () => {}, given = {}, preview = null }) {
+export async function act(
+  route,
+  {
+    name = "",
+    label,
+    danger = false,
+    record = {},
+    fresh = false,
+    done = () => {},
+    given = {},
+    preview = null,
+  },
+) {
   let row;
   try {
     row = (await described()).routes.get(route);
@@ -91,15 +227,26 @@ export async function act(route, { name = "", label, danger = false, record = {}
   };
   const title = name ? `${label} ${name}` : label;
   const before = { ...(row.method === "PUT" && !fresh ? record : {}), ...given };
-  dialog({ title, text: row.summary, fields: fieldsOf(row.form, before, fresh), confirm: label, danger, ask, preview, done: (reply) => {
-    finished(label, name, reply, done);
-    if (row.method === "DELETE") location.hash = `#/${row.path.split("/")[2]}`; // what it showed is gone
-  } });
+  dialog({
+    title,
+    text: row.summary,
+    fields: fieldsOf(row.form, before, fresh),
+    confirm: label,
+    danger,
+    ask,
+    preview,
+    done: (reply) => {
+      finished(label, name, reply, done);
+      if (row.method === "DELETE") location.hash = `#/${row.path.split("/")[2]}`; // what it showed is gone
+    },
+  });
 }
 
 function finished(label, name, reply, done) {
   const operations = reply?.operations ?? [];
-  const links = operations.slice(0, 3).map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
+  const links = operations
+    .slice(0, 3)
+    .map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
   const also = operations.length > 3 ? ` and ${plural(operations.length - 3, "other")}` : "";
   note(`${label}${name ? ` ${name}` : ""}: done.`, "done", links, also);
   done(reply);
@@ -108,9 +255,17 @@ function finished(label, name, reply, done) {
 // --- forms ------------------------------------------------------------------------------------
 
 function fieldsOf(form, record, fresh) {
-  const found = fresh ? [{ name: "", label: "Name", schema: { type: "string" }, required: true, value: "" }] : [];
+  const found = fresh
+    ? [{ name: "", label: "Name", schema: { type: "string" }, required: true, value: "" }]
+    : [];
   for (const [name, schema] of Object.entries(form?.properties ?? {})) {
-    found.push({ name, label: words(name.replaceAll("_", " ")), schema, required: form.required?.includes(name), value: record[name] });
+    found.push({
+      name,
+      label: words(name.replaceAll("_", " ")),
+      schema,
+      required: form.required?.includes(name),
+      value: record[name],
+    });
   }
   return found;
 }
@@ -118,18 +273,52 @@ function fieldsOf(form, record, fresh) {
 function control(field) {
   const { schema, value } = field;
   const id = `field-${field.name || "name"}`;
-  const hint = schema.description ? h("span", { className: "hint", id: `${id}-hint` }, schema.description) : "";
+  const hint = schema.description
+    ? h("span", { className: "hint", id: `${id}-hint` }, schema.description)
+    : "";
   const described = schema.description ? { describedby: `${id}-hint` } : {};
   const common = { id, name: field.name, required: field.required, aria: described };
   let input;
   if (schema.type === "boolean") {
     input = h("input", { ...common, type: "checkbox", checked: value === true });
-    return h("div", { className: "field check" }, input, h("label", { htmlFor: id }, field.label), hint);
+    return h(
+      "div",
+      { className: "field check" },
+      input,
+      h("label", { htmlFor: id }, field.label),
+      hint,
+    );
   }
-  if (schema.enum) input = h("select", common, h("option", { value: "" }, "—"), schema.enum.map((each) => h("option", { value: each, selected: each === value }, each)));
-  else if (isLong(field)) input = h("textarea", { ...common, rows: 4, value: shownValue(value), spellcheck: false });
-  else input = h("input", { ...common, type: "text", value: shownValue(value), placeholder: EXAMPLES[field.name] ?? "", autocomplete: "off", spellcheck: false });
-  return h("div", { className: "field" }, h("label", { htmlFor: id }, field.label, field.required ? h("span", { className: "soft" }, " (needed)") : ""), input, hint);
+  if (schema.enum)
+    input = h(
+      "select",
+      common,
+      h("option", { value: "" }, "—"),
+      schema.enum.map((each) => h("option", { value: each, selected: each === value }, each)),
+    );
+  else if (isLong(field))
+    input = h("textarea", { ...common, rows: 4, value: shownValue(value), spellcheck: false });
+  else
+    input = h("input", {
+      ...common,
+      type: "text",
+      value: shownValue(value),
+      placeholder: EXAMPLES[field.name] ?? "",
+      autocomplete: "off",
+      spellcheck: false,
+    });
+  return h(
+    "div",
+    { className: "field" },
+    h(
+      "label",
+      { htmlFor: id },
+      field.label,
+      field.required ? h("span", { className: "soft" }, " (needed)") : "",
+    ),
+    input,
+    hint,
+  );
 }
 
 const isObject = (schema) => schema.type === "object" || schema.$ref;
@@ -138,7 +327,10 @@ const isLong = (field) => isObject(field.schema) || field.name === "text";
 function shownValue(value) {
   if (value === undefined || value === null) return "";
   if (Array.isArray(value)) return value.join(", ");
-  if (typeof value === "object") return Object.entries(value).map(([name, text]) => `${name}=${text}`).join("\n");
+  if (typeof value === "object")
+    return Object.entries(value)
+      .map(([name, text]) => `${name}=${text}`)
+      .join("\n");
   return String(value);
 }
 
@@ -153,17 +345,34 @@ function valuesOf(fields, form) {
     }
     const text = name === "text" ? input.value : input.value.trim();
     if (!text) continue;
-    if (schema.type === "integer" || schema.type === "number") found[name] = Number.isFinite(Number(text)) ? Number(text) : text;
+    if (schema.type === "integer" || schema.type === "number")
+      found[name] = Number.isFinite(Number(text)) ? Number(text) : text;
     else if (schema.type === "array") found[name] = text.split(/[\s,]+/).filter(Boolean);
-    else if (isObject(schema)) found[name] = Object.fromEntries(text.split("\n").filter(Boolean).map((line) => [line.split("=", 1)[0], line.slice(line.indexOf("=") + 1)]));
+    else if (isObject(schema))
+      found[name] = Object.fromEntries(
+        text
+          .split("\n")
+          .filter(Boolean)
+          .map((line) => [line.split("=", 1)[0], line.slice(line.indexOf("=") + 1)]),
+      );
     else found[name] = text;
   }
   return found;
 }
 
 /** Asks, and says in the same place why not, if it is refused. */
-export function dialog({ title, text, fields = [], confirm, danger = false, ask, done = () => {}, extra = "", preview = null }) {
-  const before = document.activeElement;
+export function dialog({
+  title,
+  text,
+  fields = [],
+  confirm,
+  danger = false,
+  ask,
+  done = (_reply) => {},
+  extra = [],
+  preview = null,
+}) {
+  const before = /** @type {HTMLElement} */ (document.activeElement);
   const refusal = h("div", { className: "refusal", role: "alert" });
   const found = h("div", { role: "status" });
   const tried = async () => {
@@ -176,16 +385,35 @@ export function dialog({ title, text, fields = [], confirm, danger = false, ask,
     }
   };
   const many = fields.length > 5;
-  const plain = fields.filter((each) => !many || each.required || COMMON.has(each.name) || each.name === "");
+  const plain = fields.filter(
+    (each) => !many || each.required || COMMON.has(each.name) || each.name === "",
+  );
   const folded = fields.filter((each) => !plain.includes(each));
   const go = h("button", { type: "submit", className: danger ? "danger solid" : "first" }, confirm);
-  const form = h("form", { method: "dialog", noValidate: true },
+  const form = h(
+    "form",
+    { method: "dialog", noValidate: true },
     h("h2", { id: "dialog-title" }, title),
     text ? h("p", { className: "soft" }, text) : "",
     plain.map(control),
     folded.length ? h("details", {}, h("summary", {}, "More"), folded.map(control)) : "",
-    extra, preview ? h("button", { type: "button", data: { act: "preview" }, onclick: () => tried() }, "Preview, change nothing") : "", found, refusal,
-    h("div", { className: "buttons end" }, h("button", { type: "button", className: "plain", onclick: () => box.close() }, "Not now"), go));
+    extra,
+    preview
+      ? h(
+          "button",
+          { type: "button", data: { act: "preview" }, onclick: () => tried() },
+          "Preview, change nothing",
+        )
+      : "",
+    found,
+    refusal,
+    h(
+      "div",
+      { className: "buttons end" },
+      h("button", { type: "button", className: "plain", onclick: () => box.close() }, "Not now"),
+      go,
+    ),
+  );
   const box = h("dialog", { aria: { labelledby: "dialog-title" } }, form);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -207,17 +435,31 @@ export function dialog({ title, text, fields = [], confirm, danger = false, ask,
   });
   document.body.append(box);
   box.showModal();
-  (form.querySelector("input, select, textarea") ?? go).focus();
+  const [first = go] = /** @type {NodeListOf<HTMLElement>} */ (
+    form.querySelectorAll("input, select, textarea")
+  );
+  first.focus();
 }
 
 function topology() {
   const medias = { TOML: "application/toml", YAML: "application/yaml", JSON: "application/json" };
   const text = h("textarea", { id: "topology-text", rows: 12, spellcheck: false });
-  const media = h("select", { id: "topology-media" }, Object.keys(medias).map((each) => h("option", {}, each)));
+  const media = h(
+    "select",
+    { id: "topology-media" },
+    Object.keys(medias).map((each) => h("option", {}, each)),
+  );
   const prune = h("input", { id: "topology-prune", type: "checkbox" });
   const found = h("p", { role: "status" });
-  const send = (dry) => call("PUT", query("/v1/topology", { prune: prune.checked ? "true" : "", dry_run: dry ? "true" : "" }), text.value, { media: medias[media.value] });
-  const summary = (reply) => `${reply.added.length} added, ${reply.changed.length} changed, ${reply.removed.length} removed`;
+  const send = (dry) =>
+    call(
+      "PUT",
+      query("/v1/topology", { prune: prune.checked ? "true" : "", dry_run: dry ? "true" : "" }),
+      text.value,
+      { media: medias[media.value] },
+    );
+  const summary = (reply) =>
+    `${reply.added.length} added, ${reply.changed.length} changed, ${reply.removed.length} removed`;
   const attempt = async () => {
     try {
       found.textContent = `It would be: ${summary(await send(true))}.`;
@@ -227,9 +469,27 @@ function topology() {
   };
   const extra = [
     h("div", { className: "field" }, h("label", { htmlFor: "topology-media" }, "Format"), media),
-    h("div", { className: "field" }, h("label", { htmlFor: "topology-text" }, "Hosts, groups and VMs"), text),
-    h("div", { className: "field check" }, prune, h("label", { htmlFor: "topology-prune" }, "Also remove what is not named")),
-    h("button", { type: "button", className: "plain", onclick: attempt }, "Try it, change nothing"), found,
+    h(
+      "div",
+      { className: "field" },
+      h("label", { htmlFor: "topology-text" }, "Hosts, groups and VMs"),
+      text,
+    ),
+    h(
+      "div",
+      { className: "field check" },
+      prune,
+      h("label", { htmlFor: "topology-prune" }, "Also remove what is not named"),
+    ),
+    h("button", { type: "button", className: "plain", onclick: attempt }, "Try it, change nothing"),
+    found,
   ];
-  dialog({ title: "Apply a file", text: "The fleet as described, all of it or nothing; what is not named stays.", confirm: "Apply", extra, ask: () => send(false), done: (reply) => note(`Applied: ${summary(reply)}.`) });
+  dialog({
+    title: "Apply a file",
+    text: "The fleet as described, all of it or nothing; what is not named stays.",
+    confirm: "Apply",
+    extra,
+    ask: () => send(false),
+    done: (reply) => note(`Applied: ${summary(reply)}.`),
+  });
 }

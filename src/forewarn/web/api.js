@@ -1,6 +1,7 @@
 // The operator API: requests, refusals, the token, and streams of server-sent events.
 
 const KEY = "forewarn-token";
+/** @type {(wrong: boolean) => void} */
 let signIn = () => {};
 /** Milliseconds by which the service's clock is ahead of this machine's steady one. */
 const clock = { at: Date.now(), seen: performance.now(), speed: 1 };
@@ -39,14 +40,17 @@ export function setTime(text, speed = clock.speed) {
   clock.speed = speed;
 }
 
-function headers(more = {}) {
-  const found = { ...more };
+function headers() {
+  /** @type {Record<string, string>} */
+  const found = {};
   if (token.get()) found.Authorization = `Bearer ${token.get()}`;
   return found;
 }
 
-async function send(method, path, { body, media, more, signal } = {}) {
-  const found = headers(more);
+/** @param {{body?: any, media?: string, more?: object, signal?: AbortSignal}} options */
+async function send(method, path, options) {
+  const { body, media, more, signal } = options;
+  const found = { ...headers(), ...more };
   if (body !== undefined) found["Content-Type"] = media ?? "application/json";
   const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   let answer;
@@ -54,7 +58,10 @@ async function send(method, path, { body, media, more, signal } = {}) {
     answer = await fetch(path, { method, headers: found, body: text, signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(0, { message: "The service does not answer.", advice: "See whether it runs." });
+    throw new Refusal(0, {
+      message: "The service does not answer.",
+      advice: "See whether it runs.",
+    });
   }
   if (!answer.ok) {
     const reply = await answer.json().catch(() => ({}));
@@ -75,7 +82,7 @@ export const get = (path, options) => call("GET", path, undefined, options);
 
 /** Reads an answer as it is, byte for byte. */
 export async function getText(path) {
-  return (await send("GET", path)).text();
+  return (await send("GET", path, {})).text();
 }
 
 /** Returns a path with a query; what is empty is left out. */

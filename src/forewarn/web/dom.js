@@ -7,20 +7,30 @@ export function h(name, properties = {}, ...children) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (key === "aria" || key === "data") {
-      for (const [part, text] of Object.entries(value)) element.setAttribute(`${key}-${part}`, text);
+      for (const [part, text] of Object.entries(value))
+        element.setAttribute(`${key}-${part}`, text);
     } else if (key in element && key !== "list" && key !== "form") element[key] = value;
     else element.setAttribute(key, value === true ? "" : value);
   }
-  element.append(...children.flat(4).filter((each) => each !== null && each !== undefined && each !== false && each !== ""));
+  element.append(
+    ...children
+      .flat(4)
+      .filter((each) => each !== null && each !== undefined && each !== false && each !== ""),
+  );
   return element;
 }
 
 /** Cells of a row; each carries its column's title, which a phone shows beside it. */
-export const cells = (titles, values) => values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
+export const cells = (titles, values) =>
+  values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
 
 /** Puts children in place of what an element holds. */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(4).filter((each) => each !== null && each !== undefined && each !== false && each !== ""));
+  element.replaceChildren(
+    ...children
+      .flat(4)
+      .filter((each) => each !== null && each !== undefined && each !== false && each !== ""),
+  );
   return element;
 }
 
@@ -58,39 +68,62 @@ export function say(text) {
 
 /** Draws again, and has the focus where it was. */
 export function keepFocus(main, draw) {
-  const before = document.activeElement;
-  const alike = (one) => one.tagName === before.tagName && one.id === before.id && one.dataset.act === before.dataset.act
-    && one.getAttribute("href") === before.getAttribute("href") && one.textContent === before.textContent;
-  const place = main.contains(before) ? [...main.querySelectorAll(before.tagName)].filter(alike).indexOf(before) : -1;
+  const before = /** @type {HTMLElement} */ (document.activeElement);
+  const alike = (one) =>
+    one.tagName === before.tagName &&
+    one.id === before.id &&
+    one.dataset.act === before.dataset.act &&
+    one.getAttribute("href") === before.getAttribute("href") &&
+    one.textContent === before.textContent;
+  const place = main.contains(before)
+    ? [...main.querySelectorAll(before.tagName)].filter(alike).indexOf(before)
+    : -1;
   const tops = [...main.querySelectorAll(".scroll")].map((each) => each.scrollTop);
   draw();
-  [...main.querySelectorAll(".scroll")].forEach((each, index) => (each.scrollTop = tops[index] ?? 0));
-  if (place >= 0 && !before.isConnected) [...main.querySelectorAll(before.tagName)].filter(alike)[place]?.focus({ preventScroll: true });
+  [...main.querySelectorAll(".scroll")].forEach(
+    (each, index) => (each.scrollTop = tops[index] ?? 0),
+  );
+  if (place >= 0 && !before.isConnected)
+    [...main.querySelectorAll(before.tagName)].filter(alike)[place]?.focus({ preventScroll: true });
 }
 
 let pressed = false;
 const released = new Set();
 addEventListener("pointerdown", () => (pressed = true), true);
 for (const name of ["pointerup", "pointercancel"]) {
-  addEventListener(name, () => {
-    pressed = false;
-    setTimeout(() => {
-      for (const each of released) each();
-      released.clear();
-    });
-  }, true);
+  addEventListener(
+    name,
+    () => {
+      pressed = false;
+      setTimeout(() => {
+        for (const each of released) each();
+        released.clear();
+      });
+    },
+    true,
+  );
 }
 
 /** Waits until no button is held down: what is pressed may not be replaced before it is released. */
-export const unpressed = () => (pressed ? new Promise((done) => released.add(done)) : Promise.resolve());
+export const unpressed = () =>
+  pressed ? new Promise((done) => released.add(done)) : Promise.resolve();
 
 const NOTES_MAX = 3;
 let noteCount = 0;
 
 /** Shows a sentence for some seconds; errors stay until they are closed. */
 export function note(text, kind = "done", ...more) {
-  const close = h("button", { type: "button", className: "icon", aria: { label: "Close" }, onclick: () => box.remove() }, "×");
-  const box = h("div", { className: `note ${kind}`, id: `note-${++noteCount}` }, h("p", {}, text, ...more), close);
+  const close = h(
+    "button",
+    { type: "button", className: "icon", aria: { label: "Close" }, onclick: () => box.remove() },
+    "×",
+  );
+  const box = h(
+    "div",
+    { className: `note ${kind}`, id: `note-${++noteCount}` },
+    h("p", {}, text, ...more),
+    close,
+  );
   const notes = document.getElementById("notes");
   notes.append(box);
   while (notes.children.length > NOTES_MAX) notes.firstElementChild.remove();

@@ -6,7 +6,13 @@ import { fill, h, note } from "./dom.js";
 import { chip, link, utc } from "./format.js";
 import { listen } from "./live.js";
 
-const JUMPS = [["1m", "1 min"], ["5m", "5 min"], ["16m", "16 min"], ["1h", "1 h"], ["1d", "1 day"]];
+const JUMPS = [
+  ["1m", "1 min"],
+  ["5m", "5 min"],
+  ["16m", "16 min"],
+  ["1h", "1 h"],
+  ["1d", "1 day"],
+];
 const SPEEDS = [1, 10, 60, 600];
 const FAULTS = ["slow-first", "empty-200", "410", "429", "500", "reset", "truncate", "incarnation"];
 
@@ -29,7 +35,11 @@ export async function readClock() {
 
 export async function emulator(main) {
   if (!clock) await readClock();
-  const time = h("p", { className: "big-clock", role: "timer", aria: { label: "The emulator's clock" } });
+  const time = h("p", {
+    className: "big-clock",
+    role: "timer",
+    aria: { label: "The emulator's clock" },
+  });
   const speed = h("span", { className: "soft" });
   const pause = h("button", { type: "button" });
   const faults = h("div");
@@ -50,32 +60,188 @@ export async function emulator(main) {
     if (pause.textContent !== label) pause.textContent = label;
     pause.onclick = () => does(clock.paused ? "/v1/clock/resume" : "/v1/clock/pause");
   };
-  fill(main, h("div", { className: "head" }, h("h1", {}, "Emulator")),
-    h("div", { className: "columns" },
-      h("section", { className: "card" }, h("h2", {}, "Clock"), time, h("p", {}, speed),
-        h("div", { className: "buttons", role: "group", aria: { label: "Move the clock ahead" } }, h("span", { className: "soft" }, "Ahead"),
-          JUMPS.map(([by, label]) => h("button", { type: "button", data: { ahead: by }, aria: { label: `Ahead ${label}` }, onclick: () => does("/v1/clock/advance", { by }) }, label)),
-          h("button", { type: "button", className: "plain", onclick: () => act("advance_clock", { label: "Move the clock", done: readClock }) }, "Other…")),
-        h("div", { className: "buttons", role: "group", aria: { label: "Speed" } }, h("span", { className: "soft" }, "Speed"),
-          SPEEDS.map((each) => h("button", { type: "button", data: { speed: each }, aria: { label: `Speed ${each}` }, onclick: () => does("/v1/clock/speed", { speed: each }) }, `×${each}`)), pause)),
-      h("section", { className: "card" }, h("h2", {}, "Faults on demand"), faults)),
-    h("section", { className: "card" }, h("div", { className: "head" }, h("h2", {}, "Scenarios"), h("button", { type: "button", className: "plain", onclick: own }, "Run your own…")), stories));
-  const drawFaults = (reply) => fill(faults,
-    reply.faults.length ? h("ul", { className: "plain-list" }, reply.faults.map((each) => h("li", {}, h("code", {}, each.fault), " ",
-      h("button", { type: "button", className: "small", aria: { label: `Take ${each.fault} back` }, onclick: async () => drawFaults(await call("DELETE", `/v1/faults/${part(each.kind)}`)) }, "Take back")))) : h("p", { className: "soft" }, "None: every answer is as it should be."),
-    h("div", { className: "buttons", role: "group", aria: { label: "Set a fault" } }, FAULTS.map((each) => h("button", { type: "button", className: "small", data: { fault: each }, onclick: () => act("set_fault", { label: "Set the fault", given: { fault: each }, done: drawFaults }) }, each))));
+  fill(
+    main,
+    h("div", { className: "head" }, h("h1", {}, "Emulator")),
+    h(
+      "div",
+      { className: "columns" },
+      h(
+        "section",
+        { className: "card" },
+        h("h2", {}, "Clock"),
+        time,
+        h("p", {}, speed),
+        h(
+          "div",
+          { className: "buttons", role: "group", aria: { label: "Move the clock ahead" } },
+          h("span", { className: "soft" }, "Ahead"),
+          JUMPS.map(([by, label]) =>
+            h(
+              "button",
+              {
+                type: "button",
+                data: { ahead: by },
+                aria: { label: `Ahead ${label}` },
+                onclick: () => does("/v1/clock/advance", { by }),
+              },
+              label,
+            ),
+          ),
+          h(
+            "button",
+            {
+              type: "button",
+              className: "plain",
+              onclick: () => act("advance_clock", { label: "Move the clock", done: readClock }),
+            },
+            "Other…",
+          ),
+        ),
+        h(
+          "div",
+          { className: "buttons", role: "group", aria: { label: "Speed" } },
+          h("span", { className: "soft" }, "Speed"),
+          SPEEDS.map((each) =>
+            h(
+              "button",
+              {
+                type: "button",
+                data: { speed: each },
+                aria: { label: `Speed ${each}` },
+                onclick: () => does("/v1/clock/speed", { speed: each }),
+              },
+              `×${each}`,
+            ),
+          ),
+          pause,
+        ),
+      ),
+      h("section", { className: "card" }, h("h2", {}, "Faults on demand"), faults),
+    ),
+    h(
+      "section",
+      { className: "card" },
+      h(
+        "div",
+        { className: "head" },
+        h("h2", {}, "Scenarios"),
+        h("button", { type: "button", className: "plain", onclick: own }, "Run your own…"),
+      ),
+      stories,
+    ),
+  );
+  const drawFaults = (reply) =>
+    fill(
+      faults,
+      reply.faults.length
+        ? h(
+            "ul",
+            { className: "plain-list" },
+            reply.faults.map((each) =>
+              h(
+                "li",
+                {},
+                h("code", {}, each.fault),
+                " ",
+                h(
+                  "button",
+                  {
+                    type: "button",
+                    className: "small",
+                    aria: { label: `Take ${each.fault} back` },
+                    onclick: async () =>
+                      drawFaults(await call("DELETE", `/v1/faults/${part(each.kind)}`)),
+                  },
+                  "Take back",
+                ),
+              ),
+            ),
+          )
+        : h("p", { className: "soft" }, "None: every answer is as it should be."),
+      h(
+        "div",
+        { className: "buttons", role: "group", aria: { label: "Set a fault" } },
+        FAULTS.map((each) =>
+          h(
+            "button",
+            {
+              type: "button",
+              className: "small",
+              data: { fault: each },
+              onclick: () =>
+                act("set_fault", {
+                  label: "Set the fault",
+                  given: { fault: each },
+                  done: drawFaults,
+                }),
+            },
+            each,
+          ),
+        ),
+      ),
+    );
   const readStories = async () => {
     const reply = await get("/v1/scenarios");
     fill(stories, reply.scenarios.map(story));
   };
   const story = (each) => {
     const runs = each.run?.state === "running";
-    return h("article", { className: "story" }, h("h3", {}, each.title), h("p", { className: "soft" }, each.about || each.name),
-      each.run ? h("p", {}, chip(each.run.state), ` ${each.run.steps_done} of ${each.run.steps} steps, on ${each.run.vm} `, each.run.operations.map((id) => [link("operations", id), " "]), each.run.problem ?? "") : "",
-      h("div", { className: "buttons" },
-        runs ? h("button", { type: "button", className: "danger", aria: { label: `Stop ${each.name}` }, onclick: () => run(each.name, "stop") }, "Stop")
-          : h("button", { type: "button", className: "first", data: { run: each.name }, aria: { label: `Run ${each.name}` }, onclick: () => run(each.name, "run") }, "Run"),
-        runs ? "" : h("button", { type: "button", className: "plain", aria: { label: `Run ${each.name} on another VM` }, onclick: () => act("run_scenario", { name: each.name, label: "Run", done: readStories }) }, "On…")));
+    return h(
+      "article",
+      { className: "story" },
+      h("h3", {}, each.title),
+      h("p", { className: "soft" }, each.about || each.name),
+      each.run
+        ? h(
+            "p",
+            {},
+            chip(each.run.state),
+            ` ${each.run.steps_done} of ${each.run.steps} steps, on ${each.run.vm} `,
+            each.run.operations.map((id) => [link("operations", id), " "]),
+            each.run.problem ?? "",
+          )
+        : "",
+      h(
+        "div",
+        { className: "buttons" },
+        runs
+          ? h(
+              "button",
+              {
+                type: "button",
+                className: "danger",
+                aria: { label: `Stop ${each.name}` },
+                onclick: () => run(each.name, "stop"),
+              },
+              "Stop",
+            )
+          : h(
+              "button",
+              {
+                type: "button",
+                className: "first",
+                data: { run: each.name },
+                aria: { label: `Run ${each.name}` },
+                onclick: () => run(each.name, "run"),
+              },
+              "Run",
+            ),
+        runs
+          ? ""
+          : h(
+              "button",
+              {
+                type: "button",
+                className: "plain",
+                aria: { label: `Run ${each.name} on another VM` },
+                onclick: () =>
+                  act("run_scenario", { name: each.name, label: "Run", done: readStories }),
+              },
+              "On…",
+            ),
+      ),
+    );
   };
   const run = async (name, what) => {
     try {
@@ -89,9 +255,17 @@ export async function emulator(main) {
   function own() {
     const name = h("input", { id: "own-name", value: "my-story" });
     const text = h("textarea", { id: "own-text", rows: 10, spellcheck: false });
-    dialog({ title: "Run a scenario of your own", text: "In TOML, as 'Scenarios' in the documentation has it.", confirm: "Run", done: readStories,
-      extra: [h("div", { className: "field" }, h("label", { htmlFor: "own-name" }, "Name"), name), h("div", { className: "field" }, h("label", { htmlFor: "own-text" }, "Scenario"), text)],
-      ask: () => call("POST", `/v1/scenarios/${part(name.value)}/run`, { text: text.value }) });
+    dialog({
+      title: "Run a scenario of your own",
+      text: "In TOML, as 'Scenarios' in the documentation has it.",
+      confirm: "Run",
+      done: readStories,
+      extra: [
+        h("div", { className: "field" }, h("label", { htmlFor: "own-name" }, "Name"), name),
+        h("div", { className: "field" }, h("label", { htmlFor: "own-text" }, "Scenario"), text),
+      ],
+      ask: () => call("POST", `/v1/scenarios/${part(name.value)}/run`, { text: text.value }),
+    });
   }
   drawClock();
   drawFaults(await get("/v1/faults"));

@@ -11,25 +11,67 @@ const RACKS_LISTED_MAX = 200;
 
 export function fleet(main) {
   const map = heatmap((name) => (location.hash = `#/hosts/${encodeURIComponent(name)}`));
-  window.forewarnMap = map; // for measurements
+  Object.assign(window, { forewarnMap: map }); // for measurements
   const bars = { hosts: bar("Hosts"), vms: bar("VMs") };
   const work = workList();
   const refused = h("ul");
-  const refusals = h("section", { className: "card", hidden: true, aria: { label: "Refused by the topology" } },
-    h("h2", {}, "Refused by the topology"), h("p", { className: "soft" }, "These machines may get no notice."), refused);
+  const refusals = h(
+    "section",
+    { className: "card", hidden: true, aria: { label: "Refused by the topology" } },
+    h("h2", {}, "Refused by the topology"),
+    h("p", { className: "soft" }, "These machines may get no notice."),
+    refused,
+  );
   const racks = h("tbody");
-  const table = h("details", { className: "card racks", ontoggle: () => table.open && drawRacks(racks) },
+  const table = h(
+    "details",
+    { className: "card racks", ontoggle: () => table.open && drawRacks(racks) },
     h("summary", {}, "Zones and racks as a table"),
-    h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: "Zones and racks" } },
-      h("table", {}, h("thead", {}, h("tr", {}, RACK_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), racks)));
-  fill(main,
+    h(
+      "div",
+      { className: "scroll", tabIndex: 0, role: "region", aria: { label: "Zones and racks" } },
+      h(
+        "table",
+        {},
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            RACK_COLUMNS.map((each) => h("th", { scope: "col" }, each)),
+          ),
+        ),
+        racks,
+      ),
+    ),
+  );
+  fill(
+    main,
     h("div", { className: "head" }, h("h1", {}, "Fleet"), offer.fleet()),
     refusals,
-    h("section", { className: "totals", aria: { label: "Totals" } }, bars.hosts.element, bars.vms.element),
-    h("div", { className: "glance" },
-      h("section", { className: "card map-card", aria: { label: "Map of the hosts" } }, map.element),
-      h("section", { className: "card under-way", aria: { label: "Announced and running" } }, work.element)),
-    table);
+    h(
+      "section",
+      { className: "totals", aria: { label: "Totals" } },
+      bars.hosts.element,
+      bars.vms.element,
+    ),
+    h(
+      "div",
+      { className: "glance" },
+      h(
+        "section",
+        { className: "card map-card", aria: { label: "Map of the hosts" } },
+        map.element,
+      ),
+      h(
+        "section",
+        { className: "card under-way", aria: { label: "Announced and running" } },
+        work.element,
+      ),
+    ),
+    table,
+  );
   const draw = () => {
     const found = totals();
     bars.hosts.draw(found.hosts);
@@ -38,7 +80,10 @@ export function fleet(main) {
   };
   const drawRefusals = () => {
     refusals.hidden = !live.refused.length;
-    fill(refused, live.refused.map((each) => h("li", {}, each)));
+    fill(
+      refused,
+      live.refused.map((each) => h("li", {}, each)),
+    );
   };
   const all = () => {
     draw();
@@ -70,15 +115,35 @@ function bar(title) {
     const sum = Object.values(found).reduce((one, other) => one + other, 0);
     setText(total, count(sum));
     const shown = Object.keys(live.states).filter((letter) => found[letter] || letter === "h");
-    keyed(stripe, shown, (each) => each, (each) => h("span", { className: `fill-${each}` }), (element, each) => {
-      const share = sum ? (found[each] ?? 0) / sum : 0;
-      element.style.flexGrow = share && Math.max(share, 0.004);
-    });
-    keyed(legend, shown, (each) => each,
-      (each) => h("li", {}, h("span", { className: `dot fill-${each}`, aria: { hidden: "true" } }), h("b"), ` ${live.states[each]}`),
-      (element, each) => setText(element.querySelector("b"), count(found[each] ?? 0)));
+    keyed(
+      stripe,
+      shown,
+      (each) => each,
+      (each) => h("span", { className: `fill-${each}` }),
+      (element, each) => {
+        const share = sum ? (found[each] ?? 0) / sum : 0;
+        element.style.flexGrow = share && Math.max(share, 0.004);
+      },
+    );
+    keyed(
+      legend,
+      shown,
+      (each) => each,
+      (each) =>
+        h(
+          "li",
+          {},
+          h("span", { className: `dot fill-${each}`, aria: { hidden: "true" } }),
+          h("b"),
+          ` ${live.states[each]}`,
+        ),
+      (element, each) => setText(element.querySelector("b"), count(found[each] ?? 0)),
+    );
   };
-  return { element: h("div", { className: "card total" }, h("h2", {}, title, " ", total), stripe, legend), draw };
+  return {
+    element: h("div", { className: "card total" }, h("h2", {}, title, " ", total), stripe, legend),
+    draw,
+  };
 }
 
 /** What is announced and running, with countdowns; kept in place as it changes. */
@@ -86,22 +151,45 @@ export function workList(filter = () => true) {
   const list = h("ol", { className: "work" });
   const title = h("h2", {}, "Announced and running");
   const more = h("p", { className: "more" });
-  const empty = h("div", { className: "empty" }, h("p", {}, "Nothing is going to happen."), h("p", { className: "soft" }, "Work that is announced or running appears here at once."));
+  const empty = h(
+    "div",
+    { className: "empty" },
+    h("p", {}, "Nothing is going to happen."),
+    h("p", { className: "soft" }, "Work that is announced or running appears here at once."),
+  );
   const draw = () => {
     const found = sorted().filter(filter);
     const total = Object.values(live.counts).reduce((sum, each) => sum + each, 0);
     keyed(list, found.slice(0, LISTED_MAX), (each) => each.id, row, change);
     empty.hidden = found.length > 0;
     const parts = Object.entries(live.counts).map(([state, each]) => `${count(each)} ${state}`);
-    fill(more, total > LISTED_MAX ? h("a", { href: "#/work" }, `All ${plural(total, "operation")}: ${parts.join(", ")}`) : "");
+    fill(
+      more,
+      total > LISTED_MAX
+        ? h("a", { href: "#/work" }, `All ${plural(total, "operation")}: ${parts.join(", ")}`)
+        : "",
+    );
   };
   return { element: h("div", {}, title, empty, list, more), draw };
 }
 
 function row(each) {
-  return h("li", { className: "job" }, h("a", { href: `#/operations/${each.id}` },
-    h("span", { className: "what" }, chip(each.impact), h("b", {}, each.target), h("span", { className: "soft" }, words(each.cause))),
-    h("span", { className: "when" })));
+  return h(
+    "li",
+    { className: "job" },
+    h(
+      "a",
+      { href: `#/operations/${each.id}` },
+      h(
+        "span",
+        { className: "what" },
+        chip(each.impact),
+        h("b", {}, each.target),
+        h("span", { className: "soft" }, words(each.cause)),
+      ),
+      h("span", { className: "when" }),
+    ),
+  );
 }
 
 function change(element, each) {
@@ -110,26 +198,56 @@ function change(element, each) {
   element.shown = state;
   const when = element.querySelector(".when");
   const asked = each.asked > 1 || each.state === "announced";
-  fill(when,
+  fill(
+    when,
     chip(each.alerted ? "stuck" : each.state),
     each.state === "running" && each.started ? ticking(each.started, "started ") : "",
     each.state === "announced" && each.not_before ? ticking(each.not_before, "starts ") : "",
     each.state === "planned" ? h("span", {}, "waits") : "",
-    asked && each.state === "announced" ? h("span", { className: "soft" }, each.asked ? `${each.approved} of ${each.asked} approved` : "nobody to ask") : "",
-    h("span", { className: "soft" }, `${plural(each.vm_count, "VM")}, interruption ${interruption(each.duration_s)}`));
+    asked && each.state === "announced"
+      ? h(
+          "span",
+          { className: "soft" },
+          each.asked ? `${each.approved} of ${each.asked} approved` : "nobody to ask",
+        )
+      : "",
+    h(
+      "span",
+      { className: "soft" },
+      `${plural(each.vm_count, "VM")}, interruption ${interruption(each.duration_s)}`,
+    ),
+  );
 }
 
 const RACK_COLUMNS = ["Zone", "Rack", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"];
 
 function drawRacks(body) {
   const shown = live.racks.slice(0, RACKS_LISTED_MAX).map((rack, index) => ({ rack, index }));
-  const sum = (counts, letters) => count([...letters].reduce((total, letter) => total + (counts[letter] ?? 0), 0));
-  keyed(body, shown, (each) => each.index, () => h("tr"), (element, { rack }) => {
-    const text = JSON.stringify(rack);
-    if (element.shown === text) return;
-    element.shown = text;
-    const hosts = Object.values(rack.hosts).reduce((one, other) => one + other, 0);
-    const names = rack.first === rack.last ? rack.first : `${rack.first} to ${rack.last}`;
-    fill(element, cells(RACK_COLUMNS, [rack.zone || "—", names, count(hosts), count(rack.vms), sum(rack.hosts, "a"), sum(rack.hosts, "r"), sum(rack.hosts, "fs")]));
-  });
+  const sum = (counts, letters) =>
+    count([...letters].reduce((total, letter) => total + (counts[letter] ?? 0), 0));
+  keyed(
+    body,
+    shown,
+    (each) => each.index,
+    () => h("tr"),
+    (element, { rack }) => {
+      const text = JSON.stringify(rack);
+      if (element.shown === text) return;
+      element.shown = text;
+      const hosts = Object.values(rack.hosts).reduce((one, other) => one + other, 0);
+      const names = rack.first === rack.last ? rack.first : `${rack.first} to ${rack.last}`;
+      fill(
+        element,
+        cells(RACK_COLUMNS, [
+          rack.zone || "—",
+          names,
+          count(hosts),
+          count(rack.vms),
+          sum(rack.hosts, "a"),
+          sum(rack.hosts, "r"),
+          sum(rack.hosts, "fs"),
+        ]),
+      );
+    },
+  );
 }

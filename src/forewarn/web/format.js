@@ -6,7 +6,11 @@ import { h } from "./dom.js";
 /** `4:09`, `1 h 04 min`, `3 d 2 h` of milliseconds. */
 export function span(ms) {
   const seconds = Math.max(Math.round(ms / 1000), 0);
-  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  const [days, hours, minutes] = [
+    Math.floor(seconds / 86400),
+    Math.floor(seconds / 3600) % 24,
+    Math.floor(seconds / 60) % 60,
+  ];
   if (days) return `${days} d ${hours} h`;
   if (hours) return `${hours} h ${String(minutes).padStart(2, "0")} min`;
   return `${minutes}:${String(seconds % 60).padStart(2, "0")}`;
@@ -26,18 +30,27 @@ export function moment(text) {
 }
 
 /** The date and the time in UTC of milliseconds: `2026-11-21`, `03:15:00`. */
-export const utc = (ms) => [new Date(ms).toISOString().slice(0, 10), new Date(ms).toISOString().slice(11, 19)];
+export const utc = (ms) => [
+  new Date(ms).toISOString().slice(0, 10),
+  new Date(ms).toISOString().slice(11, 19),
+];
 
 /** A countdown that keeps running. */
 export function ticking(text, prefix = "") {
-  return h("span", { className: "ticking", data: { until: text, prefix } }, prefix + countdown(text));
+  return h(
+    "span",
+    { className: "ticking", data: { until: text, prefix } },
+    prefix + countdown(text),
+  );
 }
 
 /** Moves every countdown on the page. */
 export function tick() {
-  for (const each of document.querySelectorAll(".ticking")) {
+  for (const each of /** @type {NodeListOf<HTMLElement>} */ (
+    document.querySelectorAll(".ticking")
+  )) {
     const text = each.dataset.prefix + countdown(each.dataset.until);
-    if (each.firstChild.data !== text) each.firstChild.data = text;
+    if (each.textContent !== text) each.firstChild.nodeValue = text;
   }
 }
 
@@ -52,9 +65,12 @@ export const count = (number) => number.toLocaleString("en");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 /** `host-reboot` -> `Host reboot`. */
-export const words = (text) => (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(/^Vm/, "VM");
+export const words = (text) =>
+  (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(/^Vm/, "VM");
 
 /** A small coloured word: a state or an impact. */
-export const chip = (text, kind = text) => h("span", { className: `chip ${String(kind).toLowerCase()}` }, text);
+export const chip = (text, kind = text) =>
+  h("span", { className: `chip ${String(kind).toLowerCase()}` }, text);
 
-export const link = (kind, name, text = name) => (name ? h("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, text) : "");
+export const link = (kind, name, text = name) =>
+  name ? h("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, text) : "";

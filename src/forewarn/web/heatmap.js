@@ -15,19 +15,55 @@ const HEADER = 24;
 const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 
 export function heatmap(open) {
-  const canvas = h("canvas", { className: "map", tabIndex: 0, role: "application", aria: { label: "Hosts", describedby: "map-help" } });
+  const canvas = h("canvas", {
+    className: "map",
+    tabIndex: 0,
+    role: "application",
+    aria: { label: "Hosts", describedby: "map-help" },
+  });
   const tip = h("div", { className: "tip", hidden: true, aria: { hidden: "true" } });
-  const button = (text, label, act) => h("button", { type: "button", className: "icon", aria: { label }, title: label, onclick: act }, text);
-  const tools = h("div", { className: "map-tools" }, button("+", "Zoom in", () => zoomBy(2)), button("−", "Zoom out", () => zoomBy(0.5)), button("⤢", "Show all", () => reset()));
-  const help = h("p", { id: "map-help", className: "quiet-label" }, "Arrow keys choose a host, Enter opens it, plus and minus zoom, 0 shows all.");
+  const button = (text, label, act) =>
+    h(
+      "button",
+      { type: "button", className: "icon", aria: { label }, title: label, onclick: act },
+      text,
+    );
+  const tools = h(
+    "div",
+    { className: "map-tools" },
+    button("+", "Zoom in", () => zoomBy(2)),
+    button("−", "Zoom out", () => zoomBy(0.5)),
+    button("⤢", "Show all", () => reset()),
+  );
+  const help = h(
+    "p",
+    { id: "map-help", className: "quiet-label" },
+    "Arrow keys choose a host, Enter opens it, plus and minus zoom, 0 shows all.",
+  );
   const box = h("div", { className: "map-box" }, canvas, tip, help);
-  const whole = h("div", {}, h("div", { className: "head" }, h("h2", {}, "Hosts by zone and rack"), tools), box);
+  const whole = h(
+    "div",
+    {},
+    h("div", { className: "head" }, h("h2", {}, "Hosts by zone and rack"), tools),
+    box,
+  );
   const pen = canvas.getContext("2d", { alpha: false });
   const bitmap = document.createElement("canvas");
-  let width = 0, height = 0, ratio = 1, cell = 1;
-  let blocks = [], zones = [], columns = 1, rows = 1, colours = {};
-  let zoom = 1, left = 0, above = 0;
-  let chosen = -1, hovered = -1, framed = false;
+  let width = 0,
+    height = 0,
+    ratio = 1,
+    cell = 1;
+  let blocks = [],
+    zones = [],
+    columns = 1,
+    rows = 1,
+    colours = {};
+  let zoom = 1,
+    left = 0,
+    above = 0;
+  let chosen = -1,
+    hovered = -1,
+    framed = false;
   const view = { element: whole, frames: 0, drawn: 0 };
 
   // --- laying out -----------------------------------------------------------------------------
@@ -36,7 +72,11 @@ export function heatmap(open) {
     const wide = Math.max(Math.floor(width / size), 1);
     const header = Math.ceil(HEADER / size);
     const found = { blocks: [], zones: [], rows: 0, wide };
-    let x = 0, y = 0, tall = 0, place = 0, zone = null;
+    let x = 0,
+      y = 0,
+      tall = 0,
+      place = 0,
+      zone = null;
     for (const [index, rack] of live.racks.entries()) {
       const hosts = Object.values(rack.hosts).reduce((sum, each) => sum + each, 0);
       const across = Math.min(Math.max(Math.ceil(Math.sqrt(hosts * aspect)), 1), wide);
@@ -63,7 +103,11 @@ export function heatmap(open) {
       for (let turn = 0; turn < 12; turn += 1) {
         const size = (low + high) / 2;
         const found = flow(size, aspect);
-        if (found.rows * size <= height && found.blocks.every((each) => each.across < found.wide || size <= 1)) low = size;
+        if (
+          found.rows * size <= height &&
+          found.blocks.every((each) => each.across < found.wide || size <= 1)
+        )
+          low = size;
         else high = size;
       }
       if (low > best.size * 1.04) best = { size: low, aspect };
@@ -80,13 +124,19 @@ export function heatmap(open) {
   function paintAll() {
     const ink = bitmap.getContext("2d");
     const image = ink.createImageData(bitmap.width, bitmap.height);
-    const shades = Object.fromEntries(Object.entries(colours.cells).map(([letter, text]) => [letter.charCodeAt(0), rgb(text)]));
+    const shades = Object.fromEntries(
+      Object.entries(colours.cells).map(([letter, text]) => [letter.charCodeAt(0), rgb(text)]),
+    );
     const ground = rgb(colours.ground);
     for (let at = 0; at < image.data.length; at += 4) image.data.set(ground, at);
     for (const block of blocks) {
       for (let each = 0; each < block.hosts; each += 1) {
-        const x = block.x + (each % block.across), y = block.y + Math.floor(each / block.across);
-        image.data.set(shades[live.letters[block.first + each]] ?? ground, (y * bitmap.width + x) * 4);
+        const x = block.x + (each % block.across),
+          y = block.y + Math.floor(each / block.across);
+        image.data.set(
+          shades[live.letters[block.first + each]] ?? ground,
+          (y * bitmap.width + x) * 4,
+        );
       }
     }
     ink.putImageData(image, 0, 0);
@@ -122,9 +172,11 @@ export function heatmap(open) {
   }
 
   function placeAt(px, py) {
-    const x = Math.floor((px - left) / (cell * zoom)), y = Math.floor((py - above) / (cell * zoom));
+    const x = Math.floor((px - left) / (cell * zoom)),
+      y = Math.floor((py - above) / (cell * zoom));
     for (const block of blocks) {
-      if (x < block.x || x >= block.x + block.across || y < block.y || y >= block.y + block.down) continue;
+      if (x < block.x || x >= block.x + block.across || y < block.y || y >= block.y + block.down)
+        continue;
       const at = (y - block.y) * block.across + (x - block.x);
       return at < block.hosts ? block.first + at : -1;
     }
@@ -151,7 +203,10 @@ export function heatmap(open) {
       pen.drawImage(bitmap, left, above, bitmap.width * size, bitmap.height * size);
     } else drawCells(size);
     drawLabels(size);
-    for (const [place, colour] of [[hovered, colours.soft], [chosen, colours.ink]]) {
+    for (const [place, colour] of [
+      [hovered, colours.soft],
+      [chosen, colours.ink],
+    ]) {
       const spot = spotOf(place);
       if (!spot) continue;
       pen.strokeStyle = colour;
@@ -167,15 +222,29 @@ export function heatmap(open) {
     const inner = size - gap;
     const corner = Math.min(inner / 5, 7);
     for (const block of blocks) {
-      const top = above + block.y * size, side = left + block.x * size;
-      if (top > height || side > width || top + block.down * size < 0 || side + block.across * size < 0) continue;
-      const from = Math.max(Math.floor(-top / size), 0), to = Math.min(Math.ceil((height - top) / size), block.down);
-      const first = Math.max(Math.floor(-side / size), 0), last = Math.min(Math.ceil((width - side) / size), block.across);
+      const top = above + block.y * size,
+        side = left + block.x * size;
+      if (
+        top > height ||
+        side > width ||
+        top + block.down * size < 0 ||
+        side + block.across * size < 0
+      )
+        continue;
+      const from = Math.max(Math.floor(-top / size), 0),
+        to = Math.min(Math.ceil((height - top) / size), block.down);
+      const first = Math.max(Math.floor(-side / size), 0),
+        last = Math.min(Math.ceil((width - side) / size), block.across);
       for (let row = from; row < to; row += 1) {
         for (let column = first; column < last; column += 1) {
           const at = row * block.across + column;
           if (at >= block.hosts) break;
-          drawCell(block.first + at, { x: side + column * size, y: top + row * size, inner, corner });
+          drawCell(block.first + at, {
+            x: side + column * size,
+            y: top + row * size,
+            inner,
+            corner,
+          });
         }
       }
     }
@@ -215,7 +284,12 @@ export function heatmap(open) {
     pen.textBaseline = "alphabetic";
     for (const zone of zones) {
       const y = above + zone.y * size + 15;
-      if (y > -20 && y < height + 20) pen.fillText(zone.name ? `Zone ${zone.name}` : "Hosts without a zone", Math.max(left, 0) + 1, y);
+      if (y > -20 && y < height + 20)
+        pen.fillText(
+          zone.name ? `Zone ${zone.name}` : "Hosts without a zone",
+          Math.max(left, 0) + 1,
+          y,
+        );
     }
   }
 
@@ -277,7 +351,8 @@ export function heatmap(open) {
     const acts = {
       ArrowRight: () => choose(chosen + 1),
       ArrowLeft: () => choose(Math.max(chosen - 1, 0)),
-      ArrowDown: () => choose(chosen < 0 ? 0 : Math.min(chosen + spot.block.across, live.hostCount - 1)),
+      ArrowDown: () =>
+        choose(chosen < 0 ? 0 : Math.min(chosen + spot.block.across, live.hostCount - 1)),
       ArrowUp: () => choose(Math.max(chosen - spot.block.across, 0)),
       Home: () => choose(0),
       End: () => choose(live.hostCount - 1),
@@ -335,7 +410,8 @@ export function heatmap(open) {
     held.delete(event.pointerId);
     if (moved > 6) return;
     const place = placeAt(event.offsetX, event.offsetY);
-    if (cell * zoom < DRAWN_FROM) zoomBy(Math.max(24 / (cell * zoom), 2), event.offsetX, event.offsetY);
+    if (cell * zoom < DRAWN_FROM)
+      zoomBy(Math.max(24 / (cell * zoom), 2), event.offsetX, event.offsetY);
     else if (place >= 0) openAt(place);
   }
 
@@ -346,18 +422,24 @@ export function heatmap(open) {
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", (event) => held.delete(event.pointerId));
   canvas.addEventListener("pointerleave", () => point(-1));
-  canvas.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    zoomBy(Math.exp(-event.deltaY / 200), event.offsetX, event.offsetY);
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      zoomBy(Math.exp(-event.deltaY / 200), event.offsetX, event.offsetY);
+    },
+    { passive: false },
+  );
 
   function measure() {
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue(name).trim();
     const letters = [..."sfrapdh"];
     colours = {
-      ground: of("--card"), soft: of("--soft"), ink: of("--ink"),
+      ground: of("--card"),
+      soft: of("--soft"),
+      ink: of("--ink"),
       cells: Object.fromEntries(letters.map((each) => [each, of(`--s-${each}`)])),
       on: Object.fromEntries(letters.map((each) => [each, of(`--on-${each}`)])),
     };
@@ -389,8 +471,13 @@ export function heatmap(open) {
 
 function legend() {
   const found = {};
-  for (const rack of live.racks) for (const [letter, hosts] of Object.entries(rack.hosts)) found[letter] = (found[letter] ?? 0) + hosts;
-  return Object.entries(live.states).filter(([letter]) => found[letter]).map(([letter, word]) => `${count(found[letter])} ${words(word).toLowerCase()}`).join(", ");
+  for (const rack of live.racks)
+    for (const [letter, hosts] of Object.entries(rack.hosts))
+      found[letter] = (found[letter] ?? 0) + hosts;
+  return Object.entries(live.states)
+    .filter(([letter]) => found[letter])
+    .map(([letter, word]) => `${count(found[letter])} ${words(word).toLowerCase()}`)
+    .join(", ");
 }
 
 function rgb(text) {

@@ -10,37 +10,95 @@ const PAGE = 100;
 const SHORT = 25;
 
 function row(each) {
-  return h("tr", {},
+  return h(
+    "tr",
+    {},
     h("td", { className: "when-cell" }, moment(each.at)),
-    h("td", {}, each.text, h("div", { className: "soft" }, each.actor, each.operation ? [" · ", link("operations", each.operation)] : "", each.vm ? [" · ", link("vms", each.vm)] : "", each.host ? [" · ", link("hosts", each.host)] : "")),
-    h("td", {}, h("code", {}, each.action)));
+    h(
+      "td",
+      {},
+      each.text,
+      h(
+        "div",
+        { className: "soft" },
+        each.actor,
+        each.operation ? [" · ", link("operations", each.operation)] : "",
+        each.vm ? [" · ", link("vms", each.vm)] : "",
+        each.host ? [" · ", link("hosts", each.host)] : "",
+      ),
+    ),
+    h("td", {}, h("code", {}, each.action)),
+  );
 }
 
 function table(body) {
-  return h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: "History" } }, h("table", { className: "history" },
-    h("thead", {}, h("tr", {}, ["When", "What", "Action"].map((each) => h("th", { scope: "col" }, each)))), body));
+  return h(
+    "div",
+    { className: "scroll", tabIndex: 0, role: "region", aria: { label: "History" } },
+    h(
+      "table",
+      { className: "history" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          ["When", "What", "Action"].map((each) => h("th", { scope: "col" }, each)),
+        ),
+      ),
+      body,
+    ),
+  );
 }
 
 /** The latest entries about one thing. */
 export function historyOf(filter) {
   const body = h("tbody");
-  const box = h("div", {}, table(body), h("p", {}, h("a", { href: query("#/history", filter) }, "All of it")));
+  const box = h(
+    "div",
+    {},
+    table(body),
+    h("p", {}, h("a", { href: query("#/history", filter) }, "All of it")),
+  );
   get(query("/v1/history", { ...filter, order: "newest", limit: SHORT }))
     .then((reply) => fill(body, reply.entries.map(row)))
     .catch((error) => fill(box, h("p", { className: "soft" }, error.message)));
   return box;
 }
 
-const FILTERS = [["host", "Host"], ["vm", "VM"], ["group", "Group"], ["operation", "Operation"], ["event", "Event"], ["action", "Action"]];
+const FILTERS = [
+  ["host", "Host"],
+  ["vm", "VM"],
+  ["group", "Group"],
+  ["operation", "Operation"],
+  ["event", "Event"],
+  ["action", "Action"],
+];
 
 export async function history(main, asked) {
   const filter = Object.fromEntries(FILTERS.map(([name]) => [name, asked.get(name) ?? ""]));
   const actions = await knownActions();
-  const form = h("form", { className: "filters", role: "search", aria: { label: "Filters of history" } },
-    FILTERS.map(([name, label]) => h("label", {}, label, name === "action"
-      ? h("select", { name }, h("option", { value: "" }, "any"), actions.map((each) => h("option", { selected: each === filter.action }, each)))
-      : h("input", { name, value: filter[name], autocomplete: "off", spellcheck: false }))),
-    h("button", { type: "submit" }, "Filter"));
+  const form = h(
+    "form",
+    { className: "filters", role: "search", aria: { label: "Filters of history" } },
+    FILTERS.map(([name, label]) =>
+      h(
+        "label",
+        {},
+        label,
+        name === "action"
+          ? h(
+              "select",
+              { name },
+              h("option", { value: "" }, "any"),
+              actions.map((each) => h("option", { selected: each === filter.action }, each)),
+            )
+          : h("input", { name, value: filter[name], autocomplete: "off", spellcheck: false }),
+      ),
+    ),
+    h("button", { type: "submit" }, "Filter"),
+  );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     location.hash = query("#/history", Object.fromEntries(new FormData(form)));
@@ -48,10 +106,13 @@ export async function history(main, asked) {
   const body = h("tbody");
   const more = h("button", { type: "button", className: "plain" }, "Older");
   const refusal = h("p", { role: "alert" });
-  let before = "", newest = 0;
+  let before = "",
+    newest = 0;
   const read = async () => {
     try {
-      const reply = await get(query("/v1/history", { ...filter, order: "newest", limit: PAGE, before }));
+      const reply = await get(
+        query("/v1/history", { ...filter, order: "newest", limit: PAGE, before }),
+      );
       newest ||= reply.entries[0]?.sequence ?? 0;
       body.append(...reply.entries.map(row));
       before = reply.next ?? "";
@@ -62,14 +123,20 @@ export async function history(main, asked) {
     }
   };
   more.addEventListener("click", read);
-  fill(main, h("div", { className: "head" }, h("h1", {}, "History")), h("section", { className: "card" }, form, refusal, table(body), more));
+  fill(
+    main,
+    h("div", { className: "head" }, h("h1", {}, "History")),
+    h("section", { className: "card" }, form, refusal, table(body), more),
+  );
   await read();
   let waiting = null;
   const unlisten = listen((what) => {
     if ((what !== "operations" && what !== "all") || waiting) return;
     waiting = setTimeout(async () => {
       waiting = null;
-      const reply = await get(query("/v1/history", { ...filter, after: newest, limit: PAGE })).catch(() => ({ entries: [] }));
+      const reply = await get(
+        query("/v1/history", { ...filter, after: newest, limit: PAGE }),
+      ).catch(() => ({ entries: [] }));
       if (!reply.entries.length) return;
       newest = reply.entries.at(-1).sequence;
       body.prepend(...reply.entries.reverse().map(row));
@@ -83,7 +150,8 @@ let actions = null;
 async function knownActions() {
   if (!actions) {
     const { reply } = await described();
-    actions = reply.paths["/v1/history"].get.parameters.find((each) => each.name === "action").schema.enum;
+    actions = reply.paths["/v1/history"].get.parameters.find((each) => each.name === "action")
+      .schema.enum;
   }
   return actions;
 }

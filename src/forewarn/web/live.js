@@ -41,7 +41,11 @@ export async function start() {
   left = false;
   const place = await read();
   stopping = new AbortController();
-  follow("/v1/overview/watch", place, { onEvent: take, onState: connection, signal: stopping.signal });
+  follow("/v1/overview/watch", place, {
+    onEvent: take,
+    onState: connection,
+    signal: stopping.signal,
+  });
 }
 
 export function stop() {
@@ -142,7 +146,10 @@ function change(reply) {
     if (each.state in ORDER) live.operations.set(each.id, each);
     else {
       live.operations.delete(each.id);
-      live.ended = [each, ...live.ended.filter((other) => other.id !== each.id)].slice(0, ENDED_MAX);
+      live.ended = [each, ...live.ended.filter((other) => other.id !== each.id)].slice(
+        0,
+        ENDED_MAX,
+      );
     }
   }
   if (live.operations.size > HELD_MAX) {
@@ -155,9 +162,11 @@ function change(reply) {
 
 /** Live operations, the most urgent first. */
 export function sorted() {
-  const when = (each) => Date.parse((each.state === "running" ? each.started : each.not_before) ?? "") || 0;
+  const when = (each) =>
+    Date.parse((each.state === "running" ? each.started : each.not_before) ?? "") || 0;
   return [...live.operations.values()].sort(
-    (one, other) => ORDER[one.state] - ORDER[other.state] || when(one) - when(other) || one.number - other.number,
+    (one, other) =>
+      ORDER[one.state] - ORDER[other.state] || when(one) - when(other) || one.number - other.number,
   );
 }
 
@@ -166,7 +175,8 @@ export function totals(racks = live.racks) {
   const found = { hosts: {}, vms: {} };
   for (const rack of racks) {
     let disturbed = 0;
-    for (const [letter, count] of Object.entries(rack.hosts)) found.hosts[letter] = (found.hosts[letter] ?? 0) + count;
+    for (const [letter, count] of Object.entries(rack.hosts))
+      found.hosts[letter] = (found.hosts[letter] ?? 0) + count;
     for (const [letter, count] of Object.entries(rack.disturbed)) {
       found.vms[letter] = (found.vms[letter] ?? 0) + count;
       disturbed += count;

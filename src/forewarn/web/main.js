@@ -11,7 +11,13 @@ import { maintenance, maintenances } from "./maintenances.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 
 const main = document.getElementById("main");
-const VIEWS = [["", "Fleet"], ["work", "Work"], ["maintenances", "Maintenances"], ["vms", "VMs"], ["history", "History"]];
+const VIEWS = [
+  ["", "Fleet"],
+  ["work", "Work"],
+  ["maintenances", "Maintenances"],
+  ["vms", "VMs"],
+  ["history", "History"],
+];
 let hasEmulator = false;
 let leave = null;
 let turn = 0;
@@ -38,7 +44,8 @@ async function route() {
   delete main.dataset.shows;
   fill(main); // nobody may act on what the address names no longer
   drawViews(view);
-  const show = ROUTES[view] ?? (() => refused(main, new Refusal(404, { message: "There is no such view." })));
+  const show =
+    ROUTES[view] ?? (() => refused(main, new Refusal(404, { message: "There is no such view." })));
   let left = null;
   try {
     left = await show(name, new URLSearchParams(asked ?? ""));
@@ -56,7 +63,12 @@ function drawViews(view) {
   const shown = hasEmulator ? [...VIEWS, ["emulator", "Emulator"]] : VIEWS;
   const parents = { operations: "work", hosts: "vms", groups: "vms" };
   const current = parents[view] ?? view;
-  fill(document.getElementById("views"), shown.map(([name, label]) => h("a", { href: `#/${name}`, aria: name === current ? { current: "page" } : {} }, label)));
+  fill(
+    document.getElementById("views"),
+    shown.map(([name, label]) =>
+      h("a", { href: `#/${name}`, aria: name === current ? { current: "page" } : {} }, label),
+    ),
+  );
 }
 
 // --- signing in -------------------------------------------------------------------------------
@@ -70,11 +82,37 @@ function askToken(wrong) {
   token.set("");
   leave?.();
   leave = null;
-  const input = h("input", { id: "token", type: "password", required: true, autocomplete: "current-password", aria: { describedby: "token-hint" } });
-  const refusal = h("p", { className: "refusal", role: "alert" }, wrong ? "This token is not known here." : "");
-  const form = h("form", { className: "card sign-in" }, h("img", { src: "/web/mark.svg", alt: "", width: 44, height: 44 }), h("h1", {}, "Sign in to Forewarn"),
-    h("div", { className: "field" }, h("label", { htmlFor: "token" }, "Operator's token"), input, h("span", { className: "hint", id: "token-hint" }, "It is kept for this tab only, and goes nowhere but to this service.")),
-    refusal, h("button", { type: "submit", className: "first" }, "Sign in"));
+  const input = h("input", {
+    id: "token",
+    type: "password",
+    required: true,
+    autocomplete: "current-password",
+    aria: { describedby: "token-hint" },
+  });
+  const refusal = h(
+    "p",
+    { className: "refusal", role: "alert" },
+    wrong ? "This token is not known here." : "",
+  );
+  const form = h(
+    "form",
+    { className: "card sign-in" },
+    h("img", { src: "/web/mark.svg", alt: "", width: 44, height: 44 }),
+    h("h1", {}, "Sign in to Forewarn"),
+    h(
+      "div",
+      { className: "field" },
+      h("label", { htmlFor: "token" }, "Operator's token"),
+      input,
+      h(
+        "span",
+        { className: "hint", id: "token-hint" },
+        "It is kept for this tab only, and goes nowhere but to this service.",
+      ),
+    ),
+    refusal,
+    h("button", { type: "submit", className: "first" }, "Sign in"),
+  );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     token.set(input.value.trim());
@@ -94,7 +132,11 @@ function askToken(wrong) {
 
 // --- the bar ----------------------------------------------------------------------------------
 
-const CONNECTION = { live: "Live", lost: "Connection lost, trying again", connecting: "Connecting" };
+const CONNECTION = {
+  live: "Live",
+  lost: "Connection lost, trying again",
+  connecting: "Connecting",
+};
 
 function drawConnection() {
   const box = document.getElementById("connection");
@@ -104,7 +146,8 @@ function drawConnection() {
 
 function drawClock() {
   const box = document.getElementById("clock");
-  const slow = clock && (clock.paused ? " · paused" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
+  const slow =
+    clock && (clock.paused ? " · paused" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
   setText(box, `${utc(now())[1]} UTC${slow ?? ""}`);
 }
 
@@ -124,7 +167,8 @@ function startBar() {
   document.getElementById("sign-out").addEventListener("click", () => askToken(false));
   document.getElementById("find").addEventListener("submit", find);
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+    if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName))
+      return;
     event.preventDefault();
     document.getElementById("find-name").focus();
   });
@@ -137,10 +181,15 @@ function startBar() {
 /** Opens what has a name: an operation or event, else a host, VM or group. */
 async function find(event) {
   event.preventDefault();
-  const input = document.getElementById("find-name");
+  const input = /** @type {HTMLInputElement} */ (document.getElementById("find-name"));
   const name = input.value.trim();
   if (!name) return;
-  const paths = [["vms", `/v1/vms/`], ["hosts", `/v1/hosts/`], ["groups", `/v1/groups/`], ["operations", `/v1/operations/`]];
+  const paths = [
+    ["vms", `/v1/vms/`],
+    ["hosts", `/v1/hosts/`],
+    ["groups", `/v1/groups/`],
+    ["operations", `/v1/operations/`],
+  ];
   for (const [kind, path] of paths) {
     const found = await get(path + encodeURIComponent(name)).catch(() => null);
     if (!found) continue;

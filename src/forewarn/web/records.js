@@ -11,7 +11,10 @@ const LIST_LIMIT = 100;
 
 /** Shows a page that is read again when what it shows has changed. */
 export async function kept(main, { read, concerns, draw, often = false }) {
-  let running = false, dirty = false, gone = false, shown = "";
+  let running = false,
+    dirty = false,
+    gone = false,
+    shown = "";
   const again = async () => {
     if (running) {
       dirty = true;
@@ -34,7 +37,12 @@ export async function kept(main, { read, concerns, draw, often = false }) {
     }
   };
   const unlisten = listen((what, operations) => {
-    if (what === "all" || (what === "operations" && operations.some(concerns)) || (often && what === "time")) again();
+    if (
+      what === "all" ||
+      (what === "operations" && operations.some(concerns)) ||
+      (often && what === "time")
+    )
+      again();
   });
   await again();
   return () => {
@@ -44,27 +52,74 @@ export async function kept(main, { read, concerns, draw, often = false }) {
 }
 
 export function refused(main, error) {
-  fill(main, h("div", { className: "card empty" }, h("h1", {}, error.message), h("p", { className: "soft" }, error.advice ?? ""), h("p", {}, h("a", { href: "#/" }, "Back to the fleet"))));
+  fill(
+    main,
+    h(
+      "div",
+      { className: "card empty" },
+      h("h1", {}, error.message),
+      h("p", { className: "soft" }, error.advice ?? ""),
+      h("p", {}, h("a", { href: "#/" }, "Back to the fleet")),
+    ),
+  );
 }
 
-const facts = (rows) => h("dl", { className: "facts" }, rows.filter(([, value]) => value !== "" && value !== null && value !== undefined).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-const names = (kind, list, most = 60) => (list.length ? [list.slice(0, most).map((each) => [link(kind, each), " "]), list.length > most ? `and ${count(list.length - most)} more` : ""] : "none");
+const facts = (rows) =>
+  h(
+    "dl",
+    { className: "facts" },
+    rows
+      .filter(([, value]) => value !== "" && value !== null && value !== undefined)
+      .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
+const names = (kind, list, most = 60) =>
+  list.length
+    ? [
+        list.slice(0, most).map((each) => [link(kind, each), " "]),
+        list.length > most ? `and ${count(list.length - most)} more` : "",
+      ]
+    : "none";
 
 const OPERATION_COLUMNS = ["Operation", "What", "Of", "State", "When", "VMs"];
 
 /** Operations as a table. */
 export function operationTable(operations, label) {
   if (!operations.length) return h("p", { className: "soft" }, "None.");
-  return h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label } }, h("table", {},
-    h("thead", {}, h("tr", {}, OPERATION_COLUMNS.map((each) => h("th", { scope: "col" }, each)))),
-    h("tbody", {}, operations.map((each) => h("tr", {}, cells(OPERATION_COLUMNS, [
-      link("operations", each.id),
-      [chip(each.impact), " ", words(each.cause)],
-      link(`${each.target_kind}s`, each.target),
-      chip(each.alerted ? "stuck" : each.state),
-      whenOf(each),
-      count(each.vms.length),
-    ]))))));
+  return h(
+    "div",
+    { className: "scroll", tabIndex: 0, role: "region", aria: { label } },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          OPERATION_COLUMNS.map((each) => h("th", { scope: "col" }, each)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        operations.map((each) =>
+          h(
+            "tr",
+            {},
+            cells(OPERATION_COLUMNS, [
+              link("operations", each.id),
+              [chip(each.impact), " ", words(each.cause)],
+              link(`${each.target_kind}s`, each.target),
+              chip(each.alerted ? "stuck" : each.state),
+              whenOf(each),
+              count(each.vms.length),
+            ]),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function whenOf(each) {
@@ -79,49 +134,159 @@ function whenOf(each) {
 export function operation(main, id) {
   return kept(main, {
     read: async () => {
-      const [reply, why] = await Promise.all([get(`/v1/operations/${part(id)}`), get(`/v1/operations/${part(id)}/why`)]);
+      const [reply, why] = await Promise.all([
+        get(`/v1/operations/${part(id)}`),
+        get(`/v1/operations/${part(id)}/why`),
+      ]);
       return { ...reply, waiting: why.waiting };
     },
     concerns: (each) => each.id === id,
-    draw: ({ operation: each, events, waiting }) => fill(main,
-      h("div", { className: "head" }, h("h1", {}, `${words(each.cause)} of ${each.target}`, " ", h("span", { className: "soft" }, each.id)), buttons("operations", each.id, each)),
-      h("div", { className: "columns" },
-        h("section", { className: "card" }, h("h2", {}, "How it stands"), life(each), each.reason ? h("p", { className: "reason" }, each.reason) : "",
-          facts([
-            ["State", chip(each.alerted ? "stuck" : each.state)], ["Impact", chip(each.impact)], ["Asked for by", each.actor], ["Source", each.source],
-            [each.target_kind === "vm" ? "VM" : "Host", link(`${each.target_kind}s`, each.target)], ["Host", each.target_kind === "host" ? "" : link("hosts", each.host)], ["VMs", names("vms", each.vms)],
-            ["Notice owed", interruption(each.notice_s)], ["Not before", each.not_before ? [moment(each.not_before), " ", ticking(each.not_before)] : ""],
-            ["Interruption", interruption(each.duration_s)], ["Destination", link("hosts", each.destination)], ["Description", each.description], ["Attempt", each.attempt || ""],
-          ])),
-        h("section", { className: "card", aria: { live: "polite" } }, h("h2", {}, "Why it waits"), whyOf(each, waiting),
-          h("h2", {}, "Events"), events.length ? events.map(eventCard) : h("p", { className: "soft" }, each.silent ? "Nobody asked for notice: it has no event." : "None yet: it is not announced."))),
-      h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ operation: each.id }))),
+    draw: ({ operation: each, events, waiting }) =>
+      fill(
+        main,
+        h(
+          "div",
+          { className: "head" },
+          h(
+            "h1",
+            {},
+            `${words(each.cause)} of ${each.target}`,
+            " ",
+            h("span", { className: "soft" }, each.id),
+          ),
+          buttons("operations", each.id, each),
+        ),
+        h(
+          "div",
+          { className: "columns" },
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "How it stands"),
+            life(each),
+            each.reason ? h("p", { className: "reason" }, each.reason) : "",
+            facts([
+              ["State", chip(each.alerted ? "stuck" : each.state)],
+              ["Impact", chip(each.impact)],
+              ["Asked for by", each.actor],
+              ["Source", each.source],
+              [
+                each.target_kind === "vm" ? "VM" : "Host",
+                link(`${each.target_kind}s`, each.target),
+              ],
+              ["Host", each.target_kind === "host" ? "" : link("hosts", each.host)],
+              ["VMs", names("vms", each.vms)],
+              ["Notice owed", interruption(each.notice_s)],
+              [
+                "Not before",
+                each.not_before ? [moment(each.not_before), " ", ticking(each.not_before)] : "",
+              ],
+              ["Interruption", interruption(each.duration_s)],
+              ["Destination", link("hosts", each.destination)],
+              ["Description", each.description],
+              ["Attempt", each.attempt || ""],
+            ]),
+          ),
+          h(
+            "section",
+            { className: "card", aria: { live: "polite" } },
+            h("h2", {}, "Why it waits"),
+            whyOf(each, waiting),
+            h("h2", {}, "Events"),
+            events.length
+              ? events.map(eventCard)
+              : h(
+                  "p",
+                  { className: "soft" },
+                  each.silent
+                    ? "Nobody asked for notice: it has no event."
+                    : "None yet: it is not announced.",
+                ),
+          ),
+        ),
+        h(
+          "section",
+          { className: "card" },
+          h("h2", {}, "History"),
+          historyOf({ operation: each.id }),
+        ),
+      ),
   });
 }
 
 function whyOf(each, waiting) {
   if (each.ended) return h("p", { className: "soft" }, "It is over.");
   if (!waiting.length) return h("p", { className: "soft" }, "It waits for nothing.");
-  return h("ul", { className: "why" }, waiting.map((one) => h("li", {}, h("b", {}, one.text), one.until ? [" ", h("span", { className: "soft" }, "at the latest ", ticking(one.until))] : "",
-    one.on.length ? h("p", { className: "soft" }, one.on.slice(0, 20).join(", ")) : "")));
+  return h(
+    "ul",
+    { className: "why" },
+    waiting.map((one) =>
+      h(
+        "li",
+        {},
+        h("b", {}, one.text),
+        one.until
+          ? [" ", h("span", { className: "soft" }, "at the latest ", ticking(one.until))]
+          : "",
+        one.on.length ? h("p", { className: "soft" }, one.on.slice(0, 20).join(", ")) : "",
+      ),
+    ),
+  );
 }
 
 /** The stations of an operation, those behind it filled. */
 function life(each) {
   const last = each.ended ? [words(each.state), each.ended] : ["Ended", null];
-  const stations = [["Asked for", each.created], ["Announced", each.announced], ["Started", each.started], last];
-  return h("ol", { className: "life" }, stations.map(([name, at]) => h("li", { className: at ? "past" : "" }, h("b", {}, name), at ? moment(at) : h("span", { className: "soft" }, name === "Started" && each.not_before ? ticking(each.not_before) : "not yet"))));
+  const stations = [
+    ["Asked for", each.created],
+    ["Announced", each.announced],
+    ["Started", each.started],
+    last,
+  ];
+  return h(
+    "ol",
+    { className: "life" },
+    stations.map(([name, at]) =>
+      h(
+        "li",
+        { className: at ? "past" : "" },
+        h("b", {}, name),
+        at
+          ? moment(at)
+          : h(
+              "span",
+              { className: "soft" },
+              name === "Started" && each.not_before ? ticking(each.not_before) : "not yet",
+            ),
+      ),
+    ),
+  );
 }
 
 function eventCard(event) {
   const live_ = event.shown_as === "Scheduled";
-  return h("article", { className: "event" },
-    h("header", {}, chip(event.state), h("b", {}, link("groups", event.group)), h("code", {}, event.id)),
+  return h(
+    "article",
+    { className: "event" },
+    h(
+      "header",
+      {},
+      chip(event.state),
+      h("b", {}, link("groups", event.group)),
+      h("code", {}, event.id),
+    ),
     facts([
-      ["VMs read", event.shown_as ? `${event.shown_as}, NotBefore ${event.shown_not_before || "empty"}` : "nothing more: it is gone"],
-      ["Resources", names("vms", event.resources, 20)], ["Approved by", names("vms", event.approved_by, 20)],
+      [
+        "VMs read",
+        event.shown_as
+          ? `${event.shown_as}, NotBefore ${event.shown_not_before || "empty"}`
+          : "nothing more: it is gone",
+      ],
+      ["Resources", names("vms", event.resources, 20)],
+      ["Approved by", names("vms", event.approved_by, 20)],
     ]),
-    live_ && event.state === "scheduled" ? buttons("events", event.id, event) : "");
+    live_ && event.state === "scheduled" ? buttons("events", event.id, event) : "",
+  );
 }
 
 // --- hosts, VMs, groups -----------------------------------------------------------------------
@@ -134,27 +299,88 @@ const touches = (field, name) => (each) => each[field] === name || each.target =
 
 export function host(main, name) {
   return kept(main, {
-    read: async () => ({ host: await get(`/v1/hosts/${part(name)}`), work: await workOn({ host: name }) }),
+    read: async () => ({
+      host: await get(`/v1/hosts/${part(name)}`),
+      work: await workOn({ host: name }),
+    }),
     concerns: touches("host", name),
-    draw: ({ host: each, work }) => fill(main,
-      h("div", { className: "head" }, h("h1", {}, `Host ${name}`, " ", chip(each.health)), buttons("hosts", name, each)),
-      h("div", { className: "columns" },
-        h("section", { className: "card" }, h("h2", {}, "Facts"), facts([["Zone", each.zone || "—"], ["Fault domain", each.fault_domain], ["Update domain", each.update_domain], ["Driver", each.driver || "the service's default"], ["VMs", names("vms", each.vms)]])),
-        h("section", { className: "card" }, h("h2", {}, "Work"), operationTable(work, `Work on ${name}`))),
-      h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ host: name }))),
+    draw: ({ host: each, work }) =>
+      fill(
+        main,
+        h(
+          "div",
+          { className: "head" },
+          h("h1", {}, `Host ${name}`, " ", chip(each.health)),
+          buttons("hosts", name, each),
+        ),
+        h(
+          "div",
+          { className: "columns" },
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "Facts"),
+            facts([
+              ["Zone", each.zone || "—"],
+              ["Fault domain", each.fault_domain],
+              ["Update domain", each.update_domain],
+              ["Driver", each.driver || "the service's default"],
+              ["VMs", names("vms", each.vms)],
+            ]),
+          ),
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "Work"),
+            operationTable(work, `Work on ${name}`),
+          ),
+        ),
+        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ host: name })),
+      ),
   });
 }
 
 export function group(main, name) {
   return kept(main, {
-    read: async () => ({ group: await get(`/v1/groups/${part(name)}`), work: await workOn({ group: name }) }),
+    read: async () => ({
+      group: await get(`/v1/groups/${part(name)}`),
+      work: await workOn({ group: name }),
+    }),
     concerns: () => true,
-    draw: ({ group: each, work }) => fill(main,
-      h("div", { className: "head" }, h("h1", {}, `Group ${name}`), buttons("groups", name, each)),
-      h("div", { className: "columns" },
-        h("section", { className: "card" }, h("h2", {}, "Facts"), facts([["Kind", each.kind], ["Owner", each.owner || "—"], ["Every VM must approve", each.strict_approval ? "yes" : "no"], ["Approved without asking", each.automatic_approval.join(", ") || "nothing"], ["Notice of a deletion", each.terminate_notice], ["VMs", names("vms", each.vms)]])),
-        h("section", { className: "card" }, h("h2", {}, "Work"), operationTable(work, `Work on ${name}`))),
-      h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ group: name }))),
+    draw: ({ group: each, work }) =>
+      fill(
+        main,
+        h(
+          "div",
+          { className: "head" },
+          h("h1", {}, `Group ${name}`),
+          buttons("groups", name, each),
+        ),
+        h(
+          "div",
+          { className: "columns" },
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "Facts"),
+            facts([
+              ["Kind", each.kind],
+              ["Owner", each.owner || "—"],
+              ["Every VM must approve", each.strict_approval ? "yes" : "no"],
+              ["Approved without asking", each.automatic_approval.join(", ") || "nothing"],
+              ["Notice of a deletion", each.terminate_notice],
+              ["VMs", names("vms", each.vms)],
+            ]),
+          ),
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "Work"),
+            operationTable(work, `Work on ${name}`),
+          ),
+        ),
+        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ group: name })),
+      ),
   });
 }
 
@@ -166,42 +392,111 @@ export async function vm(main, name) {
   chosenVersion ||= versions.at(-1);
   return kept(main, {
     read: async () => {
-      const [record, work, document] = await Promise.all([get(`/v1/vms/${part(name)}`), workOn({ vm: name }), documentOf(name)]);
+      const [record, work, document] = await Promise.all([
+        get(`/v1/vms/${part(name)}`),
+        workOn({ vm: name }),
+        documentOf(name),
+      ]);
       return { record, work, document };
     },
     concerns: () => true,
     draw: ({ record: each, work, document }) => {
-      const text = h("pre", { className: "document", tabIndex: 0, aria: { label: `The document of ${name}` } }, pretty(document));
-      const choose = h("select", { id: "api-version", onchange: async () => {
-        chosenVersion = choose.value;
-        fill(text, pretty(await documentOf(name)));
-      } }, [...versions].reverse().map((version) => h("option", { selected: version === chosenVersion }, version)));
+      const text = h(
+        "pre",
+        { className: "document", tabIndex: 0, aria: { label: `The document of ${name}` } },
+        pretty(document),
+      );
+      const choose = h(
+        "select",
+        {
+          id: "api-version",
+          onchange: async () => {
+            chosenVersion = choose.value;
+            fill(text, pretty(await documentOf(name)));
+          },
+        },
+        [...versions]
+          .reverse()
+          .map((version) => h("option", { selected: version === chosenVersion }, version)),
+      );
       if (main.dataset.shows === `vm ${name}`) {
         fill(main.querySelector(".document"), pretty(document));
         fill(main.querySelector(".vm-work"), operationTable(work, `Work on ${name}`));
         return;
       }
       main.dataset.shows = `vm ${name}`;
-      fill(main,
+      fill(
+        main,
         h("div", { className: "head" }, h("h1", {}, `VM ${name}`), buttons("vms", name, each)),
-        h("div", { className: "columns" },
-          h("section", { className: "card" }, h("div", { className: "head" }, h("h2", {}, "What it reads"), h("label", { className: "inline" }, "api-version ", choose)), text),
-          h("section", { className: "card" }, h("h2", {}, "Facts"), facts([["Host", link("hosts", each.host)], ["Group", link("groups", each.group)], ["Size", each.size], ["Spot", each.spot ? "yes" : "no"], ["Addresses", each.addresses.join(", ")], ["System", each.os_type], ["Tags", Object.entries(each.tags).map(([key, value]) => `${key}=${value}`).join(", ")]]),
-            h("h2", {}, "Work"), h("div", { className: "vm-work" }, operationTable(work, `Work on ${name}`)))),
-        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ vm: name })));
+        h(
+          "div",
+          { className: "columns" },
+          h(
+            "section",
+            { className: "card" },
+            h(
+              "div",
+              { className: "head" },
+              h("h2", {}, "What it reads"),
+              h("label", { className: "inline" }, "api-version ", choose),
+            ),
+            text,
+          ),
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "Facts"),
+            facts([
+              ["Host", link("hosts", each.host)],
+              ["Group", link("groups", each.group)],
+              ["Size", each.size],
+              ["Spot", each.spot ? "yes" : "no"],
+              ["Addresses", each.addresses.join(", ")],
+              ["System", each.os_type],
+              [
+                "Tags",
+                Object.entries(each.tags)
+                  .map(([key, value]) => `${key}=${value}`)
+                  .join(", "),
+              ],
+            ]),
+            h("h2", {}, "Work"),
+            h("div", { className: "vm-work" }, operationTable(work, `Work on ${name}`)),
+          ),
+        ),
+        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ vm: name })),
+      );
     },
   });
 }
 
-const documentOf = (name) => getText(query("/v1/documents", { vm: name, "api-version": chosenVersion }));
+const documentOf = (name) =>
+  getText(query("/v1/documents", { vm: name, "api-version": chosenVersion }));
 const pretty = (text) => JSON.stringify(JSON.parse(text), null, 2);
 
 // --- lists ------------------------------------------------------------------------------------
 
 const COLUMNS = {
-  hosts: [["Host", (each) => link("hosts", each.name)], ["Zone", (each) => each.zone || "—"], ["Fault domain", (each) => each.fault_domain], ["Health", (each) => chip(each.health)], ["VMs", (each) => plural(each.vms.length, "VM")]],
-  vms: [["VM", (each) => link("vms", each.name)], ["Host", (each) => link("hosts", each.host)], ["Group", (each) => link("groups", each.group)], ["Size", (each) => each.size || "—"], ["Addresses", (each) => each.addresses.join(", ") || "—"]],
-  groups: [["Group", (each) => link("groups", each.name)], ["Kind", (each) => each.kind], ["Owner", (each) => each.owner || "—"], ["VMs", (each) => plural(each.vms.length, "VM")]],
+  hosts: [
+    ["Host", (each) => link("hosts", each.name)],
+    ["Zone", (each) => each.zone || "—"],
+    ["Fault domain", (each) => each.fault_domain],
+    ["Health", (each) => chip(each.health)],
+    ["VMs", (each) => plural(each.vms.length, "VM")],
+  ],
+  vms: [
+    ["VM", (each) => link("vms", each.name)],
+    ["Host", (each) => link("hosts", each.host)],
+    ["Group", (each) => link("groups", each.group)],
+    ["Size", (each) => each.size || "—"],
+    ["Addresses", (each) => each.addresses.join(", ") || "—"],
+  ],
+  groups: [
+    ["Group", (each) => link("groups", each.name)],
+    ["Kind", (each) => each.kind],
+    ["Owner", (each) => each.owner || "—"],
+    ["VMs", (each) => plural(each.vms.length, "VM")],
+  ],
 };
 
 export async function list(main, kind) {
@@ -210,15 +505,57 @@ export async function list(main, kind) {
   let after = "";
   const read = async () => {
     const reply = await get(query(`/v1/${kind}`, { after, limit: LIST_LIMIT }));
-    body.append(...reply[kind].map((each) => h("tr", {}, cells(COLUMNS[kind].map(([title]) => title), COLUMNS[kind].map(([, show]) => show(each))))));
+    body.append(
+      ...reply[kind].map((each) =>
+        h(
+          "tr",
+          {},
+          cells(
+            COLUMNS[kind].map(([title]) => title),
+            COLUMNS[kind].map(([, show]) => show(each)),
+          ),
+        ),
+      ),
+    );
     after = reply.next;
     more.hidden = !reply.next;
   };
   more.addEventListener("click", read);
-  const tabs = Object.keys(COLUMNS).map((each) => h("a", { href: `#/${each}`, aria: each === kind ? { current: "page" } : {} }, words(each)));
-  fill(main, h("div", { className: "head" }, h("h1", {}, words(kind)), h("nav", { className: "tabs", aria: { label: "Lists" } }, tabs)),
-    h("section", { className: "card" }, h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: words(kind) } },
-      h("table", {}, h("thead", {}, h("tr", {}, COLUMNS[kind].map(([title]) => h("th", { scope: "col" }, title)))), body)), more));
+  const tabs = Object.keys(COLUMNS).map((each) =>
+    h("a", { href: `#/${each}`, aria: each === kind ? { current: "page" } : {} }, words(each)),
+  );
+  fill(
+    main,
+    h(
+      "div",
+      { className: "head" },
+      h("h1", {}, words(kind)),
+      h("nav", { className: "tabs", aria: { label: "Lists" } }, tabs),
+    ),
+    h(
+      "section",
+      { className: "card" },
+      h(
+        "div",
+        { className: "scroll", tabIndex: 0, role: "region", aria: { label: words(kind) } },
+        h(
+          "table",
+          {},
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              COLUMNS[kind].map(([title]) => h("th", { scope: "col" }, title)),
+            ),
+          ),
+          body,
+        ),
+      ),
+      more,
+    ),
+  );
   await read();
 }
 
@@ -229,11 +566,21 @@ const STATES = ["live", "planned", "announced", "running", "succeeded", "failed"
 export async function work(main, asked) {
   const state = asked.get("state") ?? "live";
   const filter = state === "live" ? { live: "true" } : { state };
-  const choose = h("nav", { className: "tabs", aria: { label: "States" } }, STATES.map((each) => h("a", { href: `#/work?state=${each}`, aria: each === state ? { current: "page" } : {} }, words(each))));
+  const choose = h(
+    "nav",
+    { className: "tabs", aria: { label: "States" } },
+    STATES.map((each) =>
+      h(
+        "a",
+        { href: `#/work?state=${each}`, aria: each === state ? { current: "page" } : {} },
+        words(each),
+      ),
+    ),
+  );
   const box = h("div");
   const more = h("button", { type: "button", className: "plain", hidden: true }, "Older");
   let before = "";
-  const read = async () => (await get(query("/v1/operations", { ...filter, limit: 100, before })));
+  const read = async () => await get(query("/v1/operations", { ...filter, limit: 100, before }));
   const draw = (reply) => {
     fill(box, timeline(reply.operations), operationTable(reply.operations, "Operations"));
     more.hidden = !reply.next;
@@ -242,7 +589,11 @@ export async function work(main, asked) {
       draw(await read());
     };
   };
-  fill(main, h("div", { className: "head" }, h("h1", {}, "Work"), choose), h("section", { className: "card" }, box, more));
+  fill(
+    main,
+    h("div", { className: "head" }, h("h1", {}, "Work"), choose),
+    h("section", { className: "card" }, box, more),
+  );
   return kept(main, { read, concerns: () => before === "", draw });
 }
 
@@ -250,14 +601,28 @@ const LANES_MAX = 40;
 
 /** Operations on a line of time: notice as a light bar, what runs as a dark one. */
 function timeline(operations) {
-  const shown = operations.filter((each) => each.announced || each.started).slice(0, LANES_MAX).reverse();
+  const shown = operations
+    .filter((each) => each.announced || each.started)
+    .slice(0, LANES_MAX)
+    .reverse();
   if (!shown.length) return "";
   const current = now();
-  const times = shown.flatMap((each) => [each.announced, each.started, each.not_before, each.ended].filter(Boolean).map(Date.parse));
-  const ahead = times.filter((at) => at > current).map((at) => at - current).sort((one, other) => one - other);
+  const times = shown.flatMap((each) =>
+    [each.announced, each.started, each.not_before, each.ended].filter(Boolean).map(Date.parse),
+  );
+  const ahead = times
+    .filter((at) => at > current)
+    .map((at) => at - current)
+    .sort((one, other) => one - other);
   const horizon = Math.min(ahead.at(-1) ?? 0, (ahead[Math.floor(ahead.length / 2)] ?? 0) * 3); // a far one squeezes nobody
-  const behind = times.filter((at) => at <= current).map((at) => current - at).sort((one, other) => one - other);
-  const past = Math.min(behind.at(-1) ?? 0, Math.max((behind[Math.floor(behind.length / 2)] ?? 0) * 3, horizon));
+  const behind = times
+    .filter((at) => at <= current)
+    .map((at) => current - at)
+    .sort((one, other) => one - other);
+  const past = Math.min(
+    behind.at(-1) ?? 0,
+    Math.max((behind[Math.floor(behind.length / 2)] ?? 0) * 3, horizon),
+  );
   const [first, last] = [current - past, current + horizon];
   const width = Math.max(last - first, 60000) * 1.04;
   const place = (at) => `${((at - first) / width) * 100}%`;
@@ -269,13 +634,29 @@ function timeline(operations) {
   };
   const line = h("span", { className: "present" });
   line.style.left = place(current);
-  return h("div", { className: "timeline", aria: { hidden: "true" } },
+  return h(
+    "div",
+    { className: "timeline", aria: { hidden: "true" } },
     shown.map((each) => {
       const start = Date.parse(each.started ?? each.ended ?? each.not_before);
       const end = Date.parse(each.ended ?? "") || Math.max(current, start);
-      return h("a", { className: "lane", href: `#/operations/${each.id}`, tabIndex: -1 }, h("span", { className: "lane-name" }, each.target), h("span", { className: "track" },
-        each.announced ? piece("notice", Date.parse(each.announced), start) : "",
-        each.started ? piece(each.state, Date.parse(each.started), end) : ""));
+      return h(
+        "a",
+        { className: "lane", href: `#/operations/${each.id}`, tabIndex: -1 },
+        h("span", { className: "lane-name" }, each.target),
+        h(
+          "span",
+          { className: "track" },
+          each.announced ? piece("notice", Date.parse(each.announced), start) : "",
+          each.started ? piece(each.state, Date.parse(each.started), end) : "",
+        ),
+      );
     }),
-    h("div", { className: "lane now-lane", aria: { hidden: "true" } }, h("span", { className: "lane-name" }), h("span", { className: "track" }, line)));
+    h(
+      "div",
+      { className: "lane now-lane", aria: { hidden: "true" } },
+      h("span", { className: "lane-name" }),
+      h("span", { className: "track" }, line),
+    ),
+  );
 }
