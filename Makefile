@@ -15,8 +15,10 @@ FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
-# Many a test waits for another process, so there is one process more than there are cores.
-PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
+# Many tests wait for another process, so there is one worker more than there are cores. A file
+# stays with one worker, so what its tests share is set up once; slow files begin first.
+PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile \
+	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance
 
@@ -55,8 +57,8 @@ kill-libvirt: $(DEV) system  ## kill every part of that cloud, 300 times (ARGS="
 
 # -- to work on it -------------------------------------------------------------------------------
 
-kill-agent: $(DEV)  ## kill an agent 500 times: each event is prepared and recovered once (KILLS=40)
-	AGENT_KILLS=$(or $(KILLS),500) $(BIN)/pytest -q tests/agent/test_endurance.py
+kill-agent: $(DEV)  ## kill an agent 500 times: each event is prepared and recovered once
+	$(BIN)/pytest -q -m nightly tests/agent/test_endurance.py
 
 setup: $(DEV)  ## make .venv with everything for development
 

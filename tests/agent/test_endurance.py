@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import subprocess
 from typing import TYPE_CHECKING
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("AGENT_KILLS", "40"))
-"""How often it is killed; `make kill-agent` does so 500 times, in three to five minutes."""
 LIFE_S_MAX = 0.5  # it is up and at work after 0.15 s; where it is not, it lives longer
 PATIENCE = 40
 """Kills without an act after which a life may be twice as long: the machine is slow."""
@@ -46,7 +43,8 @@ def scheduled(number: int) -> ScheduledEvent:
     return event(f"E{number}", not_before_ms=FAR_MS)
 
 
-def test_killed_agent_prepares_and_recovers_each_event_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills_min", [12, pytest.param(500, marks=pytest.mark.nightly)])
+def test_killed_agent_prepares_and_recovers_each_event_once(kills_min: int, tmp_path: Path) -> None:
     """Killed at any moment, among odd answers. Source: C-7, C-9, invariant 14."""
     dice = random.Random(1)
     shown, kills = 0, 0
@@ -54,7 +52,7 @@ def test_killed_agent_prepares_and_recovers_each_event_once(tmp_path: Path) -> N
     with Service(waits=False) as service, Agent(tmp_path, service.endpoint, prepare=prepare) as one:
         one.kill()
         idle = 0
-        while kills < KILLS or shown % 2:
+        while kills < kills_min or shown % 2:
             acts = _acts(tmp_path)
             event_id = f"E{shown // 2}"
             if not shown % 2 and len(acts) == shown:
@@ -71,7 +69,7 @@ def test_killed_agent_prepares_and_recovers_each_event_once(tmp_path: Path) -> N
             one.kill()
             kills += 1
             idle = 0 if _acts(tmp_path) != acts else idle + 1
-            assert kills < 20 * KILLS, f"{event_id} comes to no end"
+            assert kills < 20 * kills_min, f"{event_id} comes to no end"
         service.faults = []
         one.start()
         one.until_acts(*(["prepare", "recover"] * (shown // 2)))

@@ -16,7 +16,7 @@ from tests.agent.programs import answers, free_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
@@ -47,6 +47,14 @@ FAULTS = (
     "truncate=40%",
     "incarnation=40%",
 )
+EVERY_TIME = (
+    "cancelled-maintenance",
+    "spot-preemption",
+    "rolling-update",
+    "410=3x",
+    "truncate=40%",
+)
+"""The cases that differ most; the others are nightly."""
 
 
 @contextlib.contextmanager
@@ -99,7 +107,14 @@ def check(agent: Agent) -> None:
         assert f"action={trouble}" not in agent.log()
 
 
-@pytest.mark.parametrize("scenario", shipped())
+def mostly_nightly(names: Iterable[str], always: Container[str]) -> list[object]:
+    """Mark every case nightly but some."""
+    return [
+        name if name in always else pytest.param(name, marks=pytest.mark.nightly) for name in names
+    ]
+
+
+@pytest.mark.parametrize("scenario", mostly_nightly(shipped(), EVERY_TIME))
 def test_agent_lives_through_every_scenario(scenario: str, tmp_path: Path) -> None:
     """Prepare, approve, recover, in every story the emulator tells. Source: C-2, C-4."""
     then = "hold" if "cancel" in scenario else "approve"
@@ -108,7 +123,7 @@ def test_agent_lives_through_every_scenario(scenario: str, tmp_path: Path) -> No
     assert "action=seen" in agent.log()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_nightly(FAULTS, EVERY_TIME))
 def test_agent_lives_through_every_fault(fault: str, tmp_path: Path) -> None:
     """Faults delay a story but change nothing about it. Source: E-10, C-7."""
     chances = ("--seed", str(FAULT_SEED))

@@ -1,4 +1,4 @@
-"""Killed at random moments under load, hundreds of times, the service keeps its promises."""
+"""Killed at random moments under load, the service keeps its promises."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-DEATHS = 300
 SEED = 20260420
 
 
 @dataclass(frozen=True)
 class Aftermath:
-    """What clients saw over hundreds of lives, and what is durable after the last."""
+    """What clients saw over many lives, and what is durable after the last."""
 
     seen: Seen
     history: list[Entry]
@@ -37,19 +36,23 @@ class Aftermath:
     hanging: list[str]
 
 
-@pytest.fixture(scope="module")
-def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
+@pytest.fixture(scope="module", params=[30, pytest.param(300, marks=pytest.mark.nightly)])
+def aftermath(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Aftermath:
     """Live and die under load, time and again, on one store."""
     path = tmp_path_factory.mktemp("crash") / "forewarn.db"
     chance, seen = random.Random(SEED), Seen()
-    for _ in range(DEATHS):
+    for _ in range(request.param):
         live_and_die(str(path), seen, chance)
     hanging = live_on(str(path), seen)
     store = open_store(str(path))
     state = store.load()
     history = [each.entry for each in store.entries()]
     store.close()
-    assert len(seen.approved) > DEATHS / 10, "too few approvals for the tests to mean anything"
+    assert len(seen.approved) > request.param / 10, (
+        "too few approvals for the tests to mean anything"
+    )
     return Aftermath(seen, history, state, hanging)
 
 

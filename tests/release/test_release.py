@@ -37,6 +37,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("release") / "out")
 
 
+@pytest.mark.nightly
 def test_release_twice_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
     """Anybody can check that a release was made from its commit."""
     again = build(tmp_path / "again")

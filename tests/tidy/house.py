@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -37,6 +37,14 @@ class Source:
         """Its syntax tree; only for Python."""
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """The nodes of its tree by their type."""
+        nodes: dict[type[ast.AST], list[ast.AST]] = {}
+        for node in ast.walk(self.tree):
+            nodes.setdefault(type(node), []).append(node)
+        return nodes
+
     @property
     def module(self) -> str:
         """The dotted name of a module under `src/`, else an empty string."""
@@ -46,7 +54,9 @@ class Source:
 
     def walk(self, kind: type[Node]) -> Iterator[Node]:
         """Yield the nodes of one kind."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, kind))
+        for found, nodes in self.nodes.items():
+            if issubclass(found, kind):
+                yield from cast("list[Node]", nodes)
 
     def functions(self) -> Iterator[Function]:
         """Yield every function and method, however deep."""
