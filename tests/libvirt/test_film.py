@@ -11,7 +11,7 @@ from tests.libvirt import film
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.slow, pytest.mark.netns]
+pytestmark = [pytest.mark.nightly, pytest.mark.netns]
 
 
 def test_private_cloud_is_maintained(tmp_path: Path) -> None:

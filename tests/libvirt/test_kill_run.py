@@ -12,7 +12,7 @@ from tests.libvirt.kill_run import KillRun
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.slow, pytest.mark.netns]
+pytestmark = [pytest.mark.nightly, pytest.mark.netns]
 
 #: The control plane dies while it moves a guest alive, then a node while a guest is redeployed.
 SEED, ROUNDS = 585, 2

@@ -1,6 +1,6 @@
 """libvirtd is killed while the driver works: a retry ends the work, and nothing is done twice.
 
-`LIBVIRT_KILLS=300 pytest tests/libvirt/test_kills.py` kills more often than the usual two times.
+`LIBVIRT_KILLS=300 pytest -m nightly tests/libvirt/test_kills.py` kills more often than 20 times.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.config import LibvirtConfig
     from tests.libvirt.laboratory import Laboratory
 
-pytestmark = [pytest.mark.slow, pytest.mark.netns]
+pytestmark = [pytest.mark.nightly, pytest.mark.netns]
 
 __all__ = ["config", "guest"]
-KILLS = int(os.environ.get("LIBVIRT_KILLS", "2"))
+KILLS = int(os.environ.get("LIBVIRT_KILLS", "20"))
 #: Progress is asked for up to so often before the kill: from the first step to the last.
 LOOKS_MAX = 300
 #: Retries until the work ends; one is enough where nothing else goes wrong.
