@@ -10,16 +10,13 @@ import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from forewarn.errors import CallerError
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
 from forewarn.protocol.versions import VERSIONS
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 LIMIT_S = 30
 
@@ -75,12 +72,7 @@ class Service:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop."""
         self._server.shutdown()
         self._server.server_close()

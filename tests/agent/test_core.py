@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from forewarn.agent.core.event_tracking import EVENTS_MAX
@@ -30,9 +28,6 @@ from tests.agent.making import (
     prepared,
     told,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_event_is_prepared_then_approved_then_recovered() -> None:

@@ -16,7 +16,6 @@ from tests.agent.programs import done
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 
 class Answers:
@@ -61,12 +60,7 @@ class Answers:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop."""
         self._server.shutdown()
         self._server.server_close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from forewarn.control.publishing import FollowUp
@@ -19,9 +17,6 @@ from forewarn.core.topology import Host
 from tests.control.gated import MINUTE_MS, gated, reason_of, started_on
 from tests.control.rig import WAIT_S, cut_once
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.mark.parametrize("verb", ["begin", "progress", "abort"])

@@ -19,7 +19,6 @@ from tests.kubernetes.small_cluster import PHASES, REBOOT, node_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from tests.agent.test_prepare_kubernetes import Cluster
@@ -138,12 +137,7 @@ class Controllers:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End."""
         self._over.set()
         self._thread.join()

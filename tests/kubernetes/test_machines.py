@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from forewarn.core.impact import Cause, Impact
@@ -17,9 +15,6 @@ from tests.kubernetes.small_cluster import (
     Cluster,
 )
 from tests.kubernetes.tasks import MOVE, RESTART, carried_out, ended
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> None:
