@@ -32,6 +32,7 @@ def forget(draft: Draft, report: DriverBegun) -> tuple[int, ...]:
     raise RuntimeError("a bug for the shrinker")
 
 
+@pytest.mark.nightly
 def test_broken_promise_is_told_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A violation has its step and last history; a shorter run breaks the same. Source: L-8."""
     monkeypatch.setattr(handlers, "begun", forget)
@@ -48,6 +49,7 @@ def test_broken_promise_is_told_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> N
     assert (again.text, again.last) == (small.text, small.last)
 
 
+@pytest.mark.nightly
 def test_shrinker_halves_days_of_what_healing_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found after the hurt days may have begun in the first of them."""
     monkeypatch.setattr(World, "heal", always_violated)

@@ -98,7 +98,7 @@ def test_shells_keep_every_promise() -> None:
     assert premises["E-9: a long poll hears of a change"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nodes_on_hypervisors_keep_every_promise() -> None:
     """Nodes that serve some hosts are killed, cut off and lie; VMs move from one to another.
 

@@ -35,7 +35,7 @@ DIGEST = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_small_world_keeps_every_promise(seed: int) -> None:
     """Invariants 1 to 14 hold under faults and after healing. Source: L-7, L-8, D-1, A-6."""
@@ -43,7 +43,7 @@ def test_small_world_keeps_every_promise(seed: int) -> None:
     assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_world_where_everything_happens_at_once(seed: int) -> None:
     """Invariants hold where things happen twelve times as often. Source: L-7, L-8, G-1."""
@@ -51,7 +51,7 @@ def test_world_where_everything_happens_at_once(seed: int) -> None:
     assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_world_of_full_size_keeps_every_promise() -> None:
     """So does a day of 20 hosts and 200 VMs. Source: L-2, S-4, G-1."""
     result = run_world(WorldPlan(1001, days=1))
@@ -67,7 +67,7 @@ def test_world_without_faults_approves_early() -> None:
     assert any(early for _, early, _ in result.waits.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_fault_does_everything_it_can() -> None:
     """A few worlds meet each fault's effects, and every rule's premise. Source: L-7."""
     met = _Met()
@@ -135,7 +135,7 @@ def _version(python: str) -> tuple[int, ...]:
     return tuple(map(int, done.stdout.split())) if not done.returncode else ()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_seed_repeats_on_every_python() -> None:
     """A history depends neither on Python's version nor on the order of its hashes."""
     pythons = _pythons()
