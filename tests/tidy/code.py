@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 
 from tests.tidy.house import Found, Function, Source, check
 
-FUNCTION_LINES_MAX = 50
 PARAMETERS_MAX = 5
 POSITIONAL_MAX = 3
 POSITIONAL_PRIVATE_MAX = 4
@@ -49,29 +46,6 @@ ROOMS_OF_PACKAGES = {
 ADR; a room that is not named here stays free of it, the agent of all of them."""
 
 UNIT_SUFFIXES = ("_ns", "_us", "_ms", "_s", "_m", "_h", "_days", "_min", "_max", "_count")
-
-
-@check(
-    "*.py",
-    bad="def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX + 1),
-    good="def f():\n" + "    x = 1\n    # why\n" * (FUNCTION_LINES_MAX - 1),
-)
-def function_length(source: Source) -> Found:
-    """A function is seen at a glance; comments and docstrings do not count."""
-    for function in source.functions():
-        first, last = function.lineno, function.end_lineno or function.lineno
-        if last - first < FUNCTION_LINES_MAX:
-            continue
-        code_lines = _code_lines(source.text)
-        if ast.get_docstring(function) is not None:
-            doc = function.body[0]
-            hidden = set(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
-        else:
-            hidden = set()
-        count = sum(1 for n in range(first, last + 1) if n in code_lines and n not in hidden)
-        if count > FUNCTION_LINES_MAX:
-            sentence = f"{function.name} has {count} code lines; at most {FUNCTION_LINES_MAX}"
-            yield first, sentence, function.name
 
 
 @check(
@@ -228,18 +202,6 @@ def tests_do_not_mock(source: Source) -> Found:
     for line, name in source.imports():
         if name.startswith(("unittest.mock", "mock")):
             yield line, "no mocks: use the real thing, or a fake of the outside"
-
-
-def _code_lines(text: str) -> set[int]:
-    blank = {
-        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    }  # fmt: skip
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in blank:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return lines
 
 
 def _positional(function: Function) -> list[ast.arg]:
