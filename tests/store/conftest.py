@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 
 from forewarn.store import Store, open_store
 from tests.postgres import PostgresServer, running_postgres
+from tests.store.proxy import Proxy, running_proxy
+from tests.store.story import Story, begin
 
 Open = Callable[[], Store]
 
@@ -72,3 +76,24 @@ def postgres_address(server: PostgresServer) -> Iterator[str]:
     """The address of an empty PostgreSQL store."""
     with server.database() as found:
         yield found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store is."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def story(path: Path, opened: Callable[[str], Store]) -> Story:
+    """A fleet in a file."""
+    return begin(opened(str(path)))
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Iterator[Proxy]:
+    """A line to the server that can be cut."""
+    folder = Path(tempfile.mkdtemp(prefix="fw-px-", dir="/tmp"))
+    with running_proxy(folder, server.folder) as found:
+        yield found
+    shutil.rmtree(folder)

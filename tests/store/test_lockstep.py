@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,29 +11,19 @@ import pytest
 from forewarn.errors import CallerError
 from forewarn.store import HistoryPage, Store
 from forewarn.store.errors import StoreUnavailable, StoreUncertain
-from tests.store.proxy import Proxy, running_proxy
+from tests.store.proxy import Proxy
 from tests.store.random_work import RandomWork
 from tests.store.story import Story, begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from forewarn.core.state import Changes
-    from tests.postgres import PostgresServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 STEPS = 150
 #: Messages within which the line is cut: some more than a commit and what comes after it.
 MESSAGES = 60
-
-
-@pytest.fixture
-def proxy(server: PostgresServer) -> Iterator[Proxy]:
-    """A line to the server that can be cut."""
-    folder = Path(tempfile.mkdtemp(prefix="fw-px-", dir="/tmp"))
-    with running_proxy(folder, server.folder) as found:
-        yield found
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

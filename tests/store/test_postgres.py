@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -22,20 +19,11 @@ from forewarn.store.errors import (
 )
 from forewarn.store.postgres import PostgresEngine
 from tests.postgres import PostgresServer
-from tests.store.proxy import ADVANCED, COMMITTED, Proxy, running_proxy
+from tests.store.proxy import ADVANCED, COMMITTED, Proxy
 from tests.store.story import Story, begin, entry
 
 pytestmark = pytest.mark.postgres
 Opener = Callable[[str], Store]
-
-
-@pytest.fixture
-def proxy(server: PostgresServer) -> Iterator[Proxy]:
-    """A line to the server that can be cut."""
-    folder = Path(tempfile.mkdtemp(prefix="fw-px-", dir="/tmp"))
-    with running_proxy(folder, server.folder) as found:
-        yield found
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -35,18 +35,6 @@ Opener = Callable[[str], Store]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-def story(path: Path, opened: Opener) -> Story:
-    """A fleet in a file."""
-    return begin(opened(str(path)))
-
-
 def writer_of(store: Store) -> sqlite3.Connection:
     """The connection a store writes on."""
     assert isinstance(store._engine, SqliteEngine)

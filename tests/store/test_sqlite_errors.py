@@ -29,12 +29,6 @@ from tests.store.story import begin
 Opener = Callable[[str], Store]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
 class Refusing:
     """A connection whose every statement fails in one way."""
 

@@ -24,22 +24,10 @@ from forewarn.store.errors import (
 )
 from forewarn.store.sqlite import LOG_BYTES
 from forewarn.store.sqlite_file import DatabaseFile
-from tests.store.story import Story, begin
+from tests.store.story import Story
 from tests.store.test_sqlite import ROOT, large, writer_of
 
 Opener = Callable[[str], Store]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-def story(path: Path, opened: Opener) -> Story:
-    """A fleet in a file."""
-    return begin(opened(str(path)))
 
 
 def test_file_that_was_removed_takes_no_commit(story: Story, path: Path) -> None:
