@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.control.rig import Running
+
 
 @pytest.fixture(autouse=True)
 def _no_bugs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
@@ -13,3 +15,12 @@ def _no_bugs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     bugs = [each.getMessage() for each in caplog.get_records("call") if each.exc_info]
     assert bugs == []
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A run loop with one VM on one host."""
+    made = Running()
+    yield made
+    made.loop.stop()
+    made.store.close()

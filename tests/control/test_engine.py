@@ -28,22 +28,11 @@ from tests.control.rig import WAIT_S, Running, cut_once, refuses
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from forewarn.drivers import Task
     from forewarn.errors import ForewarnError
 
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    """A run loop."""
-    made = Running()
-    yield made
-    made.loop.stop()
-    made.store.close()
 
 
 def test_loop_wakes_up_when_its_clock_is_moved(running: Running) -> None:

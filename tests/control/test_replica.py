@@ -20,19 +20,8 @@ from tests.control.rig import WAIT_S, Running
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from forewarn.core.state import Changes
     from forewarn.core.topology import Topology
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    """A run loop with one VM on one host."""
-    made = Running()
-    yield made
-    made.loop.stop()
-    made.store.close()
 
 
 def read_all(running: Running) -> tuple[bool, int, int]:

@@ -20,18 +20,9 @@ from forewarn.core.topology import Group, Host, Vm
 from tests.control.rig import WAIT_S, Running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    """A run loop."""
-    made = Running()
-    yield made
-    made.loop.stop()
-    made.store.close()
 
 
 def test_step_that_is_taken_back_at_once_is_nothing(running: Running) -> None:
