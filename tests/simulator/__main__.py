@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, USAGE
-from tests.simulator.runs import SHELLS, run_many, run_world, shrinking
+from tests.simulator.runs import run_many, run_world, shrinking
 from tests.simulator.simulation_report import Summary, print_violation
 from tests.simulator.transcript_report import play_file
 from tests.simulator.transcripts.transcript import TranscriptInvalid
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 THOROUGH_RUNS = 100
 """Worlds after which a rule that was never tested is a failure."""
-KNOWN = frozenset({*KINDS, *OPTIONAL, "faults", SHELLS})
+KNOWN = frozenset({*KINDS, *OPTIONAL, "faults"})
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -86,18 +86,12 @@ def _kinds(text: str) -> frozenset[str]:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterator[WorldPlan]:
-    without = arguments.without - {"faults", SHELLS}
+    without = arguments.without - {"faults"}
     if "faults" in arguments.without:
         without |= frozenset(KINDS)
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
         yield WorldPlan(
-            seed,
-            arguments.hosts,
-            arguments.vms,
-            arguments.days,
-            without,
-            rate=arguments.rate,
-            shells=SHELLS not in arguments.without,
+            seed, arguments.hosts, arguments.vms, arguments.days, without, rate=arguments.rate
         )
 
 
@@ -123,7 +117,7 @@ def _worlds(arguments: argparse.Namespace) -> int:
         return REFUSED
     if interrupted:
         return INTERRUPTED
-    thorough = arguments.runs >= THOROUGH_RUNS and arguments.without <= {SHELLS}
+    thorough = arguments.runs >= THOROUGH_RUNS and not arguments.without
     return REFUSED if thorough and summary.untested() else OK
 
 

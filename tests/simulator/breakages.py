@@ -476,7 +476,7 @@ BREAKAGES = (
                 ("        if True:\n            shown"),
             ),
         ),
-        "shells 1: M-4",
+        "world 1: M-4",
     ),
     Breakage(
         "change-acknowledged-unshown",
@@ -488,7 +488,7 @@ BREAKAGES = (
                 ("            if change.whole:\n                self._apply(change)\n"),
             ),
         ),
-        "shells 1: M-1",
+        "world 1: M-1",
     ),
     Breakage(
         "answer-overtakes-changes",
@@ -500,7 +500,7 @@ BREAKAGES = (
                 "        self.writer.write(feed.line_of(message))\n",
             ),
         ),
-        "shells 1: A-6",
+        "world 1: A-6",
     ),
     Breakage(
         "nodes-sent-all-vms",
@@ -512,7 +512,7 @@ BREAKAGES = (
                 "dict.fromkeys(self._feeds.values())",
             ),
         ),
-        "shells 1: M-5",
+        "world 1: M-5",
     ),
     Breakage(
         "shown-before-kept",
@@ -532,7 +532,7 @@ BREAKAGES = (
                 ),
             ),
         ),
-        "shells 1: M-2",
+        "world 1: M-2",
     ),
     Breakage(
         "changes-not-kept",
@@ -544,6 +544,6 @@ BREAKAGES = (
                 "1",
             ),
         ),
-        "shells 1: D-1",
+        "world 1: D-1",
     ),
 )

@@ -38,10 +38,9 @@ def first_seed() -> int:
 
 
 def plans(seed: int) -> Iterator[WorldPlan]:
-    """Worlds without an end, each with a seed and a shape of its own; half have connections."""
+    """Worlds without an end, each with a seed and a shape of its own."""
     while True:
-        shells = bool(seed // len(SHAPES) % 2)
-        yield WorldPlan(seed, **SHAPES[seed % len(SHAPES)], shells=shells)  # type: ignore[arg-type]
+        yield WorldPlan(seed, **SHAPES[seed % len(SHAPES)])  # type: ignore[arg-type]
         seed += 1
 
 

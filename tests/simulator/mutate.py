@@ -1,8 +1,8 @@
 """Runs one broken product: `python -m tests.simulator.mutate NAME` in a process of its own.
 
-Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`, `shells
-SEED: INVARIANT` for a world with connections and a feed, `transcript NAME`, or `assertion NAME`
-for an assertion of the product itself while a transcript was played. With `--try WHO` only that
+Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`,
+`transcript NAME`, or `assertion NAME` for an assertion of the product itself while a transcript
+was played. With `--try WHO` only that
 is tried; with `--first WHO` that and then the others, until one notices. Nothing is written
 anywhere.
 """
@@ -19,11 +19,8 @@ from types import CodeType
 from tests.simulator.breakages import BREAKAGES, Breakage
 
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
-SEEDS = range(1, 9)
-HOSTS, VMS, DAYS = 8, 60, 2.0
-#: Worlds with the product's connections and feed: smaller, and more happens.
-SHELL_SEEDS = range(1, 17)
-SHELL_VMS, SHELL_DAYS, SHELL_RATE = 40, 1.0, 6
+SEEDS = range(1, 17)
+HOSTS, VMS, DAYS, RATE = 8, 40, 1.0, 6
 STATES = 6000
 """How many states of a small world are visited at most to notice a breakage."""
 
@@ -71,15 +68,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def noticed_in_world(seed: int, *, shells: bool = False) -> str:
+def noticed_in_world(seed: int) -> str:
     """The invariant a small world finds broken; empty if none."""
     from tests.simulator.runs import run_world
     from tests.simulator.world.world import WorldPlan
 
-    plan = WorldPlan(seed, HOSTS, VMS, DAYS)
-    if shells:
-        plan = WorldPlan(seed, HOSTS, SHELL_VMS, SHELL_DAYS, rate=SHELL_RATE, shells=True)
-    return run_world(plan).invariant
+    return run_world(WorldPlan(seed, HOSTS, VMS, DAYS, rate=RATE)).invariant
 
 
 def noticed_in_transcript(name: str) -> str:
@@ -112,7 +106,7 @@ def everybody() -> list[str]:
 
     names = [f"transcript {path.stem}" for path in sorted(TRANSCRIPTS.glob("*.txt"))]
     explorations = [f"exploration {world.name}" for world in WORLDS]
-    worlds = [f"world {seed}" for seed in SEEDS] + [f"shells {seed}" for seed in SHELL_SEEDS]
+    worlds = [f"world {seed}" for seed in SEEDS]
     return [*explorations, *worlds, *names]
 
 
@@ -134,9 +128,9 @@ def main(arguments: list[str]) -> None:
     first = arguments[1:2] == ["--first"]
     for who in others_after(arguments[2]) if first else arguments[2:] or everybody():
         kind, _, name = who.partition(" ")
-        if kind in {"world", "shells"}:
+        if kind == "world":
             seed, _, _ = name.partition(":")
-            invariant = noticed_in_world(int(seed), shells=kind == "shells")
+            invariant = noticed_in_world(int(seed))
             found = f"{kind} {seed}: {invariant}" if invariant else ""
         elif kind == "exploration":
             world, _, _ = name.partition(":")

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from forewarn.values import value
-from tests.simulator.checkers.premises import PREMISES, SHELL_PREMISES
+from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.transcripts.time_spans import moment
 from tests.simulator.world.agent_habits import HABIT_EFFECTS
 from tests.simulator.world.crash_points import Violation
@@ -33,8 +33,6 @@ DAYS_MIN = 1 / 24
 LISTED = r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)"
 """Lists, sets and tuples in the text of a violation."""
 DEFAULTS = WorldPlan(seed=1)
-SHELLS = "shells"
-"""What `--without` calls the connections of VMs."""
 
 
 @value
@@ -88,7 +86,7 @@ def _run(plan: WorldPlan) -> WorldResult:
             waits=_waits(world),
             faults=world.faults.effects(),
             habits={effect: world.habit_counts[effect] for effect in HABIT_EFFECTS},
-            premises={name: world.checker.premises[name] for name in _premises(plan)},
+            premises={name: world.checker.premises[name] for name in PREMISES},
             invariant=invariant,
             text=text,
             last=_last_entries(world) if invariant else (),
@@ -112,9 +110,8 @@ def command(plan: WorldPlan) -> str:
         words.append(f"--days {plan.days:.12g}")
     if plan.rate != DEFAULTS.rate:
         words.append(f"--rate {plan.rate}")
-    without = plan.without if plan.shells else plan.without | {SHELLS}
-    if without:
-        words.append(f"--without {','.join(sorted(without))}")
+    if plan.without:
+        words.append(f"--without {','.join(sorted(plan.without))}")
     return " ".join(words)
 
 
@@ -165,8 +162,6 @@ def _smaller(result: WorldResult, kinds: Iterable[str]) -> Iterator[WorldPlan]:
         yield replace(plan, vms=plan.vms // 2)
     if plan.hosts > 3:
         yield replace(plan, hosts=max(plan.hosts // 2, 3))
-    if plan.shells:
-        yield replace(plan, shells=False)
     for kind in kinds:
         if kind not in plan.without:
             yield replace(plan, without=plan.without | {kind})
@@ -182,10 +177,6 @@ def _broken(world: World) -> tuple[str, str]:
         where = traceback.extract_tb(bug.__traceback__)[-1]
         return "bug", f"{type(bug).__name__}: {bug} ({where.name}, line {where.lineno})"
     return "", ""
-
-
-def _premises(plan: WorldPlan) -> tuple[str, ...]:
-    return (*PREMISES, *SHELL_PREMISES) if plan.shells else PREMISES
 
 
 def _operations(world: World) -> dict[tuple[str, str], int]:

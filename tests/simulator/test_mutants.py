@@ -16,14 +16,10 @@ from tests.simulator.breakages import BREAKAGES, Breakage
 from tests.simulator.mutate import noticed_in_world
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("exploration", "world", "shells", "transcript", "assertion")
+KINDS = ("exploration", "world", "transcript", "assertion")
 TIMEOUT_S = 600
 WORLDS = sorted(
-    {
-        each.caught_by.partition(":")[0]
-        for each in BREAKAGES
-        if each.caught_by.startswith(("world", "shells"))
-    }
+    {each.caught_by.partition(":")[0] for each in BREAKAGES if each.caught_by.startswith("world")}
 )
 
 every_breakage = pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda each: each.name)
@@ -45,8 +41,7 @@ def test_breakage_is_noticed(breakage: Breakage) -> None:
 @pytest.mark.parametrize("world", WORLDS)
 def test_unbroken_product_violates_nothing(world: str) -> None:
     """A world that notices breakages has nothing to say of the sound product. Source: L-7."""
-    kind, _, seed = world.partition(" ")
-    assert noticed_in_world(int(seed), shells=kind == "shells") == ""
+    assert noticed_in_world(int(world.removeprefix("world "))) == ""
 
 
 @every_breakage

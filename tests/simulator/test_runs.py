@@ -19,11 +19,11 @@ from tests.simulator.world.world import World, WorldPlan
 
 def test_command_repeats_a_plan() -> None:
     """Only what differs from the usual world is named."""
-    assert command(WorldPlan(7, shells=True)) == "python -m tests.simulator --seed 7"
+    assert command(WorldPlan(7)) == "python -m tests.simulator --seed 7"
     plan = WorldPlan(7, 3, 9, 0.5, frozenset({"store", "crash"}), rate=3)
     assert command(plan) == (
         "python -m tests.simulator --seed 7 --hosts 3 --vms 9 --days 0.5 --rate 3"
-        " --without crash,shells,store"
+        " --without crash,store"
     )
 
 
@@ -112,4 +112,4 @@ def test_nothing_of_a_world_is_left() -> None:
     gc.collect()
     before = worlds()
     run_world(WorldPlan(1, 4, 8, days=1 / 24))
-    assert worlds() == before
+    assert worlds() <= before

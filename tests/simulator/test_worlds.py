@@ -79,7 +79,7 @@ def test_every_fault_does_everything_it_can() -> None:
         if not met.missing():
             break
     assert met.missing() == []
-    assert {kind for kind, _ in met.effects} == set(KINDS) - {"node"}  # see test_shells.py
+    assert {kind for kind, _ in met.effects} == set(KINDS)
     assert {*(point for kind, point in met.effects if kind == "crash")} > set(POINTS)
 
 

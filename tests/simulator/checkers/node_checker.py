@@ -78,8 +78,6 @@ class NodeChecker:
 
     def durable(self, changes: Changes) -> None:
         """A change is durable, and the state has it."""
-        if not self.far:
-            return
         state, now_ms = self._states.state, self._queue.now_ms
         self.moved = self.records.durable(changes, now_ms)
         self._version += bool(self.moved or changes.groups or changes.views)

@@ -83,7 +83,7 @@ class FaultCommands:
         return []
 
     def _follower(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        node = self.deployment.nodes[1]
+        node = self.deployment.follower()
         self.deployment.cut(node) if words[0] == "cut" else self.deployment.join(node)
         return []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from forewarn.control.gate_checks import Gate
 from forewarn.control.planner_host import PlannerHost
@@ -24,6 +24,7 @@ from tests.simulator.world.dice import Dice
 from tests.simulator.world.driver import DriverBroken
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.machine_profile import MachineProfile
+from tests.simulator.world.network import KEEPS
 from tests.simulator.world.side_work import InlineExecutor
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
     from tests.simulator.world.control_process import SimulatedControl
+    from tests.simulator.world.far_node import FarNode
 
 BY_HAND, BY_PROXY = "by-hand", "by-proxy"
 """The driver of hosts that name none, and the other one."""
@@ -136,14 +138,31 @@ class GateAnswers(InlineExecutor):
         loop.bring(GatePassed(number) if name == PASSES else failed)
 
 
+class SteadyDice(Dice):
+    """Draws that nothing takes time, and that nothing that is only likely happens."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        super().__init__(1, "steady")
+
+    def between(self, low: int, high: int) -> int:  # noqa: ARG002 - no time
+        """Return nothing."""
+        return 0
+
+    def chance(self, permille: int) -> bool:  # noqa: ARG002 - never
+        """Return that it does not happen."""
+        return False
+
+
 class ScriptedDeployment(Deployment):
     """A deployment whose machines do nothing of themselves."""
 
+    clients = (KEEPS,)
     gates = MappingProxyType({name: Gate(name, command=(name,)) for name in (PASSES, "fails")})
 
     def __init__(self, *drivers: ScriptedDriver) -> None:
-        """Begin with an empty fleet and a running service; two nodes, the second a follower."""
-        super().__init__(1, Policy(), nodes=2, drivers={each.name: each for each in drivers})
+        """Begin with an empty fleet and a running service, with no node but its own."""
+        super().__init__(1, Policy(), nodes=1, drivers={each.name: each for each in drivers})
         self.far: set[str] = set()
         #: Every VM there is or was.
         self.ever: set[str] = set()
@@ -165,7 +184,17 @@ class ScriptedDeployment(Deployment):
         self.machines[vm.name] = Machine(
             profile, self.queue, network=self.network, peers=self.peers, dice=Dice(1, vm.name)
         )
-        self.network.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
+        self.network.connect(vm.name, self.follower() if vm.name in self.far else self.nodes[0])
+
+    def follower(self) -> FarNode:
+        """Return the node away from the service, which follows it; start it if it is not there."""
+        if len(self.nodes) == 1:
+            self.add_far_node("node-1")
+        return cast("FarNode", self.nodes[1])
+
+    def wire_dice(self, name: str) -> Dice:  # noqa: ARG002 - chance decides nothing here
+        """Return what carries the feed: at once, and whole."""
+        return SteadyDice()
 
     def process_ended(self, why: str) -> None:
         """Remember how it died."""

@@ -9,12 +9,14 @@ import json
 from typing import TYPE_CHECKING
 
 from forewarn.agent.core.values import ApproveIntent, HookIntent
+from forewarn.agent.poller import APPROVAL_MS
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import read_document
 from forewarn.protocol.versions import VERSIONS
 from tests.simulator.transcripts.grammar import meant
 from tests.simulator.transcripts.time_spans import moment
-from tests.simulator.world import metadata_node as nodes
+from tests.simulator.world.http_line import NO_ANSWER, HttpAnswer, HttpLine
+from tests.simulator.world.metadata_node import LOST, SimulatedReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
     from tests.simulator.transcripts.grammar import Options, Words
     from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
     from tests.simulator.world.machine import Machine
-    from tests.simulator.world.metadata_node import SimulatedReply
+    from tests.simulator.world.metadata_node import SimulatedNode
+
+FAR_MS, HELD_MS = 100, 2000
+"""How long a node away from the service, and one that enables a group first, has to answer; no
+other takes any time."""
 
 
 class VmCommands:
@@ -101,16 +107,12 @@ class VmCommands:
     # ---- what it asks for ----------------------------------------------------------------------
 
     def _polls(self, name: str, words: Words, options: Options) -> list[str]:
-        version = options.get("version", VERSIONS[-1])
-        held = ""
-        reply = self._send(name, nodes.get(version))
-        if reply.status == nodes.HELD:
-            held = "is held, then "
-            while self.deployment.queue.step(self.deployment.queue.now_ms + 1000):
-                pass
-            reply = self._send(name, nodes.get(version))
+        enrolments = self.deployment.checker.state.enrolments
+        enabled = set(enrolments)
+        reply = self._send(name, options)
         if reply.status != 200:
             return self._answered(name, reply)
+        held = "is held, then " if set(enrolments) - enabled else ""
         self.deployment.checker.read(name, reply)
         document = read_document(reply.body)
         first = f"{name} {held}reads {reply.view} {self._report.document(document)}"
@@ -140,7 +142,7 @@ class VmCommands:
         return self._approve(name, text.encode(), (), options)
 
     def _approve(self, name: str, body: bytes, ids: tuple[str, ...], options: Options) -> list[str]:
-        reply = self._send(name, nodes.post(options.get("version", VERSIONS[-1])), body, ids)
+        reply = self._send(name, options, body, ids)
         if reply.status == 200:
             node = self.deployment.network.node_of(name)
             self.deployment.checker.approved(name, node, ids)
@@ -148,26 +150,53 @@ class VmCommands:
         return self._answered(name, reply)
 
     def _answered(self, name: str, reply: SimulatedReply) -> list[str]:
-        if reply.status <= 0:
-            return [f"{name} gets no answer"]
+        if reply.status <= 0:  # where the service dies of it, that says so
+            return [] if self.deployment.news else [f"{name} gets no answer"]
         body = self._report.shorten(reply.body.decode())
         return [f"{name} is answered {reply.status} {body}".rstrip()]
 
     def _send(
-        self, name: str, raw: bytes, body: bytes = b"", ids: tuple[str, ...] = ()
+        self, name: str, options: Options, body: bytes = b"", ids: tuple[str, ...] = ()
     ) -> SimulatedReply:
         if self.deployment.machines.get(name) in self._halted:
             raise ValueError(f"VM {name} is down")
         if name not in self.deployment.ever:
             raise ValueError(f"there never was a VM {name}{meant(name, self.deployment.ever)}")
         node, clients = self.deployment.network.node_of(name), self.deployment.checker.clients
-        reply = node.ask(f"vm-{name}", raw, body)
+        version = options.get("version", VERSIONS[-1])
+        answer = self._ask(node, name, version, body)
+        reply = SimulatedReply(answer.status or LOST, answer.body, version=version)
+        if answer.status == 200 and answer.body:
+            view = self.deployment.checker.view_read(name, version, answer.body, node=node)
+            reply = reply._replace(view=view)
         now_ms = self.deployment.queue.now_ms
         if body:
             clients.approval(name, node, ids, status=reply.status, answered_ms=now_ms)
         else:
             clients.polled(name, node, reply, answered_ms=now_ms)
         return reply
+
+    def _ask(self, node: SimulatedNode, name: str, version: str, body: bytes) -> HttpAnswer:
+        """Send a request on a connection of its own; a node away from the service takes longer."""
+        head = (
+            f"{'POST' if body else 'GET'} /metadata/scheduledevents?api-version={version} HTTP/1.1"
+            "\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
+        )
+        head += f"Content-Length: {len(body)}\r\n" if body else ""
+        queue, answers = self.deployment.queue, list[HttpAnswer]()
+        octets = head.encode() + b"\r\n" + body
+        line = HttpLine(queue)
+        line.ask(node, f"vm-{name}", ((0, octets),), timeout_ms=APPROVAL_MS, then=answers.append)
+        known = self.deployment.topology.vms.get(name)
+        if known is not None and known.group not in self.deployment.checker.state.enrolments:
+            wait_ms = HELD_MS
+        else:
+            wait_ms = FAR_MS if node is not self.deployment.nodes[0] else 0
+        until_ms = queue.now_ms + wait_ms
+        while not answers and queue.step(until_ms):
+            pass
+        line.forget()
+        return answers[0] if answers else NO_ANSWER
 
     # ---- what its agent does -------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The real service, its store, nodes, network and machines, joined as they are in life.
 
-What happens in it is decided elsewhere: by a seed (`world.py`) or by a script (`transcript.py`).
+Its nodes are processes of the product, joined by its feed. What happens in it is decided
+elsewhere: by a seed (`world.py`) or by a script (`transcript.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
+from forewarn.replication.portions import PORTION_BYTES
 from forewarn.settings import MetadataSettings
 from tests.simulator.checkers.coordination_checker import CoordinationChecker
 from tests.simulator.checkers.invariants import InvariantChecker
@@ -22,14 +24,16 @@ from tests.simulator.world.control_process import BugLog, ProcessEnvironment, Si
 from tests.simulator.world.crash_points import CrashPoint, Violation
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import EventQueue
-from tests.simulator.world.metadata_node import SimulatedNode, received
-from tests.simulator.world.network import Network
+from tests.simulator.world.far_node import FarNode, FarPlace
+from tests.simulator.world.feed_wire import FeedWire
+from tests.simulator.world.network import KINDS, Network
+from tests.simulator.world.own_node import FeedTerms, Observers, OwnNode
 from tests.simulator.world.peers import Peers
 from tests.simulator.world.side_work import InlineExecutor
 from tests.simulator.world.simulated_store import Disk, DiskFaultRates, SimulatedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from forewarn.control.driver_calls import Executor
     from forewarn.control.gate_checks import Gate
@@ -38,17 +42,14 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes
     from forewarn.core.topology import Topology, Vm
     from forewarn.drivers import Driver
+    from tests.simulator.world.far_node import Hypervisor
     from tests.simulator.world.machine import Machine
+    from tests.simulator.world.metadata_node import SimulatedNode
 
-FOLLOWER_LAG_MS = 120
 REPUBLISHED_MS = 31_000
 """Within which time the service publishes everything again: "up to every 30 s" (lifecycle.md)."""
 GC_THRESHOLDS = (100_000, 20, 100)
 """A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
-
-SHOWN: Future[feed.PublishResult] = Future()
-"""Of what is shown at once."""
-SHOWN.set_result(feed.PublishResult())
 
 
 class Deployment:
@@ -56,6 +57,12 @@ class Deployment:
 
     #: What the service's settings have of gates.
     gates: Mapping[str, Gate] = MappingProxyType({})
+    #: Kinds of clients of its VMs.
+    clients: Sequence[str] = KINDS
+    #: How its nodes serve. How often is asked is the deployment's affair.
+    settings = MetadataSettings(rate_per_s=0, enable_delay_s=2)
+    #: How the service serves its feed.
+    terms = FeedTerms(None, PORTION_BYTES)
 
     def __init__(
         self, seed: int, policy: Policy, *, nodes: int, drivers: Mapping[str, Driver]
@@ -70,13 +77,13 @@ class Deployment:
         self._republished_by_ms = 0
         #: Changes that the service's own node showed late, and that a follower was not sent.
         self.shown_late = self.missed = 0
-        self._lag_dice = Dice(seed, "lag")
+        self.seed = seed
         self.queue = EventQueue()
         self.crash_point = CrashPoint()
         self.policy = policy
         self.checker = InvariantChecker(self.queue, self.policy)
         self.machines: dict[str, Machine] = {}
-        self.network = self.new_network(seed)
+        self.network = Network(self.queue, self.checker, seed=seed, kinds=self.clients)
         together = self.coordination_checker = CoordinationChecker(
             self.queue, self.checker, network=self.network, machines=self.machines
         )
@@ -107,26 +114,43 @@ class Deployment:
         #: A writer that was replaced and does not know it yet, and the node in its process.
         self.replaced_writer: SimulatedControl | None = None
         self._replaced_node: SimulatedNode | None = None
-        self._settings = MetadataSettings(rate_per_s=0)  # what is asked when is the world's affair
-        self.nodes: list[SimulatedNode] = []
-        self.nodes += (self.new_node(n) for n in range(nodes))  # the first is there for the others
-        self._delivered = [0] * nodes
+        self.nodes: list[SimulatedNode] = [self._new_own_node()]
+        self._late_until_ms = 0
+        for number in range(1, nodes):
+            self.add_far_node(f"node-{number}")
         self.checker.sound_since_ms = self.sound_since_ms
 
-    def new_node(self, number: int) -> SimulatedNode:
-        """Return a node that shows nothing yet; the first one is in the service's process."""
-        return SimulatedNode(f"node-{number}", self._settings, self.service)
+    def add_far_node(self, name: str) -> None:
+        """Start a node away from the service, which follows its feed."""
+        wire = FeedWire(self.queue, self.wire_dice(name), lambda: cast("OwnNode", self.nodes[0]))
+        lost_feed, hypervisor = self.checker.nodes.lost_feed, self.hypervisor(name)
+        place = FarPlace(wire, self.terms.pace, self._show_far, lost_feed, hypervisor)
+        node = FarNode(name, self.settings, self.service, queue=self.queue, place=place)
+        self.nodes.append(node)
+        self.checker.nodes.far = (*self.checker.nodes.far, node)
 
-    def new_network(self, seed: int) -> Network:
-        """Return what joins machines and nodes."""
-        return Network(self.queue, self.checker, Dice(seed, "wires"))
+    def wire_dice(self, name: str) -> Dice:
+        """Return what decides how the feed of a node is carried."""
+        return Dice(self.seed, f"wire of {name}")
 
-    def show_own(
-        self, service: SimulatedControl, change: feed.DocumentChange
-    ) -> Future[feed.PublishResult]:
-        """Have the node in a service's own process show a change."""
-        self.apply(self.node_of(service), change)
-        return SHOWN
+    def hypervisor(self, name: str) -> Hypervisor | None:  # noqa: ARG002 - others need it
+        """Return what a node of some hosts has there; None: it serves all, and keeps nothing."""
+        return None
+
+    def _new_own_node(self) -> OwnNode:
+        service = self.service
+        observers = Observers(
+            self.apply,
+            lambda groups, age_ms: self.checker.hears_polls(groups, service.clock.now_ms(), age_ms),
+        )
+        return OwnNode(
+            "node-0",
+            self.settings,
+            service,
+            queue=self.queue,
+            terms=self.terms,
+            observers=observers,
+        )
 
     def new_executor(self, service: SimulatedControl) -> Executor:  # noqa: ARG002 - others need it
         """Return where a process has work done beside its loop."""
@@ -166,7 +190,7 @@ class Deployment:
         """The control plane's process ended, and the node in it."""
         self.nodes[0].serves = False
         self.nodes[0].clear()
-        self._delivered[0] = 0
+        self._late_until_ms = 0
         self.checker.own_node_died()
 
     def replaced(self, why: str | None) -> None:  # noqa: ARG002 - either way
@@ -212,8 +236,8 @@ class Deployment:
         """A standby is the writer now; the old one, where it is still there, does not know."""
         old, old_node = self.service, self.nodes[0]
         self.service = service
-        self.nodes[0] = self.new_node(0)
-        self._delivered[0] = 0  # what the old one is sent late is not in its way
+        self.nodes[0] = self._new_own_node()
+        self._late_until_ms = 0  # what the old one is sent late is not in its way
         self.checker.own_node_died()
         for node in self.nodes[1:]:
             node.service = service
@@ -281,8 +305,9 @@ class Deployment:
         return max(since_ms, self._node_trouble_ms.get(node, 0))
 
     def follows(self, node: SimulatedNode) -> bool:
-        """Whether changes of the service reach a node."""
-        return node.service is self.service and not node.is_cut
+        """Whether changes of the service reach a node, and it is up to date."""
+        known = not isinstance(node, FarNode) or node.follows(self.nodes[0])
+        return known and node.service is self.service and not node.is_cut
 
     # ---- showing -------------------------------------------------------------------------------
 
@@ -307,25 +332,26 @@ class Deployment:
             service.late_shows += 1
             self.shown_late += 1
             show = partial(self._show_late, service, service.loop, change, shown)
-            self.queue.at(self._in_order(0, self.publish_lag_ms), partial(service.once_awake, show))
+            at_ms = max(self._late_until_ms, self.queue.now_ms + self.publish_lag_ms)
+            self._late_until_ms = at_ms
+            self.queue.at(at_ms, partial(service.once_awake, show))
         else:
-            shown = self.show_own(service, change)
-        self.hand_on(change)
+            shown = self._show_own(service, change)
+        self.missed += sum(node.is_cut for node in self.nodes[1:])
         return shown
 
-    def hand_on(self, change: feed.DocumentChange) -> None:
-        """Bring a change to the nodes away from the service."""
-        sent = received(change)
-        for number, node in enumerate(self.nodes[1:], start=1):
-            if not node.is_cut:
-                at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
-                self.queue.at(at_ms, partial(self._deliver, node, sent))
-            else:
-                self.missed += 1
+    def _show_own(
+        self, service: SimulatedControl, change: feed.DocumentChange
+    ) -> Future[feed.PublishResult]:
+        """Publish over the bridge of the node in a service's own process."""
+        return cast("OwnNode", self.node_of(service)).publish(change)
 
-    def _in_order(self, number: int, lag_ms: int) -> int:
-        self._delivered[number] = max(self._delivered[number], self.queue.now_ms + lag_ms)
-        return self._delivered[number]
+    def _show_far(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
+        """A node has heard of a change; until it is up to date that may be old."""
+        if not self.follows(node):
+            self.note_trouble(node)
+        self.apply(node, change)
+        self.checker.nodes.takes(cast("FarNode", node), change)
 
     def _show_late(
         self,
@@ -337,11 +363,7 @@ class Deployment:
         if service.loop is loop:
             service.late_shows -= 1
             self.note_trouble()
-            self.show_own(service, change).add_done_callback(partial(_pass_on, service, shown))
-
-    def _deliver(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
-        if not node.is_cut:
-            self.apply(node, change)
+            self._show_own(service, change).add_done_callback(partial(_pass_on, service, shown))
 
     def apply(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
         """Have a node show a change, and those who would see it ask it soon."""
@@ -364,19 +386,10 @@ class Deployment:
         node.cut()
 
     def join(self, node: SimulatedNode) -> None:
-        """Connect a follower again; it is sent everything again."""
-        if not node.is_cut:
-            return
-        node.join()
-        self.note_trouble(node)
-        self.service.once_awake(partial(self.tell_all, node))
-
-    def tell_all(self, node: SimulatedNode) -> None:
-        """Send everything to a follower that could not be reached."""
-        if self.service.up and not node.is_cut:
-            sent = received(self.service.plane.whole())
-            at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
-            self.queue.at(at_ms, partial(self._deliver, node, sent))
+        """Connect a follower again."""
+        if node.is_cut:
+            node.join()
+            self.note_trouble(node)
 
 
 def _pass_on(

@@ -17,8 +17,8 @@ from forewarn.replication.spool import FILE as SPOOLED
 from forewarn.replication.spool import Spool
 from forewarn.values import value
 from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.metadata_node import SimulatedNode
 from tests.simulator.world.node_disk import NodeDiskFiles
-from tests.simulator.world.shell_node import ShellNode
 from tests.simulator.world.virtual_loop import ProcessKilled
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ class FarPlace:
 
     wire: FeedWire
     pace: FeedPace
-    show: Callable[[ShellNode, DocumentChange], None]
+    show: Callable[[SimulatedNode, DocumentChange], None]
     #: Called when a node finds a feed lost that it followed.
     lost_feed: Callable[[FarNode], None]
     #: None: it may serve every VM, and keeps nothing.
     hypervisor: Hypervisor | None = None
 
 
-class FarNode(ShellNode):
+class FarNode(SimulatedNode):
     """A node's process away from the service, which follows its feed."""
 
     def __init__(
@@ -169,7 +169,7 @@ class FarNode(ShellNode):
         """Let it reach the service again."""
         self._place.wire.join()
 
-    def follows(self, own: ShellNode) -> bool:
+    def follows(self, own: SimulatedNode) -> bool:
         """Whether it is up to date with the feed of this process."""
         wire = self._place.wire
         return self.believes and wire.leads_to(own.loop) and not wire.is_slow
@@ -178,7 +178,7 @@ class FarNode(ShellNode):
         """Ask for what no VM asked it, as a node does that was taken over. Source: M-5."""
         return self.loop.run(self._follower.approve, request)
 
-    def _new_upstream(self, _: ShellNode) -> Upstream:
+    def _new_upstream(self, _: SimulatedNode) -> Upstream:
         place, hypervisor, store = self._place, self._place.hypervisor, None
         identity = NodeIdentity(self.name)
         if hypervisor is not None:

@@ -101,7 +101,6 @@ class Faults:
             (kind, effect): world.fault_counts[kind, effect]
             + elsewhere.get(kind, {}).get(effect, 0)
             for kind, effects in EFFECTS.items()
-            if kind != "node" or world.plan.shells
             for effect in effects
         }
 

@@ -1,6 +1,6 @@
 """A client's HTTP connections in memory: requests as bytes, answers read from bytes.
 
-Whose request it is, and what becomes of it on its way, is decided in `shell_network.py`.
+Whose request it is, and what becomes of it on its way, is decided in `network.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.simulator.world.event_queue import EventQueue
     from tests.simulator.world.memory_transport import MemoryTransport
-    from tests.simulator.world.shell_node import ShellNode
+    from tests.simulator.world.metadata_node import SimulatedNode
 
 _LENGTH = re.compile(rb"\r\nContent-Length: (\d+)\r\n")
 _ETAG = re.compile(rb"\r\nETag: ([^\r]+)\r\n")
@@ -50,7 +50,7 @@ class HttpLine:
 
     def ask(
         self,
-        node: ShellNode,
+        node: SimulatedNode,
         address: str,
         parts: tuple[tuple[int, bytes], ...],
         *,
@@ -141,7 +141,7 @@ class HttpLine:
 class _End:
     """The client's end of one connection."""
 
-    def __init__(self, line: HttpLine, node: ShellNode) -> None:
+    def __init__(self, line: HttpLine, node: SimulatedNode) -> None:
         """Begin with nothing read."""
         self.node = node
         self.over = False

@@ -191,8 +191,7 @@ class Machine:
                 self._polled(body)
 
         self._polling = True
-        if not self._network.poll(self.profile, answered):
-            self._polling = False
+        self._network.poll(self.profile, answered)
 
     def _polled(self, body: bytes | None) -> None:
         """Take in the answer to a poll; None for no usable one."""

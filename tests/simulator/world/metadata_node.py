@@ -1,33 +1,34 @@
-"""A metadata node without sockets: the product's responder, asked request by request.
+"""A metadata node as a process runs it: the product's service and connections on a virtual loop.
 
-What an answer says is decided by the product; how requests travel is decided in `network.py`.
+Nothing is answered in here; how requests travel is decided in `network.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from forewarn.core.stimulus import Approve, Enable
-from forewarn.errors import CallerError
-from forewarn.metadata.http.request_reader import PendingRequest
-from forewarn.metadata.identity import Peer
-from forewarn.metadata.responder import Hold, Responder, Send
-from forewarn.metadata.routing import ShowDocument
-from forewarn.replication.messages import ApprovalAnswer, FeedPortion, read_server_message
-from forewarn.replication.portions import ChangeAssembly, cut
+from forewarn.ids import Ids
+from forewarn.metadata.http.asyncio_transport import StreamConnection
+from forewarn.metadata.service import MetadataService
+from tests.simulator.world.memory_transport import MemoryTransport
+from tests.simulator.world.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.metadata.http.addresses import Listener
     from forewarn.metadata.snapshot import Snapshot
-    from forewarn.replication.messages import DocumentChange, Publication
+    from forewarn.replication.messages import DocumentChange, Publication, Upstream
     from forewarn.settings import MetadataSettings
     from tests.simulator.world.control_process import SimulatedControl
+    from tests.simulator.world.event_queue import EventQueue
+    from tests.simulator.world.memory_transport import ClientEnd
 
+SECOND_MS = 1000
 LOST = 0
 """Status of a request that got no answer at all."""
 KEPT = 202
 """What stands for 200 where an approval is safe at its node alone. Source: M-3."""
-HELD = -1
-"""Status of a first request that is held until its group is enabled. Source: B-1."""
 
 
 class SimulatedReply(NamedTuple):
@@ -41,45 +42,87 @@ class SimulatedReply(NamedTuple):
 
 
 class SimulatedNode:
-    """Answers the VMs of some hosts; the first node is part of the service's own process."""
+    """One process that answers VMs."""
 
-    def __init__(self, name: str, settings: MetadataSettings, service: SimulatedControl) -> None:
-        """Begin with nothing to show."""
+    def __init__(
+        self,
+        name: str,
+        settings: MetadataSettings,
+        service: SimulatedControl,
+        *,
+        queue: EventQueue,
+        new_upstream: Callable[[SimulatedNode], Upstream],
+    ) -> None:
+        """Begin with nothing to show.
+
+        Args:
+            name: what it is called.
+            settings: how it serves.
+            service: whom its approvals go to.
+            queue: the time.
+            new_upstream: how a process of it reaches the control plane.
+        """
         self.name = name
-        self._settings = settings
-        #: Whom its approvals go to.
         self.service = service
-        #: Whether it answers at all.
-        self.serves = False
-        self._is_cut = False
+        self._settings = settings
+        self._queue = queue
+        self._new_upstream = new_upstream
+        self._serves = False
+        self._open: dict[MemoryTransport, None] = {}
+        self._begun_ms = queue.now_ms
+        self._next_ms = 0
+        self.loop = _new_loop(queue)
         self.clear()
 
+    @property
+    def serves(self) -> bool:
+        """Whether its process runs and has something to show."""
+        return self._serves
+
+    @serves.setter
+    def serves(self, serves: bool) -> None:
+        self._serves = serves
+        if serves:
+            self.loop.resume()
+        else:
+            self.loop.pause()
+
     def clear(self) -> None:
-        """Forget everything: a process that starts again."""
-        self._responder = Responder(self._settings)
+        """End the process, with all its connections; the next one knows nothing."""
+        #: View -> the VMs that read it.
         self.readers: dict[str, dict[str, None]] = {}
         self._views: dict[str, str] = {}
+        self.loop.end()
+        self.loop = _new_loop(self._queue)
+        for transport in tuple(self._open):
+            transport.cut()
+        self._begun_ms, self._next_ms = self._queue.now_ms, 0
+        upstream = self.loop.run(self._new_upstream, self)
+        self.server = self.loop.run(self._new_server, upstream)
+
+    def _new_server(self, upstream: Upstream) -> MetadataService:
+        return MetadataService(self._settings, upstream, clock=self.service.clock, ids=Ids(1))
 
     @property
     def snapshot(self) -> Snapshot:
         """What it shows."""
-        return self._responder.snapshot
+        return self.server.responder.snapshot
 
     @property
     def is_cut(self) -> bool:
         """Whether it cannot reach the service; a remote one shows what it knows without that."""
-        return self._is_cut
+        return False
 
     def cut(self) -> None:
         """Cut it off from the service."""
-        self._is_cut = True
+        raise NotImplementedError
 
     def join(self) -> None:
         """Let it reach the service again."""
-        self._is_cut = False
+        raise NotImplementedError
 
     def apply(self, change: DocumentChange) -> None:
-        """Take over a change of the feed."""
+        """Take over a change of the feed; those who wait for it are answered."""
         self.serves = True
         if change.whole:
             self.readers.clear()
@@ -90,85 +133,81 @@ class SimulatedNode:
             self._remove_caller(caller.vm)
             self._views[caller.vm] = caller.view
             self.readers.setdefault(caller.view, {})[caller.vm] = None
-        self.show(change)
-
-    def show(self, change: DocumentChange) -> None:
-        """Have documents shown."""
-        self._responder.apply(change)
-        self.snapshot.publish(change.publications, whole=change.whole)
-
-    def shows_otherwise(self, publication: Publication) -> bool:
-        """Whether this publication would change what is shown."""
-        view = self.snapshot.view(publication.view)
-        return view.enabled != publication.enabled or view.document != publication.document
-
-    def ask(self, address: str, raw: bytes, body: bytes = b"") -> SimulatedReply:
-        """Answer a request; without the service a follower still shows, and nobody approves."""
-        if not self.serves:
-            return SimulatedReply(LOST)
-        responder, peer = self._responder, Peer(address)
-        asked = PendingRequest(raw, responder.known.get(raw) or responder.read(raw))
-        asked.body = body
-        reaction = responder.admit(asked, peer, 0.0) or responder.respond(asked, peer, 0.0)
-        if isinstance(reaction, Send):
-            return _reply(asked, reaction)
-        assert isinstance(reaction, Hold), reaction
-        return SimulatedReply(LOST) if self.is_cut else self._held(asked, reaction)
-
-    def _held(self, asked: PendingRequest, hold: Hold) -> SimulatedReply:
-        """Return what a held request gets: control has decided by now, or its process died."""
-        caller = asked.caller
-        assert caller is not None
-        if hold.approval is None:
-            done = self.service.submit(Enable(caller.group), f"vm {caller.vm}")
-            return SimulatedReply(HELD if done.done() and done.exception() is None else LOST)
-        approve = Approve(caller.vm, hold.approval.event_ids)
-        done = self.service.submit(approve, f"vm {caller.vm} at {hold.approval.address}")
-        if not done.done():
-            return SimulatedReply(LOST)
-        error, outcome = done.exception(), None
-        if error is None:
-            outcome = ApprovalAnswer(accepted=True)
-        elif isinstance(error, CallerError):
-            outcome = ApprovalAnswer(accepted=False, error=str(error))
-        return _reply(asked, self._responder.decided(asked, outcome))
+        self._catch_up()
+        self.loop.run(self.server.apply, change)
+        self._plan_second()
 
     def _remove_caller(self, vm: str) -> None:
         view = self._views.pop(vm, None)
         if view is not None:
             self.readers[view].pop(vm, None)
 
+    def shows_otherwise(self, publication: Publication) -> bool:
+        """Whether this publication would change what is shown."""
+        view = self.snapshot.view(publication.view)
+        return view.enabled != publication.enabled or view.document != publication.document
 
-def get(version: str) -> bytes:
-    """The bytes of a poll."""
-    return (
-        f"GET /metadata/scheduledevents?api-version={version} HTTP/1.1\r\n"
-        "Host: 169.254.169.254\r\nMetadata: true\r\n\r\n"
-    ).encode()
+    @property
+    def listens(self) -> bool:
+        """Whether connections are taken; those of a process that stands still are, in silence."""
+        return self._serves or not self.loop.runs
+
+    def accept(self, address: str, client: ClientEnd) -> MemoryTransport | None:
+        """Open a connection; None where nobody listens."""
+        if not self.listens:
+            return None
+        self._catch_up()
+        transport = MemoryTransport(self.loop, address, client, opened=self._open)
+        transport.connect(StreamConnection(self.server, cast("Listener", LISTENER)))
+        self._plan_second()
+        return transport
+
+    def asked(self) -> None:
+        """Something comes on a connection that is open: its mark is handed on with the second."""
+        self._catch_up()
+        self._plan_second()
+
+    # ---- seconds: only those in which something happens are simulated ----------------------------
+
+    def _catch_up(self) -> None:
+        """Let the seconds pass of which none has changed anything, all but the present one."""
+        passed = (self._queue.now_ms - self._begun_ms) // SECOND_MS
+        if passed > self.server.tick and self.loop.runs:
+            self.server.tick = passed - 1
+            self.loop.run(self.server.second)
+
+    def _plan_second(self) -> None:
+        """Have the next second happen in which a connection, or a mark, may need it."""
+        now_ms = self._queue.now_ms
+        next_ms = now_ms + SECOND_MS - (now_ms - self._begun_ms) % SECOND_MS
+        if now_ms < self._next_ms <= next_ms:
+            return
+        self._next_ms = next_ms
+        loop = self.loop
+        self._queue.at(self._next_ms, lambda: self._second(loop))
+
+    def _second(self, loop: VirtualLoop) -> None:
+        if loop is not self.loop:
+            return
+        self._catch_up()
+        connections = tuple(self.server.connections)
+        if any(each.unfinished or each.over or each.stalled for each in connections):
+            self._plan_second()
+        elif connections:
+            self._next_ms = self._queue.now_ms + int(self._settings.idle_timeout_s * SECOND_MS)
+            self._queue.at(self._next_ms, lambda: self._second(loop))
 
 
-def post(version: str) -> bytes:
-    """The head of an approval."""
-    return (
-        f"POST /metadata/scheduledevents?api-version={version} HTTP/1.1\r\n"
-        "Host: 169.254.169.254\r\nMetadata: true\r\n\r\n"
-    ).encode()
+def _new_loop(queue: EventQueue) -> VirtualLoop:
+    # Only the stubs declare an event loop's other acts abstract; none of them is used.
+    return VirtualLoop(queue)  # type: ignore[abstract]
 
 
-def received(change: DocumentChange) -> DocumentChange:
-    """Return a change as a node receives it: put together again from its portions."""
-    assembly, sent = ChangeAssembly(0, whole=change.whole), None
-    for line, _ in cut(change, 0):
-        portion = read_server_message(line)
-        assert isinstance(portion, FeedPortion), portion
-        sent = assembly.add(portion)
-    assert sent is not None
-    return sent
+class _Listener:
+    """Where connections in memory come in: nowhere in particular."""
+
+    interface = ""
+    is_unix = False
 
 
-def _reply(asked: PendingRequest, answer: Send) -> SimulatedReply:
-    status = int(answer.pieces.head[9:12])
-    plan = asked.planned.plan
-    version = plan.version if isinstance(plan, ShowDocument) else ""
-    view = asked.view.name if asked.view is not None else ""
-    return SimulatedReply(status, answer.pieces.body, view, version)
+LISTENER = _Listener()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import ApprovalAnswer, DocumentChange
     from tests.simulator.world.far_node import FarNode
     from tests.simulator.world.metadata_node import SimulatedNode
-    from tests.simulator.world.shell_deployment import ShellDeployment
+    from tests.simulator.world.random_fleet import RandomFleet
 
 LOOK_MS = 10 * MINUTE_MS
 """How often some VM of each node asks it, whatever has changed."""
@@ -56,7 +56,7 @@ NODE_EFFECTS = (
 class NodeFaults:
     """Hurts the nodes of one world, if each serves some hosts."""
 
-    def __init__(self, world: ShellDeployment, fault_counts: Counter[tuple[str, str]]) -> None:
+    def __init__(self, world: RandomFleet, fault_counts: Counter[tuple[str, str]]) -> None:
         """Let VMs ask from time to time."""
         self._world = world
         self._counts = fault_counts

@@ -14,7 +14,6 @@ from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
-    GroupsPolled,
     Repair,
     RequestMaintenance,
     Retry,
@@ -40,11 +39,9 @@ TELL_MS = 30_000
 """How long the platform waits until it reports a failed host again."""
 BOOT_FAILED_MS = 10 * MINUTE_MS
 """How often it is seen whether a failed host can hold its machines again."""
-MARK_MS = 6 * HOUR_MS
-"""How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
 
 
-STEADY = frozenset({"marks", "attention"})
+STEADY = frozenset({"attention"})
 """Activities that come at even times, and go on while a world heals."""
 
 
@@ -280,23 +277,6 @@ def _unstick(people: People, operation: Operation, dice: Dice) -> None:
         people.submit(Retry(operation.number), "operator")
 
 
-def _marks(people: People, dice: Dice) -> None:
-    """Nodes hand on which groups polled; all of one report, since the hours are coarse."""
-    world = people.world
-    if world.plan.shells:
-        return  # nodes do it themselves
-    groups: dict[str, None] = {}
-    for name in world.topology.vms:
-        machine = world.machines.get(name)
-        if machine is not None and machine.core is not None and not machine.muted:
-            node = world.network.node_of(name)
-            if node.serves and not node.is_cut:
-                groups[world.topology.vms[name].group] = None
-    kept = world.service.submit(GroupsPolled(frozenset(groups)), "metadata")
-    if kept.done() and not kept.exception():  # else the disk is full, say: the next one shows it
-        world.checker.clients.marked(frozenset(groups), world.service.clock.now_ms())
-
-
 ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "routine": (2 * HOUR_MS, _routine),
     "prediction": (24 * HOUR_MS, _predict),
@@ -305,7 +285,6 @@ ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "changes": (3 * HOUR_MS, _change),
     "meddling": (2 * HOUR_MS, _intervene),
     "attention": (20 * MINUTE_MS, _attend),
-    "marks": (MARK_MS, _marks),
     "maintenances": (8 * HOUR_MS, maintainers.maintain),
     "policies": (16 * HOUR_MS, maintainers.apply_policy),
     "steering": (2 * HOUR_MS, maintainers.steer),

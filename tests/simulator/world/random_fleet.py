@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Impact
@@ -16,19 +16,25 @@ from forewarn.core.policy import Policy
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.protocol.versions import VERSIONS
+from forewarn.replication.access import NodeAccess
+from forewarn.replication.portions import PORTION_BYTES
+from forewarn.settings import MetadataSettings
 from forewarn.values import value
 from tests.simulator.checkers.coordination_checker import PLACES
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.agent_habits import GOOD, HABITS, AgentHabits
+from tests.simulator.world.deployment import Deployment
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.driver import SimDriver
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
 from tests.simulator.world.failover import Failover
+from tests.simulator.world.far_node import Hypervisor
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.maintainers import GATE, POLLS
+from tests.simulator.world.node_disk import NodeDisk
 from tests.simulator.world.node_faults import NodeFaults
-from tests.simulator.world.shell_deployment import ShellDeployment
+from tests.simulator.world.own_node import FeedTerms
 from tests.simulator.world.side_work import SideWork
 from tests.simulator.world.vm_places import VmPlaces
 
@@ -54,6 +60,18 @@ GATE_FAILS_PERMILLE = 120
 """How often in a thousand a gate finds that the work does harm."""
 USER_OPERATIONS_MAX = 4
 """Users' work that may be scheduled for an owner: few enough to be met now and then."""
+ENABLE_DELAYS_S = (0, 5, 30)
+"""How long the first answer to a group is held."""
+CONNECTIONS_MAX = 400
+"""Open connections of a node: fewer than any machine's file descriptors allow."""
+NODES, NODES_BY_HOST = 3, 4
+"""Nodes of a world, the service's own among them: where all serve everything, and by host."""
+BY_HOST_PERMILLE = 500
+"""How often in a thousand nodes away from the service serve some hosts each. Source: M-1."""
+PORTIONS_BYTES = (100, 1000, PORTION_BYTES)
+"""Sizes of the feed's portions: small ones cut even a small fleet's changes."""
+SPOOLS_MAX = (0, 2, 1000)
+"""How many approvals a node may accept on its own. Source: M-3."""
 
 
 @value
@@ -68,11 +86,9 @@ class WorldPlan:
     without: frozenset[str] = frozenset()
     #: How many times as often as usual everything happens.
     rate: int = 1
-    #: Whether VMs are answered by the product's connections, over bytes; slower.
-    shells: bool = False
 
 
-class RandomFleet(ShellDeployment):
+class RandomFleet(Deployment):
     """One simulated fleet and the service that looks after it."""
 
     gates: Mapping[str, Gate] = MappingProxyType(
@@ -86,7 +102,12 @@ class RandomFleet(ShellDeployment):
         self._runs_true = "clock" in plan.without
         policy = Policy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
         drivers = {self.driver.name: self.driver}
-        super().__init__(plan.seed, policy, hosts=plan.hosts, drivers=drivers, shells=plan.shells)
+        super().__init__(plan.seed, policy, nodes=self._draw_nodes(plan), drivers=drivers)
+        self.checker.clients.polls_are_marked = True
+        self.checker.clients.enable_delay_ms = int(self.settings.enable_delay_s * 1000)
+        #: The nodes that serve some hosts each.
+        far = cast("tuple[FarNode, ...]", tuple(self.nodes[1:]))
+        self.nodes_by_host = far if self.by_host else ()
         self.places = VmPlaces(self, self.driver)
         self.driver.connect(self.queue, self.crash_point, self.machines)
         self.driver.begins = self.begun
@@ -105,6 +126,49 @@ class RandomFleet(ShellDeployment):
         self.wanted: dict[str, Vm] = {}
         self._versions: dict[str, str] = {}
         self.habit_counts: Counter[str] = Counter()
+
+    # ---- nodes ---------------------------------------------------------------------------------
+
+    def _draw_nodes(self, plan: WorldPlan) -> int:
+        """Draw how nodes serve, and how many there are."""
+        delay_s = Dice(plan.seed, "enabling").pick(ENABLE_DELAYS_S)
+        self.settings = MetadataSettings(enable_delay_s=delay_s, max_connections=CONNECTIONS_MAX)
+        dice = self._node_dice = Dice(plan.seed, "nodes by host")
+        #: Whether nodes away from the service serve some hosts each, and keep what they show.
+        self.by_host = dice.chance(BY_HOST_PERMILLE) and plan.hosts > 1
+        count = min(NODES_BY_HOST, plan.hosts) if self.by_host else NODES
+        self._hosts_of = {
+            f"node-{n}": frozenset(f"h{host}" for host in range(n, plan.hosts, count))
+            for n in range(1, count)
+        }
+        access = None
+        if self.by_host:
+            access = NodeAccess(
+                [f"{name}={','.join(sorted(served))}" for name, served in self._hosts_of.items()],
+                [f"{name}:{_token(name)}" for name in self._hosts_of],
+            )
+        self.terms = FeedTerms(access, dice.pick(PORTIONS_BYTES))
+        return count
+
+    def hypervisor(self, name: str) -> Hypervisor | None:
+        """Return what a node of some hosts has there."""
+        if not self.by_host:
+            return None
+        return Hypervisor(
+            self._hosts_of[name],
+            _token(name),
+            NodeDisk(Dice(self.seed, f"disk of {name}")),
+            self._node_dice.pick(SPOOLS_MAX),
+            self.node_died,
+        )
+
+    def node_died(self, node: FarNode) -> None:
+        """A node's process ended in the middle of what it wrote."""
+        self.node_faults.dies(node)
+
+    def node_of_host(self, host: str) -> SimulatedNode:
+        """Return the node that VMs reach from a host."""
+        return self.nodes[int(host.removeprefix("h")) % len(self.nodes)]
 
     # ---- the fleet -----------------------------------------------------------------------------
 
@@ -294,10 +358,6 @@ class RandomFleet(ShellDeployment):
         if self.by_host:
             self.node_faults.shows(node, change)
 
-    def node_died(self, node: FarNode) -> None:
-        """A node's process ended in the middle of what it wrote."""
-        self.node_faults.dies(node)
-
     def crashed(self) -> None:
         """The process has just ended."""
 
@@ -355,3 +415,7 @@ class RandomFleet(ShellDeployment):
         """Whether the service can be expected to have done what it should."""
         failing_over = self.failover is not None and not self.failover.over
         return self.disk_fault_rates.permille == 0 and not failing_over
+
+
+def _token(name: str) -> str:
+    return f"the-token-of-{name}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Vm
     from tests.simulator.world.driver import SimDriver
-    from tests.simulator.world.shell_deployment import ShellDeployment
+    from tests.simulator.world.random_fleet import RandomFleet
 
 STAYS = frozenset({"fails at the start", "never returns"})
 """Modes of a driver in which it moves nobody."""
@@ -29,7 +29,7 @@ FOLLOW_MS_MAX = 5000
 class VmPlaces:
     """Follows every VM of one world."""
 
-    def __init__(self, world: ShellDeployment, driver: SimDriver) -> None:
+    def __init__(self, world: RandomFleet, driver: SimDriver) -> None:
         """Begin with none."""
         self._world = world
         self._driver = driver

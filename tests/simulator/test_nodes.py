@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from contextlib import closing
 
 import pytest
 
-from tests.simulator.__main__ import main
-from tests.simulator.checkers.premises import SHELL_PREMISES
+from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.runs import command, run_world
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import START_MS, EventQueue
@@ -20,7 +18,7 @@ from tests.simulator.world.node_faults import NODE_EFFECTS
 from tests.simulator.world.virtual_loop import VirtualLoop
 from tests.simulator.world.world import World, WorldPlan
 
-SMALL = WorldPlan(1, 6, 40, 0.5, shells=True)
+SMALL = WorldPlan(1, 6, 40, 0.5)
 NODE_SEEDS_MAX = 12
 
 
@@ -84,7 +82,7 @@ def test_wire_is_slow_while_it_carries_much(lines: int, *, slow: bool) -> None:
     assert not wire.is_slow
 
 
-def test_shells_keep_every_promise() -> None:
+def test_kinds_of_clients_meet_what_they_can() -> None:
     """No promise is broken where requests are bytes, and what only they can show is shown.
 
     Source: E-6, E-7, E-9, A-6.
@@ -107,9 +105,9 @@ def test_nodes_on_hypervisors_keep_every_promise() -> None:
     """
     met: Counter[str] = Counter()
     for seed in range(1, NODE_SEEDS_MAX):
-        result = run_world(WorldPlan(seed, 8, 40, 1.0, rate=6, shells=True))
+        result = run_world(WorldPlan(seed, 8, 40, 1.0, rate=6))
         assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
-        met.update({name: result.premises[name] for name in SHELL_PREMISES})
+        met.update({name: result.premises[name] for name in PREMISES if name.startswith("M-")})
         met.update({effect: result.faults["node", effect] for effect in NODE_EFFECTS})
         if all(met.values()):
             break
@@ -118,7 +116,7 @@ def test_nodes_on_hypervisors_keep_every_promise() -> None:
 
 def test_world_of_nodes_by_host_moves_vms_between_them() -> None:
     """A VM asks the node of the host it is on, and no node knows others' VMs. Source: M-5."""
-    world = World(WorldPlan(4, 8, 24, 0.5, frozenset(KINDS), rate=6, shells=True))
+    world = World(WorldPlan(4, 8, 24, 0.5, frozenset(KINDS), rate=6))
     with closing(world.disk):
         world.run()
     assert world.by_host
@@ -130,20 +128,3 @@ def test_world_of_nodes_by_host_moves_vms_between_them() -> None:
     for node in world.nodes_by_host:
         known = {name for readers in node.readers.values() for name in readers}
         assert known == {name for host in node.hosts or () for name in world.topology.vms_on(host)}
-
-
-def test_simulate_leaves_the_shells_out_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """Random worlds have connections, and `--without shells` those without them."""
-    size = ["--hosts", "3", "--vms", "9", "--days", "0.1", "--json"]
-    rules = []
-    for options in ([], ["--without", "shells"]):
-        assert main([*size, *options]) == 0
-        rules.append(set(json.loads(capsys.readouterr().out)["premises"]))
-    assert rules[0] - rules[1] == set(SHELL_PREMISES)
-
-
-def test_shells_repeat_a_seed() -> None:
-    """The same seed gives the same history, with connections as without."""
-    plan = WorldPlan(3, 6, 40, 0.1, shells=True)
-    first, again = (run_world(plan).digest for _ in range(2))
-    assert first == again

@@ -1,4 +1,4 @@
-"""The service's process where the product's shells run: its node, its bridge, its end of the feed.
+"""The node in the service's process, with the bridge and the service's end of the feed.
 
 Nodes away from it have the other end (`far_node.py`), and nothing else of it reaches them.
 """
@@ -11,7 +11,7 @@ from forewarn.replication.nodes import FeedPace
 from forewarn.replication.server import FeedServer
 from forewarn.service.bridge import Bridge
 from forewarn.values import value
-from tests.simulator.world.shell_node import ShellNode
+from tests.simulator.world.metadata_node import SimulatedNode
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,12 +50,12 @@ class Observers:
     """Who sees what nodes do."""
 
     #: Brings a change to a node, under everybody's eyes.
-    show: Callable[[ShellNode, DocumentChange], None]
+    show: Callable[[SimulatedNode, DocumentChange], None]
     #: Called with the groups that asked, and how long ago in ms, as the service hears of it.
     polled: Callable[[frozenset[str], int], None]
 
 
-class OwnNode(ShellNode):
+class OwnNode(SimulatedNode):
     """The node in the service's process, with the bridge and the feed beside it."""
 
     def __init__(
@@ -98,7 +98,7 @@ class OwnNode(ShellNode):
         serve = self.feed.serve(end.reader, end.writer, self._terms.access)
         self.loop.create_task(serve).add_done_callback(_raise)
 
-    def _new_bridge(self, _: ShellNode) -> Upstream:
+    def _new_bridge(self, _: SimulatedNode) -> Upstream:
         bridge = self.bridge = Bridge(self.loop)
         terms = self._terms
         self.feed = FeedServer(bridge, epoch=EPOCH, access=terms.access, pace=terms.pace)
@@ -111,7 +111,9 @@ class OwnNode(ShellNode):
 class _Shown:
     """The node as its bridge sees it."""
 
-    def __init__(self, node: ShellNode, show: Callable[[ShellNode, DocumentChange], None]) -> None:
+    def __init__(
+        self, node: SimulatedNode, show: Callable[[SimulatedNode, DocumentChange], None]
+    ) -> None:
         """Bring changes to this node."""
         self._node = node
         self._show = show
@@ -122,7 +124,7 @@ class _Shown:
 
     def group_of(self, vm: str) -> str:
         """Return the group of a VM; empty if there is none of that name."""
-        return self._node.shell.group_of(vm)
+        return self._node.server.group_of(vm)
 
 
 def _raise(served: asyncio.Task[None]) -> None:
