@@ -1,18 +1,22 @@
 """Invariants 15 and 19, F-5 and F-6: what maintenances announce and start, as it becomes durable.
 
-The rules are in `maintenance_rules.py`, plans are read in `plan_checker.py`. Nothing is changed.
+The rules of what is announced are in `maintenance_rules.py`; plans are given to the product's
+own checker, as they are kept, beside what is durable. Nothing is changed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from forewarn.control.planning import asked_of, columns_of, fleet_of, plan_of
 from forewarn.core.impact import Source
 from forewarn.core.maintenance.records import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
-from tests.simulator.checkers.contract import is_fault
+from forewarn.planning import checker
+from forewarn.planning.plan import State as Beside
+from forewarn.values import replace
+from tests.simulator.checkers.contract import OWED_S, is_fault
 from tests.simulator.checkers.maintenance_rules import closed, over_budget
-from tests.simulator.checkers.plan_checker import check_plan
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Policy as MaintenancePolicy
 
 M = MaintenanceState
+OF_FLEET = frozenset({"fault-domain", "budget", "owner-rest"})
+"""Rules that a plan keeps in the fleet that it was made for."""
 ANNOUNCED, RUNNING = "announced", "running"
 PLANNING_MS = 60_000
 """A plan that seems to have been made longer than this was made before a step of the clock."""
@@ -129,11 +135,36 @@ class MaintenanceChecker:
         others = waiting - {operation.number}
         return over_budget(self.state, budgets, operation=operation, ignored=others, limits="least")
 
+    def _broken_rule(self, plan: MaintenancePlan, *, same_fleet: bool) -> str:
+        """Return the first rule that a plan breaks, other work aside: it may have begun since."""
+        state, maintenance = self.state, self.state.maintenances[plan.maintenance]
+        topology, owed_s = state.topology, OWED_S[maintenance.impact.value]
+        kept = plan_of(plan, asked_of(maintenance))
+        groups = {
+            host: tuple({topology.vms[vm].group for vm in topology.vms_on(host)})
+            for host in maintenance.hosts
+        }
+        entries = tuple(replace(each, groups=groups[each.host]) for each in kept.entries)
+        touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
+        beside = Beside(
+            done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
+            in_force=replace(kept, id=kept.parent, entries=()) if kept.parent else None,
+            paused_until_ms=maintenance.rests_until_ms,
+        )
+        found = checker.check(
+            replace(kept, entries=entries),
+            fleet_of(columns_of(topology)),
+            state=beside,
+            policy=replace(self.policy, notice_s=max(self.policy.notice_s, owed_s)),
+        )
+        ours = (each for each in found if same_fleet or each.rule not in OF_FLEET)
+        return next((each.sentence for each in ours), "")
+
     def _check_plan(self, plan: MaintenancePlan, now_ms: int, *, stepped_ms: int) -> None:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
         self.premises["19: a plan takes force"] += 1
         stands = self._fleet_ms < plan.made_ms
-        found = check_plan(self.state, self.policy, plan, same_fleet=stands)
+        found = self._broken_rule(plan, same_fleet=stands)
         applied = self.state.policies.get("fleet")
         stepped = abs(stepped_ms) > CLOCK_OFF_MS or not 0 <= now_ms - plan.made_ms < PLANNING_MS
         put_back_ms = min(stepped_ms, 0)  # by another machine's clock, or a time server
