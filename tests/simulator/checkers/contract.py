@@ -64,13 +64,13 @@ def is_owed_notice(operation: Operation, topology: Topology) -> bool:
     return operation.impact.value != "Terminate" or group.terminate_notice_s > 0
 
 
-def owed_s(operation: Operation, topology: Topology) -> int:
+def owed_s(operation: Operation, topology: Topology, prediction_s: int = PREDICTION_S) -> int:
     """The notice an operation must give when it is asked for, in seconds. Source: N-1."""
     vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
     if operation.impact.value == "Terminate" and vm is not None:
         return max(topology.groups[vm.group].terminate_notice_s, OWED_S["Terminate"])
     if is_prediction(operation):
-        return PREDICTION_S
+        return prediction_s
     return OWED_S[operation.impact.value]
 
 

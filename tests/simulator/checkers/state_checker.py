@@ -13,6 +13,7 @@ from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import State
 from tests.simulator.checkers.contract import (
     OWED_S,
+    PREDICTION_S,
     is_a_users_wish,
     is_fault,
     is_owed_notice,
@@ -54,15 +55,18 @@ ORDER: dict[OperationState | EventState, int] = dict(
 class StateChecker:
     """Follows every durable change, and checks it alone and against what went before."""
 
-    def __init__(self, queue: EventQueue) -> None:
-        """Begin with an empty fleet."""
+    def __init__(
+        self, queue: EventQueue, state: State | None = None, *, prediction_s: int = PREDICTION_S
+    ) -> None:
+        """Begin with what is durable, which is changed from now on; without it, with nothing."""
         self.queue = queue
+        self._prediction_s = prediction_s
         #: Since when nothing has kept a change from a node; the world says it.
         self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
         #: Rule -> how often there was something to hold it against.
         self.premises: Counter[str] = Counter()
         #: What is durable now.
-        self.state = State()
+        self.state = State() if state is None else state
         #: Every operation and event that ever was, as it was last.
         self.operations: dict[int, Operation] = {}
         self.events: dict[str, Event] = {}
@@ -90,7 +94,7 @@ class StateChecker:
         self.announced_ms: dict[int, int] = {}
         self.view_changed_ms: dict[str, int] = {}
         #: Operations whose VMs asked for no notice of such work when it was asked for.
-        self._untold: set[int] = set()
+        self.untold: set[int] = set()
         #: Operation -> true time its notice was first shown, less what clocks had jumped by then,
         #: and how far ahead its NotBefore was then by the service's clock, in ms: what is promised
         #: to VMs whose group is enabled late is less than what was asked for.
@@ -132,7 +136,8 @@ class StateChecker:
             self._check_arrivals()
         groups = {event.group for event in changes.events.values()}
         for operation in changes.operations.values():  # a new NotBefore is shown, too
-            groups.update(self.events[each].group for each in operation.events)
+            ours = (self.events.get(each) for each in operation.events)
+            groups.update(event.group for event in ours if event is not None)
         self.documents.check_groups(groups | {v.group for v in changes.views.values() if v})
 
     # ---- one record at a time ------------------------------------------------------------------
@@ -190,7 +195,7 @@ class StateChecker:
         self._check_told(operation, topology, changes, new=new)
         for event_id in operation.events:
             event = changes.events.get(event_id) or self.events.get(event_id)
-            if event is None or event.live != operation.live:
+            if operation.live != (event is not None and event.live):
                 raise Violation("13", f"{operation.id} and event {event_id} do not end together")
 
     def _note_times(self, operation: Operation, before: Operation | None) -> None:
@@ -209,7 +214,7 @@ class StateChecker:
             owed_text = "owed notice" if operation.silent else "not owed notice"
             raise Violation("6", f"the VM of {operation.id} asked {owed_text} of it")
         if operation.silent:
-            self._untold.add(operation.number)
+            self.untold.add(operation.number)
 
     def _check_told(
         self, operation: Operation, topology: Topology, changes: Changes, *, new: bool
@@ -219,7 +224,7 @@ class StateChecker:
             return
         events = [changes.events.get(each) or self.events.get(each) for each in operation.events]
         named = [name for event in events if event is not None for name in event.resources]
-        hit = () if operation.number in self._untold else operation.vms
+        hit = () if operation.number in self.untold else operation.vms
         if sorted(named) != sorted(hit):
             raise Violation("1", f"{operation.id} hits {list(hit)}, and its events name {named}")
         groups = [event.group for event in events if event is not None]
@@ -246,13 +251,13 @@ class StateChecker:
         self, operation: Operation, before: Operation | None, topology: Topology
     ) -> None:
         """Invariant 6: notice is at least what is owed, from when it was shown."""
-        if operation.number in self._untold:
+        if operation.number in self.untold:
             return
         self.premises["6: notice is given"] += 1
         self.premises["N-2: a failure is predicted"] += is_prediction(operation)
         least_s = OWED_S[operation.impact.value]
         if before is None or before.state is S.PLANNED:
-            least_s = owed_s(operation, topology)
+            least_s = owed_s(operation, topology, self._prediction_s)
         since_ms = operation.shown_ms or operation.announced_ms
         if operation.not_before_ms - since_ms < least_s * 1000:
             raise Violation(
@@ -290,7 +295,7 @@ class StateChecker:
 
     def _check_true_notice(self, announced: Operation) -> None:
         """N-4: what was promised holds by true time, too, whatever the service's clock did."""
-        if announced.number not in self.first_shown or announced.number in self._untold:
+        if announced.number not in self.first_shown or announced.number in self.untold:
             return
         first_ms, ahead_ms = self.first_shown[announced.number]
         given_ms = self.queue.now_ms + self.jumped_ms - first_ms
@@ -375,7 +380,9 @@ class StateChecker:
         before = self.events.get(event_id)
         if event_id in self.acknowledged or (before and before.state is E.APPROVED):
             return True
-        group = topology.groups[event.group]
+        group = topology.groups.get(event.group)
+        if group is None:  # nobody is in it any more
+            return True
         self.premises["A-7: a strict group is asked"] += group.strict_approval
         if operation.impact in group.automatic_approval and is_a_users_wish(operation):
             return True

@@ -5,11 +5,13 @@ The rules are those of the contract's invariants, and none of the core's own.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import EventState, OperationState
-from tests.simulator.checkers.contract import is_owed_notice, row_owed, row_shown, views_owed
+from tests.simulator.checkers.contract import is_owed_notice, views_owed
+from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
@@ -41,23 +43,9 @@ def check_situation(situation: Situation) -> None:
     owed = {view for group in state.enrolments for view in views_owed(group, topology)}
     if owed != set(state.views):
         raise Violation("S-3", f"the documents are {sorted(state.views)}, not {sorted(owed)}")
-    _check_shown(state)
+    DocumentChecker(state, Counter()).check_groups(state.enrolments)
     _check_found(state)
     _check_deadlines(state)
-
-
-def _check_shown(state: State) -> None:
-    """Invariant 13: what is shown is what is true, to the field."""
-    for key, view in state.views.items():
-        vm = key.partition("/")[2]
-        rows = {
-            event.id: row_owed(state.operations[event.operation], event)
-            for event in state.events.values()
-            if event.group == view.group and (not vm or vm in event.resources)
-        }
-        shown = {event.event_id: row_shown(event) for event in view.document.events}
-        if shown != rows:
-            raise Violation("13", f"{key} shows {list(shown.values())}, not {list(rows.values())}")
 
 
 def _check_found(state: State) -> None:

@@ -7,9 +7,8 @@ what must hold in `promises.py`.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import OperationState
@@ -18,6 +17,7 @@ from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Recover, Stimulus, Tick
 from forewarn.errors import CallerError
 from tests.simulator.exploration import promises
+from tests.simulator.exploration.copies import cloned
 from tests.simulator.exploration.situation_promises import check_situation
 from tests.simulator.world.crash_points import Violation
 
@@ -32,7 +32,6 @@ GRAIN_MS = 300_000
 Shown: TypeAlias = "tuple[int, int, tuple[tuple[str, str], ...]]"
 """A document: how often its group was enabled, incarnation, id and status of each event."""
 S = OperationState
-T = TypeVar("T")
 
 
 class Effect(NamedTuple):
@@ -269,29 +268,3 @@ def everything(state: State) -> Changes:
         enrolments=dict(state.enrolments),
         views=dict(state.views),
     )
-
-
-def cloned(state: State, *, of_fleet: bool) -> State:
-    """A state that can be changed without the other."""
-    made = copy.copy(state)
-    for name in ("operations", "aborts", "events", "enrolments", "views", "waits"):
-        setattr(made, name, dict(getattr(state, name)))
-    made._by_group = {group: dict(ids) for group, ids in state._by_group.items()}
-    for name in ("starts", "ends", "polls", "holds", "waves"):
-        setattr(made, name, _copied(getattr(state, name)))
-    made.waiting, made.places = _copied(state.waiting), _copied(state.places)
-    made.places._members = _copied(state.places._members)
-    if of_fleet:
-        made.topology = state.topology.copy()
-    return made
-
-
-def _copied(thing: T) -> T:
-    """Copy an object, and the containers it holds, and the sets in them."""
-    made = copy.copy(thing)
-    for name, held in vars(thing).items():
-        if isinstance(held, dict):
-            setattr(made, name, {k: set(v) if isinstance(v, set) else v for k, v in held.items()})
-        elif isinstance(held, (list, set)):
-            setattr(made, name, held.copy())
-    return made

@@ -1,0 +1,36 @@
+"""Copies of a state in which only what a step changes is new."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+from forewarn.core.state import State
+
+T = TypeVar("T")
+
+
+def cloned(state: State, *, of_fleet: bool) -> State:
+    """A state that can be changed without the other."""
+    made = copy.copy(state)
+    for name in ("operations", "aborts", "events", "enrolments", "views", "waits"):
+        setattr(made, name, dict(getattr(state, name)))
+    made._by_group = {group: dict(ids) for group, ids in state._by_group.items()}
+    for name in ("starts", "ends", "polls", "holds", "waves"):
+        setattr(made, name, _copied(getattr(state, name)))
+    made.waiting, made.places = _copied(state.waiting), _copied(state.places)
+    made.places._members = _copied(state.places._members)
+    if of_fleet:
+        made.topology = state.topology.copy()
+    return made
+
+
+def _copied(thing: T) -> T:
+    """Copy an object, and the containers it holds, and the sets in them."""
+    made = copy.copy(thing)
+    for name, held in vars(thing).items():
+        if isinstance(held, dict):
+            setattr(made, name, {k: set(v) if isinstance(v, set) else v for k, v in held.items()})
+        elif isinstance(held, (list, set)):
+            setattr(made, name, held.copy())
+    return made
