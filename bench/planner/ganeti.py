@@ -6,7 +6,6 @@ apart by an empty line; fields apart by `|`. Nothing of Ganeti but that format m
 
 from __future__ import annotations
 
-from forewarn.errors import CallerError
 from forewarn.planning.fleet import Fleet, Group, Host
 from forewarn.values import value
 
@@ -19,12 +18,8 @@ _INSTANCE = "{name}|{memory}|1024|1|running|Y|{primary}|{secondary}|{template}||
 _MEMORY = 1_000_000
 
 
-class GanetiTextInvalid(CallerError):
+class GanetiTextInvalid(ValueError):
     """A text is not in the format of Ganeti's htools."""
-
-    code = "ganeti-text-invalid"
-    message = "The text is not in Ganeti's format: line {line}: {problem}."
-    advice = "Write it with `gnt-cluster` tools, or with `hscan`."
 
 
 @value
@@ -111,12 +106,12 @@ def read(text: str) -> Cluster:
             sections.append([])
     if len(sections) < _SECTIONS[0]:
         problem = f"there are {len(sections)} sections, not {_SECTIONS[0]} or {_SECTIONS[1]}"
-        raise GanetiTextInvalid(line=1, problem=problem)
+        raise GanetiTextInvalid(f"line 1: {problem}")
     groups = {fields[1]: fields[0] for _, fields in sections[0] if len(fields) > 1}
     nodes = {}
     for number, fields in sections[1]:
         if len(fields) not in _NODE_FIELDS or fields[8] not in groups:
-            raise GanetiTextInvalid(line=number, problem="this is not a node of a known group")
+            raise GanetiTextInvalid(f"line {number}: this is not a node of a known group")
         nodes[fields[0]] = groups[fields[8]]
     instances = [_instance(number, fields, nodes) for number, fields in sections[2]]
     return Cluster(tuple(nodes.items()), tuple(instances))
@@ -124,10 +119,10 @@ def read(text: str) -> Cluster:
 
 def _instance(number: int, fields: list[str], nodes: dict[str, str]) -> Instance:
     if len(fields) not in _INSTANCE_FIELDS or not fields[1].isdecimal():
-        raise GanetiTextInvalid(line=number, problem="this is not an instance")
+        raise GanetiTextInvalid(f"line {number}: this is not an instance")
     name, memory, primary, secondary = fields[0], int(fields[1]), fields[6], fields[7]
     if primary not in nodes or (secondary and secondary not in nodes) or primary == secondary:
-        raise GanetiTextInvalid(line=number, problem="its nodes are not known, or the same")
+        raise GanetiTextInvalid(f"line {number}: its nodes are not known, or the same")
     return Instance(name, memory, primary, secondary)
 
 
