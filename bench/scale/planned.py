@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from bench.scale.portion import NOW_MS, fleet
 from forewarn.control.plane import ControlPlane
-from forewarn.control.planner_process import PlannerProcess
+from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.planning import made, plan_made, snapshot, task_of
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli

@@ -6,6 +6,12 @@ This module is imported by the agent, so it imports nothing.
 
 from __future__ import annotations
 
+TEXT_CHARACTERS_MAX = 1000
+"""Longest text taken from outside, in characters: a reason is a sentence, not a log."""
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+"""What takes the place of a character that a terminal or a database might act on."""
+
 
 class ForewarnError(Exception):
     """An error with a stable code, an HTTP status, one sentence and advice on what to do.
@@ -106,3 +112,23 @@ def reason_of(error: BaseException) -> str:
         return str(error) or type(error).__name__
     reason = error.strerror[0].lower() + error.strerror[1:]
     return f"{reason}: {error.filename}" if error.filename else reason
+
+
+def clean_text(said: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    """Return a text from outside as it can be stored and shown.
+
+    White space becomes a space, a control character is replaced, an odd byte of a program's
+    output is escaped, and a text that is too long is cut off.
+    """
+    text = str(said)[: characters_max + 1]
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = " ".join(text.split())
+    text = "".join(each if each.isprintable() else REPLACED for each in text)
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
+
+
+def escaped_text(text: str) -> str:
+    """Return a line for people in which what could break or colour it is shown, not obeyed."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

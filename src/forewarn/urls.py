@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 from urllib.parse import urlsplit
 
 from forewarn.errors import reason_of
@@ -28,6 +29,19 @@ def shown_url(url: str, *, path: bool = False) -> str:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     shown = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
     return shown + parts.path if path else shown
+
+
+def is_protected(url: str) -> bool:
+    """Whether nobody on the way can read what is sent: TLS, or this machine itself."""
+    parts = urlsplit(shown_url(url))
+    if parts.scheme == "https":
+        return bool(parts.hostname)
+    if parts.scheme != "http" or not parts.hostname:
+        return False
+    try:
+        return ipaddress.ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
 
 
 def shown_reason(error: BaseException) -> str:

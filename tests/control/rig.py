@@ -7,8 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits
-from forewarn.control.driver_setup import DriverSetup
+from forewarn.control.driver_calls import CallLimits, DriverSetup
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause

@@ -6,10 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.control.driver_calls import (
-    TEXT_CHARACTERS_MAX,
-    clean_text,
-)
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
@@ -23,6 +19,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
+from forewarn.errors import TEXT_CHARACTERS_MAX, clean_text
 from forewarn.store import open_store
 from forewarn.store.errors import StoreLost
 from tests.control.gated import reason_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.control.driver_calls import DaemonThreads
-from forewarn.control.driver_reports import ProgressReports
+from forewarn.control.driver_host import ProgressReports
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import Approve, ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Host

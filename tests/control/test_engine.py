@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.clock import VirtualClock
+from forewarn.control.driver_calls import DriverSetup, DriverUnknown
 from forewarn.control.driver_host import ABORT_TRIES
-from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.core.impact import Cause

@@ -82,7 +82,7 @@ def test_command_says_why_it_fails() -> None:
     """Its last line on standard error is the reason, bounded and printable."""
     told = run_gate(command("import sys; sys.exit('4 % errors\\x1b[2J')"), "m-1")
     assert told.startswith("gate g: ")
-    assert "4 % errors [2J" in told
+    assert "4 % errors\N{REPLACEMENT CHARACTER}[2J" in told
     assert len(run_gate(command("import sys; sys.exit('x' * 4000)"), "m-1")) < 400
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.control.inbox import Stopping
-from forewarn.control.planner_process import PlannerProcess, PlannerProcessFailed
+from forewarn.control.planner_host import PlannerProcess, PlannerProcessFailed
 from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance.records import Postponement

@@ -10,9 +10,10 @@ import pytest
 from forewarn.core import admission, handlers, impact, naming, refusals, stimulus
 from forewarn.core.admission import Waiting
 from forewarn.core.labels import NothingSelected, SelectorInvalid
-from forewarn.core.maintenance import commands, postponing, records, targets, waves
+from forewarn.core.maintenance import commands, records, targets, waves
 from forewarn.core.maintenance import refusals as of_maintenance
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.admission import POSTPONED_MAX
 from forewarn.core.policy import Policy
 from forewarn.core.records import KINDS, Record, columns_of, from_row, to_row
 from forewarn.core.state import Changes, Entry, State
@@ -116,7 +117,7 @@ def test_refusal_has_its_status() -> None:
         (naming.INSTANCE_LENGTH_MAX, 16_384),
         (naming.LABELS_MAX, 16),
         (records.HOSTS_MAX, 100_000),
-        (postponing.POSTPONED_MAX, 1000),
+        (POSTPONED_MAX, 1000),
         (handlers.MARK_COARSENESS_S, 60),
         (handlers.AWAY_S_MIN, 120),
         (commands.PLAN_AGAIN_S_MAX, 600),

@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.postponing import POSTPONED_MAX
+from forewarn.core.maintenance.admission import POSTPONED_MAX
 from forewarn.core.maintenance.records import MaintenanceState, postponed_hosts
 from forewarn.core.maintenance.refusals import PlanSuperseded, PostponementRefused
 from forewarn.core.policy import Policy

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.drivers.command.driver import CommandDriver
-from forewarn.drivers.command.program import ProgramFailed
 from forewarn.drivers.messages import AnswerUnusable
 from forewarn.drivers.registry import DriverUnusable, make_driver
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded, held
+from forewarn.programs import ProgramFailed
 from tests.drivers.tasks import ended, now_ms, task
 from tests.waiting import wait_until
 

@@ -13,8 +13,7 @@ from forewarn.conformance.driver_trial import Subject
 from forewarn.conformance.run import Verdict
 from forewarn.drivers.registry import DriverUnusable, make_driver
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
-from forewarn.drivers.webhook.driver import WebhookDriver
-from forewarn.drivers.webhook.request import WebhookFailed
+from forewarn.drivers.webhook.driver import WebhookDriver, WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
 from forewarn.settings import NamedTable
 from tests.api.live import SETTINGS, Live

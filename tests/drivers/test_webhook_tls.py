@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.drivers.registry import make_driver
-from forewarn.drivers.webhook.request import WebhookFailed
+from forewarn.drivers.webhook.driver import WebhookFailed
 from tests.drivers.tasks import task
 from tests.drivers.ticket_system import SECRET, TicketSystem
 from tests.e2e.certificates import make_certificates

@@ -9,11 +9,10 @@ import pytest
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
 from forewarn.cli.topology_import import Importer
-from forewarn.cli.topology_kubernetes import KubernetesSource
 from forewarn.clock import VirtualClock
-from forewarn.drivers.kubernetes import watching
+from forewarn.drivers.kubernetes import discovery
 from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.discovery import machine_facts, node_facts
+from forewarn.drivers.kubernetes.discovery import KubernetesSource, machine_facts, node_facts
 from tests.api.live import Live
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served
 from tests.waiting import wait_until
@@ -54,7 +53,7 @@ def url(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def source(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesSource]:
     """A source that is quick to try again."""
-    monkeypatch.setattr(watching, "RETRY_S", 0.01)
+    monkeypatch.setattr(discovery, "RETRY_S", 0.01)
     token = str(tmp_path / "token")
     config = KubernetesConfig(url, token, "", lost_after_s=LOST_AFTER_S)
     made = KubernetesSource(config, "manual")

@@ -18,13 +18,13 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.topology_import import Importer
-from forewarn.cli.topology_kubernetes import KubernetesSource
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
-from forewarn.drivers.kubernetes import watching
+from forewarn.drivers.kubernetes import discovery
 from forewarn.drivers.kubernetes.client import Kubernetes, VersionExpired
 from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.discovery import KubernetesSource
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.records import KEPT_MS, Records
 from tests.agent.programs import free_port, program, running
@@ -140,7 +140,7 @@ def test_cluster_is_followed_over_cut_lines(
     kubevirt: Cluster, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch resumes at its version, and one that is too old is told. Source: R-4, R-5."""
-    monkeypatch.setattr(watching, "RETRY_S", 0.01)
+    monkeypatch.setattr(discovery, "RETRY_S", 0.01)
     relay = Relay(urlsplit(kubevirt.url).port or 0)
     url = f"https://127.0.0.1:{relay.port}"
     config = KubernetesConfig(url, options["token_file"], options["ca_file"])

@@ -9,11 +9,11 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.cli.topology_import import Importer
-from forewarn.cli.topology_libvirt import LibvirtSource
 from forewarn.clock import VirtualClock
 from forewarn.drivers.libvirt import connection
 from forewarn.drivers.libvirt.config import HostConfig, LibvirtConfig
 from forewarn.drivers.libvirt.connection import Connections, HypervisorFailed
+from forewarn.drivers.libvirt.discovery import LibvirtSource
 from tests.api.live import Live
 
 if TYPE_CHECKING:

@@ -218,7 +218,7 @@ BREAKAGES = (
         "a host may be postponed for longer than the policy allows",
         (
             (
-                "forewarn.core.maintenance.postponing",
+                "forewarn.core.maintenance.admission",
                 "    if until_ms > latest_ms:\n",
                 "    if not latest_ms:\n",
             ),
@@ -242,7 +242,7 @@ BREAKAGES = (
         "a budget is not looked at again when a wave is announced",
         (
             (
-                "forewarn.core.maintenance.headroom",
+                "forewarn.core.maintenance.admission",
                 "taken(subject) + amount > limit:",
                 "taken(subject) > limit + 10**6:",
             ),

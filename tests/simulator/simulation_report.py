@@ -6,8 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, print_json, print_table
-from forewarn.cli.plurals import noun
+from forewarn.cli.output import note, noun, print_json, print_table
 from forewarn.clock import SystemClock
 
 if TYPE_CHECKING:

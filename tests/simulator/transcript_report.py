@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, print_json, print_table
-from forewarn.cli.plurals import noun
+from forewarn.cli.output import note, noun, print_json, print_table
 from forewarn.exit_codes import OK, REFUSED, USAGE
 from tests.simulator.simulation_report import STATES
 

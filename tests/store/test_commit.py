@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import forewarn.store
-from forewarn.control.driver_calls import TEXT_CHARACTERS_MAX, clean_text
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import (
@@ -24,6 +23,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
 )
 from forewarn.core.topology import Vm
+from forewarn.errors import TEXT_CHARACTERS_MAX, clean_text
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.addresses import engine_of
 from forewarn.store.engine import Engine, Transaction

@@ -10,6 +10,7 @@ import os
 import select
 import sys
 
+from forewarn.errors import escaped_text
 from forewarn.protocol.timestamps import iso8601
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
@@ -99,10 +100,7 @@ def _cut(found: object, most: int) -> object:
 def _plain(action: str, sentence: str, ids: Mapping[str, object]) -> str:
     """Return a line for people; what comes from outside cannot break or colour it."""
     tail = "".join(f" {name}={_quoted(str(found))}" for name, found in ids.items())
-    line = f"{sentence} action={action}{tail}"
-    if line.isprintable():
-        return line
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
+    return escaped_text(f"{sentence} action={action}{tail}")
 
 
 def _quoted(text: str) -> str:

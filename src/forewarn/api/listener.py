@@ -11,11 +11,11 @@ import socket
 import stat
 
 from forewarn.errors import CallerError
+from forewarn.metadata.http.addresses import AddressInvalid, parse
 from forewarn.values import value
 
 #: Marks the path of a Unix socket.
 UNIX = "unix:"
-LOCALHOST = "127.0.0.1"
 #: Who may open the Unix socket: its owner and group. On it nobody is asked for a token where
 #: this machine needs none, so it is not for everybody.
 UNIX_MODE = 0o660
@@ -57,21 +57,16 @@ def check_address(address: str, purpose: Purpose = OPERATOR) -> tuple[str, int]:
     Raises:
         OperatorAddressUnusable: it is none of them.
     """
-    if address.startswith(UNIX) and len(address) > len(UNIX):
-        return address.removeprefix(UNIX), 0
-    host, _, port = address.rpartition(":")
-    host = LOCALHOST if host == "localhost" else host
-    family = socket.AF_INET6 if host.startswith("[") and host.endswith("]") else socket.AF_INET
     try:
-        socket.inet_pton(family, host.strip("[]"))
-    except OSError:
-        host = ""
-    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        read = parse(address)
+    except AddressInvalid:
+        read = None
+    if read is None or read.interface:
         reason = "it is not IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
         raise OperatorAddressUnusable(
             server=purpose.server, address=address, reason=reason, setting=purpose.setting
         )
-    return host.strip("[]"), int(port)
+    return read.host, read.port
 
 
 def open_listener(address: str, purpose: Purpose = OPERATOR) -> socket.socket:

@@ -92,9 +92,9 @@ def open_time(policy: Policy, span: Span, *, host: Host | None = None) -> list[d
         span: ms since the epoch UTC.
         host: only the windows that are for it.
     """
-    windows: Sequence[Window | None] = [
-        each for each in policy.windows if host is None or words_of(host).issuperset(each.hosts)
-    ]
+    windows: Sequence[Window | None] = (
+        policy.windows if host is None else policy.windows_of(words_of(host))
+    )
     found = []
     for window in windows or (None,):
         opened = open_spans([window] if window else [], *span)

@@ -5,11 +5,10 @@ Azure's tools refuse to send a token over plain HTTP. Source: Z-3.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
-from forewarn.errors import CallerError, reason_of
+from forewarn.errors import CallerError
+from forewarn.programs import Limits, ProgramFailed, program_output
 from forewarn.values import value
 
 #: How long the program may take, in seconds; it takes some 20 ms.
@@ -61,16 +60,7 @@ def openssl(*words: str, given: bytes = b"") -> bytes:
     Raises:
         CertificateUnmade: there is none, or it failed.
     """
-    program = shutil.which("openssl")
-    if program is None:
-        raise CertificateUnmade(reason="the program is not installed")
     try:
-        ended = subprocess.run(  # noqa: S603 - the program and its words are ours
-            [program, *words], input=given, capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CertificateUnmade(reason=reason_of(error)) from error
-    if ended.returncode:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise CertificateUnmade(reason=said[-1][:200] if said else "it gave no reason")
-    return ended.stdout
+        return program_output(("openssl", *words), given, Limits(TIMEOUT_S))
+    except ProgramFailed as error:
+        raise CertificateUnmade(reason=str(error).removesuffix(".")) from error

@@ -17,6 +17,7 @@ from forewarn.cli.parsing import DEFAULT_SERVER
 from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.protocol import timestamps
+from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
     import argparse
@@ -131,17 +132,10 @@ class ApiClient:
         #: The server's clock as of the last answer, ms since the epoch UTC.
         self.now_ms = 0
         self._token = token
-        try:
-            self._split = urlsplit(server)
-            _ = self._split.port
-        except ValueError as error:
-            raise ServerAddressInvalid(address=server) from error
-        if self._split.scheme not in {"http", "https", "unix"} or not (
-            self._split.hostname or self._split.scheme == "unix"
-        ):
+        unix = server.startswith("unix:") and sys.platform != "win32"
+        if not unix and not shown_url(server).startswith(("http://", "https://")):
             raise ServerAddressInvalid(address=server)
-        if self._split.scheme == "unix" and sys.platform == "win32":
-            raise ServerAddressInvalid(address=server)
+        self._split = urlsplit(server)
 
     def get(self, path: str, **query: object) -> Answer:
         """Return what a GET answers; query values that are None or empty are left out."""

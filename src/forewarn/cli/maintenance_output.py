@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, offset, print_facts, print_json_line, print_table, when
+from forewarn.cli.output import note, noun, offset, print_facts, print_json_line, print_table, when
 from forewarn.cli.plan_preview import calendar_lines, group_lines
-from forewarn.cli.plurals import noun
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
 

@@ -5,13 +5,15 @@ Only a GET; following and approving is the agent's business.
 
 from __future__ import annotations
 
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from forewarn.cli.api_client import local_now_ms
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.http_client import ClientRequest, exchange
 from forewarn.protocol import timestamps
 from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
+from forewarn.urls import shown_url
 
 #: Where a metadata service answers, below its address. Source: E-1.
 METADATA_PATH = "/metadata/scheduledevents"
@@ -54,28 +56,21 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
         MetadataUnreachable: there is no answer.
         MetadataRefused: the answer is not a document.
     """
-    try:
-        split = urlsplit(url)
-        host, port = split.hostname, split.port
-    except ValueError as error:
-        raise MetadataAddressInvalid(url=url) from error
-    if split.scheme != "http" or not host:
+    base = shown_url(url)
+    if not base.startswith("http://"):
         raise MetadataAddressInvalid(url=url)
+    split = urlsplit(url)
     query = {"api-version": api_version, **dict(parse_qsl(split.query))}
     path = split.path if split.path.strip("/") else METADATA_PATH
-    connection = HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
+    asked = ClientRequest("GET", f"{base}{path}?{urlencode(query)}", {"Metadata": "true"})
     try:
-        connection.request("GET", f"{path}?{urlencode(query)}", headers={"Metadata": "true"})
-        answer = connection.getresponse()
-        body = answer.read(DOCUMENT_BYTES_MAX)
+        answer = exchange(asked, timeout_s=ANSWER_TIMEOUT_S, bytes_max=DOCUMENT_BYTES_MAX)
     except (OSError, HTTPException) as error:
         raise MetadataUnreachable(url=url, reason=reason_of(error)) from error
-    finally:
-        connection.close()
     if answer.status != 200:
-        text = body.decode("utf-8", "replace")[:200]
+        text = answer.body.decode("utf-8", "replace")[:200]
         raise MetadataRefused(url=url, status=answer.status, text=text)
     try:
-        return body, timestamps.parse(answer.headers.get("Date", ""))
+        return answer.body, timestamps.parse(answer.headers.get("date", ""))
     except ValueError:
-        return body, local_now_ms()
+        return answer.body, local_now_ms()

@@ -11,12 +11,14 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from forewarn.errors import escaped_text
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Self
+
 
 #: A column is never cut narrower than this many characters.
 COLUMN_WIDTH_MIN = 8
@@ -166,10 +168,7 @@ def _plain(cell: object) -> str:
         return "yes"
     if isinstance(cell, list | tuple):
         cell = ", ".join(str(each) for each in cell)
-    text = str(cell)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return escaped_text(str(cell))
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
@@ -180,3 +179,8 @@ def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
         colour = _COLOURS.get(cell, "") if style == "state" else style
         parts.append(f"{colour}{padded}{_PLAIN}" if colour else padded)
     return GAP.join(parts).rstrip()
+
+
+def noun(number: int, thing: str) -> str:
+    """What is counted, as it stands after a number: `world` after 1, else `worlds`."""
+    return thing if number == 1 else f"{thing}s"

@@ -9,9 +9,8 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, offset, print_json, print_table
+from forewarn.cli.output import note, noun, offset, print_json, print_table
 from forewarn.cli.parsing import whole_number
-from forewarn.cli.plurals import noun
 from forewarn.cli.topology import FileMalformed, add_file, described
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, print_json, print_json_line
-from forewarn.cli.topology_kubernetes import add_import_kubernetes
-from forewarn.cli.topology_libvirt import add_import_libvirt
-from forewarn.cli.topology_nova import add_import_nova
+from forewarn.cli.topology_import import add_imports
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.garbage import uncollected
@@ -61,9 +59,7 @@ def add_commands(commands: Commands) -> None:
     show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
     show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
     group = topology.group("import", "take hosts and VMs over from what runs them")
-    add_import_kubernetes(group)
-    add_import_libvirt(group)
-    add_import_nova(group)
+    add_imports(group)
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +119,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
 
     form = "json" if arguments.json else arguments.format or "toml"
     body = client_of(arguments).send("GET", f"/v1/topology?format={form}")

@@ -1,7 +1,7 @@
 """Bringing the topology in step with what runs the machines, once or from then on.
 
-What is found comes from a source, such as `topology_libvirt.py`; this carries it to the operator
-API, and reports hosts that are silent for too long.
+What is found comes from the drivers' own discovery; this carries it to the operator API, and
+reports hosts that are silent for too long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
     import threading
 
     from forewarn.cli.api_client import ApiClient
+    from forewarn.cli.parsing import Commands
     from forewarn.clock import Clock
     from forewarn.drivers.found import Found
 
-#: How often all hosts are asked while they are followed, in seconds.
-EVERY_S = 2.0
+
+class HypervisorsUnnamed(CallerError):
+    """Neither URIs nor a configuration."""
+
+    code = "hypervisors-unnamed"
+    message = "No hypervisor is named."
+    advice = "Give NAME=URI for each host, or --config FILE, but not both."
 
 
 class Source(Protocol):
@@ -42,34 +48,59 @@ class Source(Protocol):
     def discover(self) -> Found:
         """Return what is there now."""
 
-    def has_host(self, host: str) -> bool:
-        """Whether a host of the topology is one of its own."""
-
     def watch(self) -> threading.Event:
         """Return what is set when something changes before it is asked again."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every import understands."""
+def add_imports(group: Commands) -> None:
+    """Add `topology import kubernetes|libvirt|nova`."""
+    text = "take nodes and VMs over from Kubernetes and KubeVirt"
+    _add_settings(group.command("kubernetes", text, run=_import_kubernetes), "kubernetes")
+    parser = group.command("libvirt", "take hosts and VMs over from libvirt", run=_import_libvirt)
+    parser.add_argument(
+        "uris", metavar="[NAME=]URI", nargs="*", help="such as h1=qemu+tls://h1.example/system"
+    )
+    parser.add_argument("--config", metavar="FILE", help="the libvirt driver's file")
+    _add_options(parser)
+    text = "take hosts and VMs over from OpenStack Nova"
+    _add_settings(group.command("nova", text, run=_import_nova), "nova")
+
+
+def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
+    """Add the arguments by which a driver of the service's settings is named."""
+    text = f"as in [drivers.NAME] (default: {driver})"
+    parser.add_argument("name", metavar="NAME", nargs="?", default=driver, help=text)
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+    )
+    _add_options(parser)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help="keep in step until it is ended")
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
 
 
-def add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
-    """Add the arguments by which a driver of the service's settings is named."""
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        default=driver,
-        help=f"as in [drivers.NAME] (default: {driver})",
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
-    )
+# What the drivers need is loaded with the command: `--help` needs none of it.
 
 
-def driver_options(arguments: argparse.Namespace) -> dict[str, object]:
+def _import_kubernetes(arguments: argparse.Namespace) -> int:
+    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415
+    from forewarn.drivers.kubernetes.discovery import KubernetesSource  # noqa: PLC0415
+
+    config = read_options(arguments.name, _driver_options(arguments))
+    return run_import(arguments, KubernetesSource(config, arguments.name))
+
+
+def _import_nova(arguments: argparse.Namespace) -> int:
+    from forewarn.drivers.nova.config import read_options  # noqa: PLC0415
+    from forewarn.drivers.nova.discovery import NovaSource  # noqa: PLC0415
+
+    config = read_options(arguments.name, _driver_options(arguments))
+    return run_import(arguments, NovaSource(config, arguments.name))
+
+
+def _driver_options(arguments: argparse.Namespace) -> dict[str, object]:
     """Return what the settings say of the driver that was named.
 
     Raises:
@@ -79,6 +110,25 @@ def driver_options(arguments: argparse.Namespace) -> dict[str, object]:
 
     table, _ = driver_table(arguments)
     return {name: value for name, value in table.items() if name != KIND}
+
+
+def _import_libvirt(arguments: argparse.Namespace) -> int:
+    from forewarn.drivers.libvirt.config import config_of_uris, read_config  # noqa: PLC0415
+    from forewarn.drivers.libvirt.connection import host_name  # noqa: PLC0415
+    from forewarn.drivers.libvirt.discovery import LibvirtSource  # noqa: PLC0415
+    from forewarn.drivers.libvirt.records import Records  # noqa: PLC0415
+
+    if bool(arguments.uris) == bool(arguments.config):
+        raise HypervisorsUnnamed
+    if arguments.config:
+        config = read_config(Path(arguments.config))
+        return run_import(arguments, LibvirtSource(config, Records(config)))
+    uris = {}
+    for word in arguments.uris:
+        name, equals, uri = word.partition("=")
+        # A URI's own query holds equals signs, too; a name holds no colon.
+        uris.update({name: uri} if equals and ":" not in name else {host_name(word): word})
+    return run_import(arguments, LibvirtSource(config_of_uris(uris)))
 
 
 def run_import(arguments: argparse.Namespace, source: Source) -> int:
@@ -115,6 +165,8 @@ class Importer:
         #: Host -> since when it has been silent, ms since the epoch UTC.
         self._silent_ms: dict[str, int] = {}
         self._reported: set[str] = set()
+        #: Hosts that the source has, or had.
+        self._hosts: set[str] = set()
         #: What was said in the last turn, and in this one: it is not repeated.
         self._said: set[str] = set()
         self._saying: set[str] = set()
@@ -163,7 +215,8 @@ class Importer:
         found = self._source.discover()
         known = json.loads(self._client.send("GET", "/v1/topology?format=json"))
         changed = difference(found, known)
-        removed = gone(found, known, self._source.has_host)
+        self._hosts.update(found.hosts)
+        removed = gone(found, known, self._hosts)
         refused: list[ForewarnError] = []
         for kind, forms in changed.items():
             for name, form in forms.items():

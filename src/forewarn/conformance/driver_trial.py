@@ -11,6 +11,7 @@ from forewarn.conformance.checks import Fault, NotApplicable
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
+from forewarn.errors import TEXT_CHARACTERS_MAX
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ T = TypeVar("T")
 TASKS_MAX = 10
 #: Restarts that one check may make.
 RESTARTS_MAX = 10
-#: Longest text of an answer that reaches people, in characters.
-TEXT_CHARACTERS_MAX = 1000
 #: How long until a task is asked after again where the driver does not say, in seconds.
 LOOK_S = 0.05
 DAY_MS = 24 * 3600 * 1000

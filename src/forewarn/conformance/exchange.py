@@ -12,6 +12,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.urls import shown_url
 from forewarn.values import value
 
 EVENTS = "/metadata/scheduledevents"
@@ -67,15 +68,11 @@ class Target:
         Raises:
             TargetInvalid: it is none.
         """
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port or 80
-        except ValueError as error:
-            raise TargetInvalid(url=url) from error
-        if parts.scheme != "http" or not host:
+        if not shown_url(url).startswith("http://"):
             raise TargetInvalid(url=url)
+        parts = urlsplit(url)
         self.url = url
-        self.host, self.port = host, port
+        self.host, self.port = parts.hostname or "", parts.port or 80
         #: Further parameters of every request, such as `vm=NAME` of an emulator.
         self.query = parts.query
         self.pause = pause or threading.Event().wait

@@ -1,6 +1,7 @@
-"""Calls of drivers under way: outside the writer's thread, this many at a time, each with a limit.
+"""Which drivers a control plane has, and its calls of them: this many at a time, each with a limit.
 
-What an answer means is decided in `driver_host.py`; no state of an operation may be read here.
+Calls are made outside the writer's thread. What an answer means is decided in `driver_host.py`; no
+state of an operation may be read here.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forewarn.drivers import PLACEMENTS_MAX, Progress, Task
-from forewarn.errors import ForewarnError, PeerError
+from forewarn.errors import CallerError, ForewarnError, PeerError, clean_text
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.control.gate_checks import Gate
+    from forewarn.control.planning import Planner
     from forewarn.drivers import Driver
     from forewarn.store import Store
 
-#: Longest text taken from a driver, in characters: a reason is a sentence, not a log.
-TEXT_CHARACTERS_MAX = 1000
+
 #: Latest time a driver may want to be asked again at, in milliseconds from now.
 AGAIN_MS_MAX = 24 * 3600 * 1000
-#: What takes the place of a character that a terminal or a database might act on.
-REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 class DriverHung(PeerError):
@@ -305,21 +305,6 @@ def _share(said: object) -> float | None:
     return float(said) if known else None  # type: ignore[arg-type]
 
 
-def clean_text(said: object) -> str:
-    """Return what a driver said as it can be stored and shown.
-
-    White space becomes a space, a control character is replaced, an odd byte of a program's
-    output is escaped, and a text that is too long is cut off.
-    """
-    text = str(said)[: TEXT_CHARACTERS_MAX + 1]
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    text = " ".join(text.split())
-    text = "".join(each if each.isprintable() else REPLACED for each in text)
-    if len(text) > TEXT_CHARACTERS_MAX:
-        text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
-    return text
-
-
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:
     """Call a driver, on whatever thread this is.
 
@@ -337,3 +322,41 @@ def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) ->
     else:
         driver.abort(call.task)
     return None
+
+
+class DriverUnknown(CallerError):
+    """A driver that is not built in."""
+
+    code = "driver-unknown"
+    status = 422
+    message = "There is no driver {name}."
+    advice = "Use one of: {known}."
+
+
+@value
+class DriverSetup:
+    """The drivers of one control plane."""
+
+    #: By name.
+    drivers: Mapping[str, Driver]
+    #: For hosts that name none.
+    default: str
+    limits: CallLimits = field(default_factory=CallLimits)
+    executor: Executor = field(default_factory=DaemonThreads)
+    #: Checks between the waves of maintenances, by name.
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    #: Makes plans on a thread of `executor`; None: there and then.
+    planner: Planner | None = None
+    #: Called for each call; must be quick.
+    observe: CallObserver = lambda *_: None
+
+    def named(self, name: str) -> Driver:
+        """Return a driver.
+
+        Raises:
+            DriverUnknown: there is none of that name.
+        """
+        driver = self.drivers.get(name)
+        if driver is None:
+            raise DriverUnknown(name=name, known=", ".join(self.drivers))
+        return driver

@@ -19,13 +19,19 @@ from forewarn.control.driver_calls import (
     DriverCall,
     DriverCalls,
     DriverHung,
+    DriverUnknown,
     Verb,
     make_call,
 )
-from forewarn.control.driver_reports import DriverReportBatch, ProgressReports
-from forewarn.control.driver_setup import DriverUnknown
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import DriverAborted, DriverBegun, DriverDone, DriverFailed
+from forewarn.core.stimulus import (
+    DriverAborted,
+    DriverBegun,
+    DriverDone,
+    DriverFailed,
+    DriverProgressed,
+    Reports,
+)
 from forewarn.drivers import Progress, Task
 from forewarn.errors import ForewarnError
 from forewarn.protocol.timestamps import iso8601
@@ -34,10 +40,11 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from forewarn.control.driver_setup import DriverSetup
+    from forewarn.control.driver_calls import DriverSetup
     from forewarn.control.plane import ControlPlane
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import DriverReport, Stimulus
     from forewarn.core.topology import Host
+
 
 log = logging.getLogger("forewarn.control")
 
@@ -49,6 +56,11 @@ ABORT_AGAIN_MS = 1000
 #: How long until a call is tried again for which this process could not be confirmed as the
 #: writer, in milliseconds.
 CONFIRM_AGAIN_MS = 1000
+#: Shortest time between two entries of one operation, in milliseconds.
+BETWEEN_MS = 5000
+#: An entry of work that has gone on for an hour is worth one after three more minutes, so that
+#: their number grows with the logarithm of the time.
+SHARE_OF_TIME = 20
 
 
 @dataclass(slots=True)
@@ -396,3 +408,55 @@ class DriverHost:
             return operation.driver
         host = self._plane.state.topology.hosts.get(operation.host)  # begun by an older version
         return (host.driver if host else "") or self._setup.default
+
+
+class ProgressReports:
+    """Decides which progress is reported; remembers the last time for each operation."""
+
+    def __init__(self) -> None:
+        """Have reported nothing."""
+        #: Operation -> its attempt, and when it was last reported, ms since the epoch UTC.
+        self._last: dict[int, tuple[int, int]] = {}
+
+    def report(self, operation: Operation, said: Progress, now_ms: int) -> DriverProgressed | None:
+        """Return the report of what was said; None if it is not new, or comes too soon."""
+        percent = -1 if said.share is None else int(said.share * 100)
+        number, attempt = operation.number, operation.attempt
+        chosen = tuple(sorted(said.placements.items() - set(operation.placements)))
+        if chosen:  # where a VM may be asked for soon cannot wait
+            return DriverProgressed(number, attempt, said.text, percent, chosen)
+        if said.done or said.failed or (not said.text and percent < 0):
+            return None
+        if (said.text, percent) == (operation.progress, operation.progress_percent):
+            return None
+        reported_attempt, reported_ms = self._last.get(number, (0, 0))
+        apart_ms = max(BETWEEN_MS, (now_ms - operation.begun_ms) // SHARE_OF_TIME)
+        if reported_attempt == attempt and 0 <= now_ms - reported_ms < apart_ms:
+            return None
+        self._last[number] = attempt, now_ms
+        return DriverProgressed(number, attempt, said.text, percent)
+
+    def forget(self, number: int) -> None:
+        """Keep nothing of an operation that has ended."""
+        self._last.pop(number, None)
+
+
+class DriverReportBatch:
+    """Gathers what drivers say, so that calls which end together cost one transaction."""
+
+    def __init__(self, commit: Callable[[Stimulus, str], None]) -> None:
+        """Hold nothing; `commit` is given one driver's reports at once, and its name."""
+        self._commit = commit
+        self._reports: dict[str, list[DriverReport]] = {}
+
+    def add(self, report: DriverReport, driver: str) -> None:
+        """Take one report."""
+        self._reports.setdefault(driver, []).append(report)
+
+    def commit(self) -> list[int]:
+        """Have them committed, each driver's in its order; return their operations."""
+        taken, self._reports = self._reports, {}
+        for driver, reports in taken.items():
+            together = reports[0] if len(reports) == 1 else Reports(tuple(reports))
+            self._commit(together, driver)
+        return [report.operation for reports in taken.values() for report in reports]

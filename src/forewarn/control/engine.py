@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
 from forewarn.control.entry_log import CommitListeners
-from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
-from forewarn.control.kept_reports import KeptReports
+from forewarn.control.inbox import Inbox, KeptReports, StateQuery, Stopping, Submission
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import FollowUp, PublicationEnded, PublicationFailed, Publishing
 from forewarn.control.refused_records import RefusedRecords
@@ -34,7 +33,7 @@ from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailabl
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
-    from forewarn.control.driver_setup import DriverSetup
+    from forewarn.control.driver_calls import DriverSetup
     from forewarn.control.inbox import Item
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.control.publishing import Publisher

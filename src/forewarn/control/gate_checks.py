@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import threading
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
-from forewarn.drivers.webhook.request import HttpRequest, exchange
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, clean_text
+from forewarn.http_client import ClientRequest, exchange
+from forewarn.programs import Limits, ProgramFailed, program_output
 from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
@@ -140,8 +139,7 @@ def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lam
             problem = f"{shown_url(gate.url or gate.prometheus)} cannot be reached: {error}"
         if not problem:
             return ""
-    problem = "".join(each if each.isprintable() else " " for each in problem)
-    return f"gate {gate.name}: {problem[:REASON_MAX]}"
+    return f"gate {gate.name}: {clean_text(problem, REASON_MAX)}"
 
 
 def _polls(silent: Sequence[str]) -> str:
@@ -152,11 +150,8 @@ def _polls(silent: Sequence[str]) -> str:
 
 def _check(gate: Gate, subject: str) -> str:
     if gate.command:
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(json.dumps({"maintenance": subject, "gate": gate.name}).encode() + b"\n")
-            stdin.seek(0)
-            limits = Limits(gate.timeout_s, ANSWER_BYTES_MAX)
-            run_program(gate.command, stdin, limits, watch=Watch(lambda _: None))
+        given = json.dumps({"maintenance": subject, "gate": gate.name}).encode() + b"\n"
+        program_output(gate.command, given, Limits(gate.timeout_s, ANSWER_BYTES_MAX))
         return ""
     if gate.url:
         status, _ = _get(gate, gate.url)
@@ -173,7 +168,7 @@ def _get(gate: Gate, address: str) -> tuple[int, bytes]:
         OSError, HTTPException: there is no answer, or none that is whole in time.
     """
     answer = exchange(
-        HttpRequest("GET", address, {}),
+        ClientRequest("GET", address, {}),
         timeout_s=gate.timeout_s,
         ca_file=gate.ca_file,
         bytes_max=ANSWER_BYTES_MAX,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from forewarn.core.stimulus import GroupsPolled, Reports
 from forewarn.errors import OurError
 from forewarn.values import value
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from forewarn.control.service_state import ServiceStatus
     from forewarn.core.maintenance.stimuli import PlannerReport
     from forewarn.core.stimulus import Stimulus
+
 
 T = TypeVar("T")
 
@@ -180,3 +182,52 @@ class Inbox:
             answer = item.answer if isinstance(item, Submission | StateQuery) else None
             if answer is not None and answer.set_running_or_notify_cancel():
                 answer.set_exception(Stopping())
+
+
+class KeptReports:
+    """Reports to be committed once the store takes them; on the writer's thread only."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._reports: list[tuple[Stimulus, str]] = []
+        #: Group -> when it last polled, ms since the epoch UTC: one for each group, however long
+        #: the store takes nothing.
+        self._polled_ms: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._reports or self._polled_ms)
+
+    def keep(self, stimulus: Stimulus, actor: str, now_ms: int) -> None:
+        """Keep a report; of a group's polls the last one counts."""
+        if not isinstance(stimulus, GroupsPolled):
+            self._reports.append((stimulus, actor))
+            return
+        at_ms = now_ms - stimulus.age_ms
+        for group in stimulus.groups:
+            self._polled_ms[group] = max(self._polled_ms.get(group, 0), at_ms)
+
+    def take(self) -> list[tuple[Stimulus, str]]:
+        """Return all reports but polls, in their order, and keep them no longer."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def write_polls(self, commit: Callable[..., object], now_ms: int) -> bool:
+        """Have the polls committed at once, each with its own time; what fails stays kept.
+
+        Args:
+            commit: is given a stimulus and its `actor`.
+            now_ms: the service's time, ms since the epoch UTC.
+
+        Returns:
+            whether there were any.
+        """
+        if not self._polled_ms:
+            return False
+        groups: dict[int, set[str]] = {}
+        for group, at_ms in self._polled_ms.items():
+            groups.setdefault(max(now_ms - at_ms, 0), set()).add(group)
+        polls = (GroupsPolled(frozenset(each), age_ms) for age_ms, each in groups.items())
+        commit(Reports(tuple(polls)), actor="metadata")
+        self._polled_ms.clear()
+        return True

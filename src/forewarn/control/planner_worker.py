@@ -30,7 +30,7 @@ def main() -> None:
     with contextlib.suppress(OSError, AttributeError):  # not on Windows
         os.nice(NICE)
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
-    from forewarn.control.planner_process import answer_text  # noqa: PLC0415 - signals come first
+    from forewarn.control.planner_host import answer_text  # noqa: PLC0415 - signals come first
     from forewarn.garbage import uncollected  # noqa: PLC0415
 
     with uncollected():  # it lives for seconds

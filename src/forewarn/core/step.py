@@ -19,7 +19,7 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.indexes import disturbed_groups
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import commands, waves
-from forewarn.core.maintenance.headroom import start_shortage
+from forewarn.core.maintenance.admission import start_shortage
 from forewarn.values import value
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from forewarn.core.lifecycle import (
     OperationState,
     progress_text,
 )
-from forewarn.core.maintenance.headroom import start_shortage
+from forewarn.core.maintenance.admission import start_shortage
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft

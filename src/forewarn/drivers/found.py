@@ -6,12 +6,10 @@ Nobody is asked from here: each driver's `discovery.py` does that.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.core.naming import TEXT_LENGTH_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from forewarn.errors import clean_text
 
 
 @dataclass(slots=True)
@@ -75,13 +73,13 @@ def _shown(form: dict[str, Any]) -> dict[str, Any]:
 def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(text, str):
         return text
-    return "".join(each if each.isprintable() else " " for each in text)[:TEXT_LENGTH_MAX]
+    return clean_text(text, TEXT_LENGTH_MAX)
 
 
-def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:
+def gone(found: Found, known: dict[str, Any], hosts: set[str]) -> list[str]:
     """Return the VMs of hosts that answered which no host has any more."""
     return [
         name
         for name, form in known.get("vms", {}).items()
-        if name not in found.vms and hosts(form["host"]) and form["host"] not in found.silent
+        if name not in found.vms and form["host"] in hosts and form["host"] not in found.silent
     ]

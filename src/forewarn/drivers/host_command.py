@@ -5,11 +5,10 @@ That it runs at most once is up to the driver.
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
-from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
 from forewarn.errors import PeerError
+from forewarn.programs import Limits, ProgramFailed, program_output
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class HostCommand:
         words = [_filled(word, {"host": host, **facts}) for word in self.words]
         limits = Limits(self.timeout_s)
         try:
-            run_program(words, subprocess.DEVNULL, limits, watch=Watch(lambda _: None))
+            program_output(words, b"", limits)
         except ProgramFailed as error:
             raise self.failed(host, f"failed: {str(error).removesuffix('.')}") from error
 

@@ -9,8 +9,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.outbox.blocking import blocking
-from forewarn.outbox.sink import DeliveryFailed
+from forewarn.outbox.sink import DeliveryFailed, blocking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

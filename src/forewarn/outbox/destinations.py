@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from forewarn.drivers.webhook.request import is_protected
 from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN
 from forewarn.errors import CallerError
 from forewarn.outbox.apprise_sink import INCLUDE, AppriseSink
@@ -16,7 +15,7 @@ from forewarn.outbox.delivery import Destination
 from forewarn.outbox.kafka_sink import KafkaSink, KafkaTarget
 from forewarn.outbox.nats_sink import NatsSink, NatsTarget
 from forewarn.outbox.webhook_sink import EventGridSink, HttpTarget, WebhookSink
-from forewarn.urls import shown_url
+from forewarn.urls import is_protected, shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forewarn.outbox.cloudevents import CloudEvent
+T = TypeVar("T")
 
 
 class DeliveryFailed(PeerError):
@@ -43,3 +47,30 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Disconnect; also after something failed."""
+
+
+async def blocking(work: Callable[[], T]) -> T:
+    """Return what a call returns; it goes on in the background if nobody waits any more."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        failed: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - it belongs to who waits
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=run, name="outbox call", daemon=True).start()
+    return await answer

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.webhook.request import HttpRequest, HttpResponse, exchange
 from forewarn.drivers.webhook.signing import signed
+from forewarn.errors import clean_text
+from forewarn.http_client import ClientRequest, ClientResponse, exchange
 from forewarn.ids import Ids
-from forewarn.outbox.blocking import blocking
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
-from forewarn.outbox.sink import DeliveryFailed
+from forewarn.outbox.sink import DeliveryFailed, blocking
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class HttpTarget:
     #: What requests are signed with; empty: they are not.
     secret: bytes = b""
 
-    async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+    async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> ClientResponse:
         """Send a request; return the answer, which is good.
 
         Raises:
@@ -66,7 +66,7 @@ class HttpTarget:
         if self.secret:
             time_s = SystemClock().now_ms() // 1000
             said |= signed(self.secret, EVENT, self.name, time_s=time_s, body=body)
-        request = HttpRequest(method, self.url, said, body)
+        request = ClientRequest(method, self.url, said, body)
         try:
             answer = await blocking(
                 partial(exchange, request, timeout_s=self.timeout_s, ca_file=self.ca_file)
@@ -75,8 +75,7 @@ class HttpTarget:
             problem = f"cannot be reached: {error}"
             raise DeliveryFailed(name=self.name, problem=problem) from error
         if not 200 <= answer.status < 300:
-            text = answer.body[:SAID_MAX].decode("utf-8", "replace").strip()
-            text = "".join(each if each.isprintable() else " " for each in text)
+            text = clean_text(answer.body[:SAID_MAX].decode("utf-8", "replace"))
             problem = f"answered {answer.status}{text and ': '}{text}"
             raise DeliveryFailed(name=self.name, problem=problem)
         return answer

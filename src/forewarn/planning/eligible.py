@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import FREEZE, Blocker, Code
 from forewarn.planning.policy import subject_text
-from forewarn.planning.windows import SPANS_DAYS_MAX, Span, open_spans, without
+from forewarn.planning.windows import SPANS_DAYS_MAX, Span
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class Calendars:
         return found
 
     def _made(self, host: Host, not_before_ms: int, by: str) -> Calendar:
-        windows = tuple(each for each in self._policy.windows if host.selected(each.hosts))
+        windows = self._policy.windows_of(host.words)
         names = tuple(window.name for window in windows)
         key = (windows, not_before_ms, by)
         if key not in self._known:
-            spans = without(open_spans(windows, *self._span), self._policy.freezes)
+            spans = self._policy.open_spans_of(host.words, self._span)
             self._known[key] = Calendar(names, not_before_ms, by, spans)
         return self._known[key]
 

@@ -34,10 +34,10 @@ class Host:
         """The fault domain, distinct across zones."""
         return (self.zone, self.fault_domain)
 
-    def selected(self, selector: tuple[str, ...]) -> bool:
-        """Whether every `key=value` of a selector is true of it; `zone` and `rack` are keys."""
-        own = {f"zone={self.zone}", f"rack={self.rack}", *self.labels}
-        return own.issuperset(selector)
+    @property
+    def words(self) -> frozenset[str]:
+        """Every `key=value` that is true of it; `zone` and `rack` are keys."""
+        return frozenset((f"zone={self.zone}", f"rack={self.rack}", *self.labels))
 
 
 @value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-from forewarn.planning.windows import Span, Window
+from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
@@ -84,6 +84,19 @@ class Policy:
     max_failures: int = 0
     #: How much later than first planned an owner may have a host done; 0: no later. Source: F-8.
     postpone_max_s: int = 0
+
+    def windows_of(self, words: frozenset[str]) -> tuple[Window, ...]:
+        """Return the windows that are for a host of which these `key=value` are true."""
+        return tuple(each for each in self.windows if words.issuperset(each.hosts))
+
+    def open_spans_of(self, words: frozenset[str], span: Span) -> tuple[Span, ...]:
+        """Return when windows and freezes leave time open for such a host, within a span."""
+        return without(open_spans(self.windows_of(words), *span), self.freezes)
+
+    def is_open(self, words: frozenset[str], span: Span) -> bool:
+        """Whether windows and freezes leave a whole span open for such a host."""
+        closed = self.windows_of(words) or self.freezes
+        return not closed or self.open_spans_of(words, span) == (span,)
 
 
 #: Scope and name of what one limit is for, as in `("rack", "r7")`.

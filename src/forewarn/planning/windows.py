@@ -117,11 +117,6 @@ def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Spa
     return tuple(found)
 
 
-def open_now(windows: Iterable[Window], freezes: Sequence[Span], span: Span) -> bool:
-    """Whether a whole span lies in open time: in the windows, if there are any, and no freeze."""
-    return without(open_spans(windows, *span), freezes) == (span,)
-
-
 def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return spans in order, those that touch or overlap as one."""
     found: list[Span] = []

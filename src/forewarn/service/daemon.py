@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits
-from forewarn.control.driver_setup import DriverSetup, DriverUnknown
+from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
-from forewarn.control.planner_process import PlannerProcess
+from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.drivers.registry import make_drivers
 from forewarn.metadata.server import MetadataServer

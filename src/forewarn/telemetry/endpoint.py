@@ -9,31 +9,49 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
 from forewarn.api.listener import METRICS
 from forewarn.api.server import OperatorServer, start_operator
+from forewarn.control.driver_calls import CallResult, Verb
 from forewarn.control.service_state import STANDBY
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
-from forewarn.telemetry.driver_metrics import DriverMetrics
 from forewarn.telemetry.metadata_snapshot import (
     feed_families,
     metadata_families,
     node_families,
 )
 from forewarn.telemetry.outbox_snapshot import outbox_families
-from forewarn.telemetry.scrape import ScrapeApp, new_registry
+from forewarn.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        MutableMapping,
+        Sequence,
+    )
+    from typing import Any, TypeAlias
 
     from prometheus_client.core import Metric
 
     from forewarn.clock import Clock
+    from forewarn.control.driver_calls import DriverCall
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import ControlPlane
     from forewarn.outbox.outbox import Outbox
 
+    Scope: TypeAlias = MutableMapping[str, Any]
+
 log = logging.getLogger("forewarn")
+PATH = "/metrics"
+#: Upper ends of the buckets, in seconds: a call may take 60 s unless the settings say otherwise.
+BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class ServiceMetrics:
@@ -127,3 +145,86 @@ async def _served(app: ScrapeApp, address: str) -> OperatorServer:
     server = await start_operator(app, address, purpose=METRICS)
     log.info("answering scrapes at %s", server.address, extra={"action": "metrics.started"})
     return server
+
+
+def new_registry() -> CollectorRegistry:
+    """Return a registry with what every process says: its version, CPU, memory, files."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    Info("forewarn_build", "Version of Forewarn.", registry=registry).info({"version": version()})
+    return registry
+
+
+class ScrapeApp:
+    """Answers scrapes; an ASGI application."""
+
+    def __init__(
+        self, registry: CollectorRegistry, sources: Sequence[Callable[[], Awaitable[list[Metric]]]]
+    ) -> None:
+        """Serve a registry and what the sources say at each scrape."""
+        self._registry = registry
+        self._sources = sources
+
+    async def __call__(
+        self,
+        scope: Scope,
+        _receive: object,
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Answer one request."""
+        status, media, body = 404, "text/plain", b"Ask for /metrics.\n"
+        if scope["path"] == PATH:
+            status, body = 405, b"Only GET is answered.\n"
+        if scope["path"] == PATH and scope["method"] in {"GET", "HEAD"}:
+            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+            status, (media, body) = 200, await self._exposition(accept)
+        headers = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _exposition(self, accept: str) -> tuple[str, bytes]:
+        families = [family for source in self._sources for family in await source()]
+        encode, media = choose_encoder(accept)
+        body = await asyncio.to_thread(encode, _Families(self._registry, families))
+        return media, body
+
+
+class _Families:
+    """Looks like a registry to an encoder."""
+
+    def __init__(self, registry: CollectorRegistry, more: list[Metric]) -> None:
+        self._registry = registry
+        self._more = more
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._registry.collect()
+        yield from self._more
+
+
+class DriverMetrics:
+    """Observes calls; their labels are the names of the settings' drivers."""
+
+    def __init__(self, registry: CollectorRegistry, drivers: Iterable[str]) -> None:
+        """Count none yet."""
+        self._calls = Counter(
+            "forewarn_driver_calls",
+            "Calls of drivers that ended or were given up, by verb and result.",
+            ("driver", "verb", "result"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "forewarn_driver_call_seconds",
+            "How long calls of drivers took.",
+            ("driver", "verb"),
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        for driver in drivers:  # what is there from the start has an increase from nothing
+            for verb in Verb:
+                for result in CallResult:
+                    self._calls.labels(driver, verb.value, result.value)
+
+    def observe(self, call: DriverCall, result: CallResult, duration_ms: int) -> None:
+        """Count a call."""
+        self._calls.labels(call.driver, call.verb.value, result.value).inc()
+        self._seconds.labels(call.driver, call.verb.value).observe(duration_ms / 1000)

@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits
-from forewarn.control.driver_setup import DriverSetup
+from forewarn.control.driver_calls import CallLimits, DriverSetup
 from forewarn.control.engine import RETRY_S, ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import ControlPlane

@@ -1,33 +1,44 @@
-"""Whether one host of a wave may be announced, or start, now: every hard constraint once more.
+"""Whether one host of a wave may be announced, start, or be done later: every hard constraint.
 
-Source: F-3. The plan kept them for what was known when it was made; failures and work by hand
-have come since.
+Source: F-3, F-8. The plan kept them for what was known when it was made; failures and work by
+hand have come since. How much of a budget is taken is counted in `core/usage.py`; when a host
+that its owner puts off is done instead is decided by the planner.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from forewarn.core import transitions
 from forewarn.core.admission import obstacle
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
-from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance.headroom import announce_shortage
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.records import Maintenance, MaintenanceState, Postponement
+from forewarn.core.maintenance.refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.owner_rest import owners_of
 from forewarn.core.topology import Health
+from forewarn.core.usage import subjects_of_host
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.policy import subject_text
-from forewarn.planning.windows import open_now
+from forewarn.protocol.timestamps import iso8601
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.maintenance.stimuli import PostponeHosts
     from forewarn.planning.plan import Wave
+    from forewarn.planning.policy import Subject
     from forewarn.planning.windows import Span
+
 
 #: What stands in the way of an operation -> the code of a blocker.
 _CODES = {"host-busy": Code.HOST_BUSY, "fault-domain": Code.FAULT_DOMAIN}
+#: Postponements that one maintenance keeps.
+POSTPONED_MAX = 1000
 
 
 class Admission:
@@ -151,10 +162,8 @@ class Admission:
     def _is_open(self, host: str, span: Span) -> bool:
         """Whether windows and freezes leave a whole time open for a host."""
         known = self._draft.topology.hosts.get(host)
-        policy = self._draft.maintenance_policy
-        labels = words_of(known) if known else frozenset[str]()
-        windows = [each for each in policy.windows if labels.issuperset(each.hosts)]
-        return not (windows or policy.freezes) or open_now(windows, policy.freezes, span)
+        words = words_of(known) if known else frozenset[str]()
+        return self._draft.maintenance_policy.is_open(words, span)
 
 
 def _probe(maintenance: Maintenance, host: str) -> Operation:
@@ -171,3 +180,130 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
         of_vm=False,
         description="",
     )
+
+
+def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
+    """Return the first limit that all announced work leaves no room in; costs the host's VMs."""
+    for subject, amount, limit in _wanted(draft, maintenance, host):
+        if draft.usage.taken(subject) + amount > limit:
+            return subject
+    return None
+
+
+def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
+    """Return the first limit that running work and failures leave no room in; costs the VMs.
+
+    Failures and work by hand may have come since the host was announced. Work that no maintenance
+    has planned keeps to no budget.
+    """
+    maintenance = draft.maintenances.get(operation.maintenance) if operation.maintenance else None
+    if maintenance is None:
+        return None
+    for subject, amount, limit in _wanted(draft, maintenance, operation.host):
+        if draft.usage.running(subject) + amount > limit:
+            return subject
+    return None
+
+
+def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Subject, int, int]]:
+    """Return the limits that could bind, with what a host takes of each."""
+    plan = draft.maintenances.plan(maintenance.plan)
+    limits = plan.body.limits if plan else {}
+    if not limits:
+        return []
+    wanted = Counter(subjects_of_host(draft.topology, host))
+    return [(each, count, limits[each]) for each, count in wanted.items() if each in limits]
+
+
+def postpone(draft: Draft, word: PostponeHosts) -> None:
+    """Grant a later start for some hosts, all or none; costs the hosts of the maintenance.
+
+    What is announced for them is withdrawn, and announced again with its whole notice.
+
+    Raises:
+        PostponementRefused: the policy, the deadline or the state of a host forbids it.
+        UnknownMaintenance: there is no such live maintenance.
+    """
+    maintenance = draft.maintenances.get(word.maintenance)
+    if maintenance is None or not maintenance.live:
+        raise UnknownMaintenance(name=f"m-{word.maintenance}")
+    known = {each.host: each for each in maintenance.postponed}
+    for host in word.hosts:
+        from_ms = (
+            known[host].from_ms if host in known else _first_start_ms(draft, maintenance, host)
+        )
+        problem = _problem(draft, maintenance, host, from_ms=from_ms, until_ms=word.until_ms)
+        if problem:
+            raise PostponementRefused(host=host, maintenance=maintenance.id, problem=problem)
+        known[host] = Postponement(host, word.until_ms, from_ms, word.by, word.reason)
+    if len(known) > POSTPONED_MAX:
+        problem = f"a maintenance keeps {POSTPONED_MAX} postponements at most"
+        raise PostponementRefused(host=word.hosts[0], maintenance=maintenance.id, problem=problem)
+    postponed = replace(maintenance, postponed=tuple(known[host] for host in sorted(known)))
+    until = iso8601(word.until_ms)
+    text = f"{', '.join(word.hosts)} of {postponed.id} postponed until {until} for {word.by}"
+    draft.put("maintenance.postponed", f"{text}: {word.reason}" if word.reason else text, postponed)
+    for host in word.hosts:
+        target = draft.maintenances.target(postponed.number, host)
+        operation = draft.operation(target.operation) if target else None
+        if operation is not None and operation.state is OperationState.ANNOUNCED:
+            transitions.cancel(draft, operation, f"postponed for {word.by}")
+    plan_rest_again(draft, postponed, f"{postponed.id} is planned again: hosts were postponed")
+
+
+def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
+    """Have planned again what is not announced, unless that is to come anyway."""
+    planned = maintenance.running or maintenance.state is MaintenanceState.DRAFT
+    if maintenance.plan_wanted or not maintenance.due_ms or not planned:
+        return
+    again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
+    draft.put("maintenance.replanning", text, again)
+    draft.unplanned.add(again.number)
+
+
+def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
+    """Return when a host would start at the latest as things are, ms since the epoch UTC."""
+    target = draft.maintenances.target(maintenance.number, host)
+    operation = draft.operation(target.operation) if target else None
+    if operation is not None:
+        return operation.not_before_ms
+    plan = draft.maintenances.plan(maintenance.plan)
+    for wave in plan.waves if plan else ():
+        if host in wave.hosts:
+            return wave.latest_start_ms
+    return max(draft.now_ms, maintenance.earliest_ms)
+
+
+def _problem(
+    draft: Draft, maintenance: Maintenance, host: str, *, from_ms: int, until_ms: int
+) -> str:
+    """Say why a host may not be postponed until then; empty if it may."""
+    if host not in maintenance.hosts:
+        return "it is not among its hosts"
+    target = draft.maintenances.target(maintenance.number, host)
+    operation = draft.operation(target.operation) if target else None
+    if target and (operation is None or operation.state is not OperationState.ANNOUNCED):
+        return "its work has started already"
+    if until_ms <= draft.now_ms:
+        return f"{iso8601(until_ms)} has passed"
+    limit_s = draft.maintenance_policy.postpone_max_s
+    if not limit_s:
+        return "the policy does not allow postponing"
+    latest_ms = from_ms + limit_s * SECOND_MS
+    if until_ms > latest_ms:
+        return f"the policy allows {iso8601(latest_ms)} at the latest"
+    duration_ms = maintenance.duration_s * SECOND_MS
+    if maintenance.deadline_ms and until_ms + duration_ms > maintenance.deadline_ms:
+        return f"it would end after the deadline, {iso8601(maintenance.deadline_ms)}"
+    end_ms = maintenance.deadline_ms or until_ms + HORIZON_MS
+    if not _has_opening(draft, host, (until_ms, end_ms), duration_ms):
+        return "no window is open long enough after that time"
+    return ""
+
+
+def _has_opening(draft: Draft, host: str, span: tuple[int, int], duration_ms: int) -> bool:
+    """Whether the windows and freezes of a host leave one opening in a span that is long enough."""
+    known = draft.topology.hosts.get(host)
+    words = words_of(known) if known else frozenset[str]()
+    spans = draft.maintenance_policy.open_spans_of(words, span)
+    return any(min(end, span[1]) - max(start, span[0]) >= duration_ms for start, end in spans)

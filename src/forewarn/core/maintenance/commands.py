@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, Target
 from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.admission import postpone
 from forewarn.core.maintenance.policy_change import apply_policy
-from forewarn.core.maintenance.postponing import postpone
 from forewarn.core.maintenance.records import (
     ENDED_MAINTENANCE,
     HOSTS_MAX,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.maintenance.postponing import plan_rest_again
+from forewarn.core.maintenance.admission import plan_rest_again
 from forewarn.core.maintenance.records import counted
 from forewarn.core.maintenance.waves import withdraw
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy

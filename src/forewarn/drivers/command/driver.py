@@ -6,9 +6,6 @@ only sets off work that `progress` is asked after.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +13,9 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.drivers import Progress
 from forewarn.drivers.command import runner
-from forewarn.drivers.command.program import (
-    ANSWER_BEGINS,
-    Limits,
-    ProgramFailed,
-    Watch,
-    run_program,
-)
 from forewarn.drivers.messages import encoded, read_answer, task_message
-from forewarn.drivers.task_files import TaskFiles, held, write_durably
+from forewarn.drivers.task_files import TaskFiles, held
+from forewarn.programs import ANSWER_BEGINS, Limits, ProgramFailed, program_output
 from forewarn.validation.fields import Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.validation.json_reader import read_json
@@ -105,15 +96,12 @@ class CommandDriver:
                 return
             for other in self._files.others(task):
                 _stop(other)
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_durably(directory / runner.TASK, encoded(task_message("begin", task)))
-            run = {"words": self._programs.begin, "timeout_s": self._programs.timeout_s}
-            write_durably(directory / runner.RUN, encoded(run))
-            subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", runner.__name__, str(directory)],
-                stdin=subprocess.DEVNULL,
-                check=True,
-                timeout=self._programs.call_timeout_s,
+            runner.start(
+                directory,
+                self._programs.begin,
+                encoded(task_message("begin", task)),
+                timeout_s=self._programs.timeout_s,
+                start_s=self._programs.call_timeout_s,
             )
 
     def progress(self, task: Task, now_ms: int) -> Progress:
@@ -182,14 +170,8 @@ class CommandDriver:
         return self._run(words, encoded(task_message(verb, task)))
 
     def _run(self, words: tuple[str, ...], message: bytes) -> list[bytes]:
-        lines: list[bytes] = []
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(message)
-            stdin.seek(0)
-            run_program(
-                words, stdin, Limits(self._programs.call_timeout_s), watch=Watch(lines.append)
-            )
-        return [each for each in lines if each.startswith(ANSWER_BEGINS)]
+        output = program_output(words, message, Limits(self._programs.call_timeout_s))
+        return [each for each in output.split(b"\n") if each.startswith(ANSWER_BEGINS)]
 
 
 def _stop(directory: Path) -> None:

@@ -10,24 +10,53 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forewarn.drivers.command.program import (
+from forewarn.drivers.task_files import LOCK, write_durably
+from forewarn.programs import (
     ANSWER_BEGINS,
     Limits,
     ProgramFailed,
     Watch,
     run_program,
 )
-from forewarn.drivers.task_files import LOCK, write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: What is to be run; the task on its standard input; that it was begun; what it said last; how it
 #: ended; whose process it is.
 RUN, TASK, STARTED, ANSWER, END, PID = "run", "task", "started", "answer", "end", "pid"
 RUNNER, PROGRAM = "runner", "program"
 STOPPED: list[int] = []
+
+
+def start(
+    directory: Path, words: Sequence[str], message: bytes, *, timeout_s: float, start_s: float
+) -> None:
+    """Have a task's program begun in the background; returns once it may run.
+
+    Args:
+        directory: of the attempt; it is made where there is none.
+        words: the program and its arguments.
+        message: what it reads on its standard input.
+        timeout_s: how long it may take.
+        start_s: how long it may take until it runs.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_durably(directory / TASK, message)
+    run = {"words": list(words), "timeout_s": timeout_s}
+    write_durably(directory / RUN, json.dumps(run).encode())
+    subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", "forewarn.drivers.command.runner", str(directory)],
+        stdin=subprocess.DEVNULL,
+        check=True,
+        timeout=start_s,
+    )
 
 
 def main(directory: Path) -> int:

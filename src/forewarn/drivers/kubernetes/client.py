@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.webhook.request import (
+from forewarn.errors import PeerError, reason_of
+from forewarn.http_client import (
     ANSWER_BYTES_MAX,
-    HttpRequest,
+    ClientRequest,
     exchange,
     open_request,
 )
-from forewarn.errors import PeerError, reason_of
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ class Kubernetes:
             return said
         raise _refusal(said, answer.status, verb, path)
 
-    def _request(self, verb: str, path: str, form: object, kind: str) -> HttpRequest:
+    def _request(self, verb: str, path: str, form: object, kind: str) -> ClientRequest:
         token = Path(self._config.token_file).read_text("utf-8").strip()
         headers = {"accept": "application/json", "authorization": f"Bearer {token}"}
         body = b""
         if form is not None:
             headers["content-type"], body = kind, json.dumps(form).encode()
-        return HttpRequest(verb, self._config.server.rstrip("/") + path, headers, body)
+        return ClientRequest(verb, self._config.server.rstrip("/") + path, headers, body)
 
     def find(self, path: str) -> dict[str, Any] | None:
         """Return an object, or None where there is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.webhook.request import is_protected
+from forewarn.urls import is_protected
 from forewarn.validation.fields import Boolean, Integer, Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.values import value

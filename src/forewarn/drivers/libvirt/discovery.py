@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from forewarn.drivers.found import Found
-from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
+from forewarn.drivers.libvirt.connection import Connections, DomainGone, HypervisorFailed, failing
 
 if TYPE_CHECKING:
+    import threading
+
     from forewarn.drivers.libvirt.config import LibvirtConfig
-    from forewarn.drivers.libvirt.connection import Connections
     from forewarn.drivers.libvirt.domain import Domain
     from forewarn.drivers.libvirt.records import Records
 
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
 NAMESPACE = "https://forewarn.dev/libvirt/1"
 #: Attributes of that element that are members of a VM, as text and as yes or no.
 TEXTS, FLAGS = ("group", "size", "location", "resource_group", "subscription"), ("spot", "gpu")
+
+
+class LibvirtSource:
+    """Hosts that run libvirt, for `topology import`."""
+
+    #: How often all hosts are asked while they are followed, in seconds.
+    every_s = 2.0
+
+    def __init__(self, config: LibvirtConfig, records: Records | None = None) -> None:
+        """Connect to nobody yet."""
+        self._config, self._records = config, records
+        self._connections = Connections(config)
+        self.lost_after_s = config.lost_after_s
+
+    def discover(self) -> Found:
+        """Ask every host."""
+        return discover(self._config, self._connections, self._records)
+
+    def watch(self) -> threading.Event:
+        """Return what is set when a domain starts, moves or stops."""
+        return self._connections.watch()
 
 
 def discover(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
-from forewarn.drivers.libvirt.mark import Mark
+from forewarn.drivers.libvirt.domain import Mark
 from forewarn.drivers.libvirt.migration import LOOK_EVERY_S, Migration, Stopped
 from forewarn.errors import ForewarnError, PeerError
 

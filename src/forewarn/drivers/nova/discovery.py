@@ -6,18 +6,19 @@ Nothing is changed in the cloud and nothing is sent anywhere from here.
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from forewarn.core.labels import ZONE
 from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN
 from forewarn.drivers.found import Found
+from forewarn.drivers.nova.client import Nova
 from forewarn.drivers.nova.config import BY_ID
 from forewarn.drivers.nova.hosts import UP
 from forewarn.drivers.nova.server import GONE
 
 if TYPE_CHECKING:
-    from forewarn.drivers.nova.client import Nova
     from forewarn.drivers.nova.config import NovaConfig
 
 #: Members of an aggregate's metadata that say where its hosts stand.
@@ -28,6 +29,27 @@ AVAILABILITY_ZONE = "availability_zone"
 PAGE = 500
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/-]+")
 _NOT_IN_VALUES = re.compile(r"[\x00-\x20,=]+")
+
+
+class NovaSource:
+    """A cloud, for `topology import`."""
+
+    #: How often Nova is asked while it is followed, in seconds: for all servers of the cloud.
+    every_s = 10.0
+
+    def __init__(self, config: NovaConfig, driver: str) -> None:
+        """Connect to nobody yet."""
+        self._config, self._driver = config, driver
+        self._nova = Nova(config)
+        self.lost_after_s = config.lost_after_s
+
+    def discover(self) -> Found:
+        """Ask Nova."""
+        return discover(self._nova, self._config, self._driver)
+
+    def watch(self) -> threading.Event:
+        """Return an event that is never set: Nova has to be asked."""
+        return threading.Event()
 
 
 def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:

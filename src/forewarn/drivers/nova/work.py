@@ -5,8 +5,6 @@ How one server is treated is in `servers.py` and `moves.py`; what calls this is 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ from forewarn.drivers.nova.client import NovaBusy, NovaUnreachable
 from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
 from forewarn.drivers.nova.moves import Moves
 from forewarn.drivers.nova.servers import DONE, Servers, Step
-from forewarn.drivers.task_files import TaskSuperseded, held, write_durably
+from forewarn.drivers.task_files import TaskSuperseded, held
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
@@ -262,18 +260,13 @@ class Work:
         raise NovaCommandFailed(setting=setting, host=host, reason=reason)
 
     def _begin_command(self, directory: Path, words: tuple[str, ...]) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         host = self._operation.host
-        filled = [each.replace("{host}", host) for each in words]
-        run = {"words": filled, "timeout_s": self._config.command_timeout_s}
-        message = task_message("begin", self._servers.task)
-        write_durably(directory / runner.TASK, encoded(message))
-        write_durably(directory / runner.RUN, encoded(run))
-        subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", runner.__name__, str(directory)],
-            stdin=subprocess.DEVNULL,
-            check=True,
-            timeout=START_S,
+        runner.start(
+            directory,
+            [each.replace("{host}", host) for each in words],
+            encoded(task_message("begin", self._servers.task)),
+            timeout_s=self._config.command_timeout_s,
+            start_s=START_S,
         )
 
     def _unsupported(self, reason: str) -> NovaWorkUnsupported:

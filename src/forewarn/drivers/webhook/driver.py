@@ -6,6 +6,8 @@ crash nobody here knows whether it arrived.
 
 from __future__ import annotations
 
+import http.client
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +15,24 @@ from forewarn.clock import SystemClock
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_files import TaskFiles, write_durably
-from forewarn.drivers.webhook.request import Endpoint, is_protected, send
-from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN, ReportRefused, check_report
+from forewarn.drivers.webhook.signing import (
+    REQUEST,
+    SECRET_BYTES_MIN,
+    ReportRefused,
+    check_report,
+    signed,
+)
+from forewarn.errors import PeerError
+from forewarn.http_client import ANSWER_BYTES_MAX, ClientRequest, exchange
+from forewarn.urls import is_protected, shown_url
 from forewarn.validation.fields import Boolean, Number, Text
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import read_json
-from forewarn.values import replace
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 TIMEOUT_S, BACKOFF_S, POLL_S = 10.0, 0.5, 2.0
 #: Of an attempt: that the far side has taken it, what it reported last, and when that was signed.
@@ -41,6 +52,10 @@ _OPTIONS = Form(
         Field("poll_s", Number(0.1, 86_400), "How often reports are looked for, or asked for."),
     ),
 )
+#: Times a request is sent before the call fails.
+TRIES = 3
+#: Statuses that may be otherwise a little later.
+LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
@@ -149,3 +164,70 @@ class WebhookDriver:
     def _send(self, verb: str, task: Task) -> bytes:
         message = encoded(task_message(verb, task))
         return send(self._endpoint, verb, task.id, body=message)
+
+
+class WebhookFailed(PeerError):
+    """The far side of a webhook cannot be reached, or has refused a request."""
+
+    code = "driver-webhook-failed"
+    message = "{url} {problem} ({verb} of {task})."
+    advice = "Look at the far side; then retry, complete or fail the operation."
+
+
+@value
+class Endpoint:
+    """Where requests go, and how."""
+
+    driver: str
+    url: str
+    secret: bytes
+    #: How long each step until a request is sent may take, and then its whole answer, in seconds.
+    timeout_s: float
+    #: How long until a request is sent again, in seconds; doubled each time.
+    backoff_s: float
+    #: Certificates that are trusted; empty: the system's.
+    ca_file: str = ""
+
+
+def send(endpoint: Endpoint, verb: str, task: str, *, body: bytes) -> bytes:
+    """Send a request, a few times if need be; return its answer.
+
+    Raises:
+        WebhookFailed: it was refused, or never answered well.
+    """
+    problem = ""
+    for attempt in range(TRIES):
+        if attempt:
+            threading.Event().wait(endpoint.backoff_s * 2 ** (attempt - 1))
+        try:
+            status, answer = _exchange(endpoint, f"{verb} {task}", body)
+        except (OSError, http.client.HTTPException) as error:
+            problem = f"cannot be reached: {error}"
+            continue
+        if len(answer) > ANSWER_BYTES_MAX:
+            problem = f"answered more than {ANSWER_BYTES_MAX} bytes"
+            break
+        if 200 <= status < 300:
+            return answer
+        said = answer[:200].decode("utf-8", "replace").strip()
+        problem = f"answered {status}{said and ': '}{said}"
+        if status not in LATER:
+            break
+    raise WebhookFailed(url=shown_url(endpoint.url), problem=problem, verb=verb, task=task)
+
+
+def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
+    headers = {
+        "content-type": "application/json",
+        "idempotency-key": key,
+        **signed(
+            endpoint.secret,
+            REQUEST,
+            endpoint.driver,
+            time_s=SystemClock().now_ms() // 1000,
+            body=body,
+        ),
+    }
+    request = ClientRequest("POST", endpoint.url, headers, body)
+    response = exchange(request, timeout_s=endpoint.timeout_s, ca_file=endpoint.ca_file)
+    return response.status, response.body

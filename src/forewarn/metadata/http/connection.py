@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http import request as requests
-from forewarn.metadata.http.connection_socket import ConnectionSocket
 from forewarn.metadata.http.request_reader import RequestReader
 from forewarn.metadata.http.response import CONTINUE
 from forewarn.metadata.identity import UNIX
@@ -37,7 +36,7 @@ NOBODYS = Bucket()
 """The tokens of such a connection; none is ever taken."""
 
 
-class Connection(ConnectionSocket):
+class Connection:
     """The state of one connection."""
 
     __slots__ = (
@@ -387,3 +386,25 @@ class Connection(ConnectionSocket):
         self.ready = self._home = NOTHING
         self._write(self.service.joined(self.service.responder.malformed(error)))
         self._close(linger=True)
+
+    # --- what each transport does in its own way ---------------------------------------------
+
+    def _write(self, octets: bytes) -> None:
+        """Send, now or as soon as the client reads; sets `stalled` where it does not."""
+        raise NotImplementedError
+
+    def _close(self, *, linger: bool) -> None:
+        """Close once everything is sent; `linger`: read on for a while, unheard."""
+        raise NotImplementedError
+
+    def _reset(self) -> None:
+        """Reset the connection at once."""
+        raise NotImplementedError
+
+    def _read(self, *, wanted: bool) -> None:
+        """Read from the client, or stop reading."""
+        raise NotImplementedError
+
+    def _interface(self) -> str:
+        """Return the interface it came in by, where the system knows it."""
+        raise NotImplementedError

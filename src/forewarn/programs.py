@@ -9,6 +9,7 @@ import os
 import selectors
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
@@ -37,7 +38,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSH_A
 
 
 class ProgramFailed(PeerError):
-    """A program of a driver has failed."""
+    """A program has failed."""
 
     code = "driver-program-failed"
     message = "{program} {problem}."
@@ -57,11 +58,27 @@ class Watch:
     """Who looks on while a program runs."""
 
     #: Is given each line of its standard output.
-    line: Callable[[bytes], None]
+    line: Callable[[bytes], None] = lambda _: None
     #: Is given its process id, which is also its group's, once it runs.
     begun: Callable[[int], None] = lambda _: None
     #: Says whether it is to be ended; asked several times a second.
     stop: Callable[[], bool] = lambda: False
+    #: Is given its standard output as it comes; then its lines are not looked at.
+    output: Callable[[bytes], object] | None = None
+
+
+def program_output(words: Sequence[str], given: bytes, limits: Limits) -> bytes:
+    """Run a program to its end and return what it printed.
+
+    Raises:
+        ProgramFailed: as of `run_program`.
+    """
+    output = bytearray()
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(given)
+        stdin.seek(0)
+        run_program(words, stdin, limits, watch=Watch(output=output.extend))
+    return bytes(output)
 
 
 def run_program(
@@ -93,7 +110,7 @@ def run_program(
         reason = getattr(error, "strerror", None) or error
         raise ProgramFailed(program=words[0], problem=f"cannot be run: {reason}") from error
     with process:
-        reader = _Reader(process, limits, watch.line)
+        reader = _Reader(process, limits, watch)
         try:
             watch.begun(process.pid)
             problem = reader.follow(watch.stop)
@@ -110,12 +127,10 @@ def run_program(
 class _Reader:
     """Reads what a program prints, until it ends or has to."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], limits: Limits, line: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], limits: Limits, watch: Watch) -> None:
         self._process = process
         self._limits = limits
-        self._line = line
+        self._watch = watch
         self._rest = b""
         self._left = limits.output_bytes
         self._error = b""
@@ -131,7 +146,7 @@ class _Reader:
                 os.set_blocking(stream.fileno(), False)
                 selector.register(stream, selectors.EVENT_READ)
             while True:
-                ended = self._process.poll() is not None
+                ended = self._has_ended(0 if selector.get_map() else LOOK_S)
                 for key, _ in selector.select(0 if ended else LOOK_S):
                     body = os.read(key.fd, 65536)
                     if not body:
@@ -150,16 +165,25 @@ class _Reader:
                 if clock.now_ms() >= until_ms:
                     return f"has not ended within {self._limits.timeout_s:g} s"
 
+    def _has_ended(self, wait_s: float) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(wait_s)
+            return True
+        return False
+
     def _take(self, body: bytes) -> str:
         self._left -= len(body)
         if self._left < 0:
             return f"printed more than {self._limits.output_bytes} bytes"
+        if self._watch.output:
+            self._watch.output(body)
+            return ""
         *lines, self._rest = (self._rest + body).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX or any(len(one) > LINE_BYTES_MAX for one in lines):
             return f"printed a line of more than {LINE_BYTES_MAX} bytes"
         for one in lines:
             if one.strip():
-                self._line(one)
+                self._watch.line(one)
         return ""
 
     def _last_line(self) -> str:

@@ -1,0 +1,114 @@
+"""The HTTP client of the service: one request on a connection of its own, with limits."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from forewarn.urls import shown_reason
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Longest answer, in bytes: a topology is the largest.
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+
+
+@value
+class ClientRequest:
+    """One request, ready to be sent."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@value
+class ClientResponse:
+    """What came back; a body that is too long is cut off after one byte more than the limit."""
+
+    status: int
+    #: By their names in lower case.
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def exchange(
+    request: ClientRequest,
+    *,
+    timeout_s: float,
+    ca_file: str = "",
+    bytes_max: int = ANSWER_BYTES_MAX,
+) -> ClientResponse:
+    """Send one request on a connection of its own; never follows a redirect.
+
+    Args:
+        request: what is sent.
+        timeout_s: how long each step until it is sent may take, and then the whole answer.
+        ca_file: certificates that are trusted; empty: the system's.
+        bytes_max: the longest body that is read whole.
+
+    Raises:
+        OSError, HTTPException: there was no answer, or none that is whole in time.
+    """
+    connection = open_request(request, timeout_s=timeout_s, ca_file=ca_file)
+    line, late = connection.sock, threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        with suppress(OSError):  # it has ended already
+            socket.socket.shutdown(line, socket.SHUT_RDWR)
+
+    # A far side that sends a byte now and then keeps each read alive: the whole has a limit.
+    timer = threading.Timer(timeout_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return ClientResponse(response.status, headers, response.read(bytes_max + 1))
+    finally:
+        timer.cancel()
+        connection.close()
+        if late.is_set():
+            raise TimeoutError(f"the answer takes more than {timeout_s:g} s")
+
+
+def open_request(
+    request: ClientRequest, *, timeout_s: float, ca_file: str = ""
+) -> http.client.HTTPConnection:
+    """Send one request on a connection of its own, whose answer the caller reads and closes.
+
+    Raises:
+        OSError, HTTPException: it could not be sent.
+    """
+    parts = urlsplit(request.url)
+    host = parts.hostname or ""
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=ca_file or None)
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    path = parts.path or "/"
+    target = f"{path}?{parts.query}" if parts.query else path
+    try:
+        connection.request(request.method, target, request.body, dict(request.headers))
+    except (ValueError, http.client.InvalidURL) as error:
+        connection.close()
+        if isinstance(error, OSError):
+            raise
+        raise http.client.HTTPException(shown_reason(error)) from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
