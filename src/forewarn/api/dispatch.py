@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -19,13 +19,15 @@ from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from forewarn.api.control_client import ControlClient
 
 log = logging.getLogger("forewarn.operator")
+
+_App = TypeVar("_App", bound="ASGIApp")
 
 #: Longest form that is read on the event loop, in bytes: 20,000 names take it 20 ms, and longer.
 READ_BYTES_MAX = 16 * 1024
@@ -100,23 +102,9 @@ class Dispatch:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        response: ASGIApp
-        try:
-            response = await self._answer(Request(scope, receive))
-        except ForewarnError as error:
-            if not isinstance(error, CallerError):
-                log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
-                    "%s %s: %s", scope["method"], scope["path"], error
-                )
-            response = refusal(error)
-        except ClientDisconnect:
-            return
-        except asyncio.CancelledError:  # only the end of the service cuts a call off
-            response = refusal(Stopping())
-        except Exception:
-            log.exception("%s %s failed by a bug", scope["method"], scope["path"])
-            response = refusal(OurError())
-        await response(scope, receive, send)
+        response = await answered(scope, self._answer(Request(scope, receive)), refusal)
+        if response is not None:
+            await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
         route = self._routes.get(request.method)
@@ -151,6 +139,27 @@ class Dispatch:
         if len(body) <= READ_BYTES_MAX:
             return _form(form, body, media)
         return await self._control.compute(partial(_form, form, body, media))
+
+
+async def answered(
+    scope: Scope, answer: Awaitable[_App], refused: Callable[[ForewarnError], _App]
+) -> _App | None:
+    """Return what answers a request, a refusal where it failed; None where nobody waits for it."""
+    try:
+        return await answer
+    except ForewarnError as error:
+        if not isinstance(error, CallerError):
+            log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
+                "%s %s: %s", scope["method"], scope["path"], error
+            )
+        return refused(error)
+    except ClientDisconnect:
+        return None
+    except asyncio.CancelledError:  # only the end of the service cuts a call off
+        return refused(Stopping())
+    except Exception:
+        log.exception("%s %s failed by a bug", scope["method"], scope["path"])
+        return refused(OurError())
 
 
 def _check_preconditions(request: Request) -> None:

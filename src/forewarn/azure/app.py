@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.control_client import ControlClient
-from forewarn.api.dispatch import PRECONDITIONS, read_body
+from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
 from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.responses import encoded
 from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
@@ -43,8 +42,6 @@ from forewarn.azure.routes import (
     Condition,
 )
 from forewarn.azure.tokens import TokenIssuer
-from forewarn.control.inbox import Stopping
-from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.ids import Ids
 from forewarn.tokens import read_tokens
 from forewarn.validation.fields import ValidationFailed
@@ -129,21 +126,9 @@ class ArmApp:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        try:
-            response = await self._answer(Request(scope, receive))
-        except ForewarnError as error:
-            if not isinstance(error, CallerError):
-                log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
-                    "%s %s: %s", scope["method"], scope["path"], error
-                )
-            response = azure_refusal(error)
-        except ClientDisconnect:
+        response = await answered(scope, self._answer(Request(scope, receive)), azure_refusal)
+        if response is None:
             return
-        except asyncio.CancelledError:  # only the end of the service cuts a call off
-            response = azure_refusal(Stopping())
-        except Exception:
-            log.exception("%s %s failed by a bug", scope["method"], scope["path"])
-            response = azure_refusal(OurError())
         response.headers["x-ms-request-id"] = self._ids.guid("request").lower()
         await response(scope, receive, send)
 
