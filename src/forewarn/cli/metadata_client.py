@@ -13,12 +13,11 @@ from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.http_client import ClientRequest, exchange
 from forewarn.protocol import timestamps
 from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
+from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
 from forewarn.urls import shown_url
 
-#: Where a metadata service answers, below its address. Source: E-1.
-METADATA_PATH = "/metadata/scheduledevents"
 #: How long the first answer may take, in seconds: up to two minutes. Source: B-1, C-1.
-ANSWER_TIMEOUT_S = 125.0
+ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 
 
 class MetadataAddressInvalid(CallerError):
@@ -61,7 +60,7 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
         raise MetadataAddressInvalid(url=url)
     split = urlsplit(url)
     query = {"api-version": api_version, **dict(parse_qsl(split.query))}
-    path = split.path if split.path.strip("/") else METADATA_PATH
+    path = split.path if split.path.strip("/") else EVENTS_PATH
     asked = ClientRequest("GET", f"{base}{path}?{urlencode(query)}", {"Metadata": "true"})
     try:
         answer = exchange(asked, timeout_s=ANSWER_TIMEOUT_S, bytes_max=DOCUMENT_BYTES_MAX)

@@ -20,19 +20,16 @@ from urllib.parse import parse_qs, urlsplit
 from forewarn.clock import SystemClock
 from forewarn.protocol.approvals import ApprovalMalformed, ApprovalTooLarge, read_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
-from forewarn.protocol.versions import VERSIONS
+from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EVENTS = "/metadata/scheduledevents"
 ELSEWHERE = "/elsewhere"
 NAME = "vm-1"
 #: Another VM of the group.
 NEIGHBOUR = "vm-2"
 BODY_BYTES_MAX = 64 * 1024
-#: Longest a request is held, in seconds; the story ends it before.
-HOLD_TIMEOUT_S = 120.0
 NOT_JSON = b'{"DocumentIncarnation":1,"Ev'
 
 #: What a fault answers: status, headers and body.
@@ -207,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a document, or another page of the metadata."""
         path, query = self._address()
-        if path == EVENTS:
+        if path == EVENTS_PATH:
             self._poll(query)
         elif path.startswith("/metadata/instance"):
             self._instance(path)
@@ -222,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, query = self._address()
         length = min(int(self.headers.get("Content-Length") or 0), BODY_BYTES_MAX)
         body = self.rfile.read(length)
-        if path != EVENTS:
+        if path != EVENTS_PATH:
             self._answer(404, b'{"error":"Not found"}')
             return
         with contextlib.suppress(ApprovalMalformed, ApprovalTooLarge):
@@ -288,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not fault:
             return False
         if fault == "hold":
-            self.played.released.wait(HOLD_TIMEOUT_S)
+            self.played.released.wait(HOLD_S_MAX)
             self.close_connection = True
         elif fault == "reset":
             linger = struct.pack("ii", 1, 0)

@@ -21,7 +21,13 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
-from forewarn.protocol.versions import FIELD_SINCE, TYPE_SINCE, UNDERSCORE_VERSION, VERSIONS
+from forewarn.protocol.versions import (
+    FIELD_SINCE,
+    RESOURCE_TYPE,
+    TYPE_SINCE,
+    UNDERSCORE_VERSION,
+    VERSIONS,
+)
 
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import Target
@@ -117,7 +123,7 @@ def _values(target: Target) -> None:
         kind, state = event.get("EventType"), event.get("EventStatus")
         demand(kind in TYPE_SINCE, f"EventType is {kind!r}")
         demand(state in ("Scheduled", "Started"), f"EventStatus is {state!r}")
-        demand(event.get("ResourceType") == "VirtualMachine", "ResourceType is another")
+        demand(event.get("ResourceType") == RESOURCE_TYPE, "ResourceType is another")
         names = event.get("Resources")
         demand(isinstance(names, list) and names, f"Resources is {names!r}")
         assert isinstance(names, list)

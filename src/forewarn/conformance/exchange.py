@@ -12,13 +12,13 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
 from forewarn.urls import shown_url
 from forewarn.values import value
 
-EVENTS = "/metadata/scheduledevents"
-VERSION = "2020-07-01"
-#: The first answer may be held for two minutes. Source: B-1.
-ANSWER_TIMEOUT_S = 125.0
+VERSION = VERSIONS[-1]
+#: How long an answer may take, in seconds.
+ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 #: How long a connection may take to end once it should.
 CLOSE_TIMEOUT_S = 1.0
@@ -79,7 +79,7 @@ class Target:
 
     def get(
         self,
-        path: str = EVENTS,
+        path: str = EVENTS_PATH,
         *,
         query: str | None = f"api-version={VERSION}",
         headers: tuple[str, ...] = ("Metadata: true",),
@@ -94,7 +94,7 @@ class Target:
         """Post an approval."""
         framing = (f"Content-Length: {len(body)}",)
         query = f"api-version={version}"
-        return self.send("POST", EVENTS, query=query, headers=headers + framing, body=body)
+        return self.send("POST", EVENTS_PATH, query=query, headers=headers + framing, body=body)
 
     def send(
         self,
@@ -128,7 +128,7 @@ class Target:
     def closes(self, *, asked: bool) -> bool:
         """Return whether the connection ends after an answer, where that is asked for or not."""
         query = "&".join(part for part in (f"api-version={VERSION}", self.query) if part)
-        line = f"GET {EVENTS}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
+        line = f"GET {EVENTS_PATH}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
         end = "Connection: close\r\n\r\n" if asked else "\r\n"
         try:
             address = (self.host, self.port)

@@ -16,7 +16,8 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
-from forewarn.conformance.exchange import EVENTS, VERSION
+from forewarn.conformance.exchange import VERSION
+from forewarn.protocol.versions import EVENTS_PATH
 
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import Target
@@ -122,7 +123,7 @@ def _path(target: Target) -> None:
 
 @check("E-8", "a malformed request is 4xx, never 5xx")
 def _malformed(target: Target) -> None:
-    head = f"GET {EVENTS}?api-version={VERSION} HTTP/1.1\r\nHost: x\r\n"
+    head = f"GET {EVENTS_PATH}?api-version={VERSION} HTTP/1.1\r\nHost: x\r\n"
     for name, text in {
         "a header without a colon": f"{head}Metadata true\r\n\r\n",
         "a request line of one word": "GET\r\n\r\n",
@@ -138,7 +139,7 @@ def _malformed(target: Target) -> None:
 @check("E-6", "a flood is answered 429 with Retry-After", into=LAST_CHECKS)
 def _flood(target: Target) -> None:
     query = "&".join(part for part in (f"api-version={VERSION}", target.query) if part)
-    head = f"GET {EVENTS}?{query} HTTP/1.1\r\nHost: {target.host}\r\nMetadata: true\r\n\r\n"
+    head = f"GET {EVENTS_PATH}?{query} HTTP/1.1\r\nHost: {target.host}\r\nMetadata: true\r\n\r\n"
     for _ in range(FLOOD):
         reply = target.raw(head.encode())
         if reply.status == 429:

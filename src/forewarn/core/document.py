@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import SHOWN_AS, EventState
 from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.protocol.versions import RESOURCE_TYPE
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
 
 #: The only type of resource. Source: D-5.
-RESOURCE_TYPE = "VirtualMachine"
 
 
 @value

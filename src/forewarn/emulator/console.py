@@ -11,6 +11,7 @@ from forewarn.core.document import View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.records import Record, from_row
 from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import DocumentChange
     from forewarn.service.daemon import Bound
 
-METADATA_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
+METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
 #: Changes of an operation that are printed; the others are steps nobody waits for.
 _TOLD = {
     "operation.planned": "waits",

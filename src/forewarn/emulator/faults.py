@@ -14,6 +14,7 @@ from forewarn.errors import CallerError
 from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.http.response import Response, refusal
 from forewarn.metadata.responder import too_many
+from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from forewarn.metadata.http.request import HttpRequest
 
-#: What is disturbed; instance metadata next door is left alone.
-PATH = "/metadata/scheduledevents"
-#: Longest hold of a first answer, in real seconds: as long as the public service's. Source: B-1.
-HOLD_S_MAX = 120.0
 HOLD_S = 10.0
 #: Longest time a fault may last, in real seconds.
 LASTS_S_MAX = 86_400.0
@@ -174,7 +171,7 @@ class FaultPlan:
 
     def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
         """Return what happens to this request of this VM; None: nothing."""
-        if request.path != PATH:
+        if request.path != EVENTS_PATH:  # instance metadata next door is left alone
             return None
         hold_s = 0.0
         for active in self._set.values():

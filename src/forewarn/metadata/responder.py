@@ -13,7 +13,6 @@ from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refus
 from forewarn.metadata.identity import Callers, known_by
 from forewarn.metadata.rate_limit import Bucket, RateLimit
 from forewarn.metadata.routing import (
-    EVENTS_PATH,
     NO_IDENTITY,
     NOT_FOUND,
     ApproveEvents,
@@ -28,6 +27,7 @@ from forewarn.metadata.routing import (
 )
 from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
+from forewarn.protocol.versions import EVENTS_PATH
 from forewarn.replication.messages import ApprovalRequest, CallerIdentity
 
 if TYPE_CHECKING:

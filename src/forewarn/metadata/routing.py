@@ -13,6 +13,7 @@ from forewarn.metadata import instance
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.protocol.versions import (
+    EVENTS_PATH,
     PREVIEW_VERSION,
     UNDERSCORE_VERSION,
     VERSIONS,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.settings import MetadataSettings
 
-EVENTS_PATH = "/metadata/scheduledevents"
 INSTANCE_PATH = "/metadata/instance"
 VERSIONS_PATH = "/metadata/versions"
 ATTESTED_PATH = "/metadata/attested/document"

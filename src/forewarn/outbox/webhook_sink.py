@@ -20,6 +20,7 @@ from forewarn.ids import Ids
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
 from forewarn.outbox.sink import DeliveryFailed, blocking
 from forewarn.protocol import timestamps
+from forewarn.protocol.versions import RESOURCE_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -199,7 +200,7 @@ class EventGridSink:
             "EventStatus": status,
             "EventType": operation["impact"],
             "EventSource": operation["source"],
-            "ResourceType": "VirtualMachine",
+            "ResourceType": RESOURCE_TYPE,
             "Resources": notified["resources"],
             "NotBefore": timestamps.rfc1123(timestamps.parse(not_before)) if shown else "",
             "Description": operation["description"],

@@ -8,7 +8,7 @@ from operator import attrgetter
 from forewarn.errors import ArgumentInvalid, PeerError
 from forewarn.protocol import timestamps
 from forewarn.protocol.json_text import parse_json
-from forewarn.protocol.versions import FIELD_SINCE, TYPE_SINCE, UNDERSCORE_VERSION
+from forewarn.protocol.versions import FIELD_SINCE, RESOURCE_TYPE, TYPE_SINCE, UNDERSCORE_VERSION
 
 NO_INCARNATION = -1
 """What `read_document` gives where the sender named no incarnation, or no number."""
@@ -62,7 +62,7 @@ class ScheduledEvent:
         event_id: str = "",
         status: str = "Scheduled",
         event_type: str = "",
-        resource_type: str = "VirtualMachine",
+        resource_type: str = RESOURCE_TYPE,
         resources: tuple[str, ...] = (),
         not_before_ms: int | None = None,
         description: str = "",
@@ -273,7 +273,7 @@ def _read_event(form: object) -> ScheduledEvent:
         event_id=_text_of(form.get("EventId"), ""),
         status=_text_of(form.get("EventStatus"), "Scheduled"),
         event_type=_text_of(form.get("EventType"), ""),
-        resource_type=_text_of(form.get("ResourceType"), "VirtualMachine"),
+        resource_type=_text_of(form.get("ResourceType"), RESOURCE_TYPE),
         resources=tuple(str(name) for name in resources),
         not_before_ms=not_before_ms,
         description=_text_of(form.get("Description"), ""),

@@ -1,6 +1,15 @@
-"""The api-versions of Scheduled Events, and what each of them knows. Nothing else."""
+"""Where Scheduled Events are asked for, in which api-versions, and what each of them knows."""
 
 from __future__ import annotations
+
+EVENTS_PATH = "/metadata/scheduledevents"
+"""Where a VM reads and approves its events. Source: E-1."""
+
+HOLD_S_MAX = 120
+"""How long an answer may be held, in seconds. Source: B-1, C-1."""
+
+RESOURCE_TYPE = "VirtualMachine"
+"""What the resources of every event are."""
 
 VERSIONS = (
     "2017-03-01",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 
-from forewarn.agent.sdk.http import PATH, HttpResponse, request_bytes, target_of
+from forewarn.agent.sdk.http import HttpResponse, request_bytes, target_of
 from forewarn.errors import ArgumentInvalid, CallerError, PeerError, reason_of
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
-from forewarn.protocol.versions import VERSIONS
+from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Dialogue:
         self._asked_ms = now_ms
         self._try_newest(now_ms)
         self._waited = hold and self.waits and not self._fallback
-        path = f"{PATH}?api-version={self.version}"
+        path = f"{EVENTS_PATH}?api-version={self.version}"
         if self._waited and self.document is not None:
             path += f"&wait={self._wait_s:g}&incarnation={self.document.incarnation}"
         return self._request("GET", path)
@@ -174,7 +174,9 @@ class Dialogue:
         if version == INCARNATION_VERSION and self.document is not None:
             incarnation = self.document.incarnation
         return self._request(
-            "POST", f"{PATH}?api-version={version}", body=render_approval(event_ids, incarnation)
+            "POST",
+            f"{EVENTS_PATH}?api-version={version}",
+            body=render_approval(event_ids, incarnation),
         )
 
     def get_request(self, path: str) -> bytes:

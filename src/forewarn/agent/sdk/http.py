@@ -9,6 +9,7 @@ import sys
 
 from forewarn.agent.value import Value
 from forewarn.errors import CallerError, PeerError
+from forewarn.protocol.versions import EVENTS_PATH
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
 BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document that is read, and a newline
 PORT = 80
-PATH = "/metadata/scheduledevents"
 OWN_PARAMETERS = ("api-version", "wait", "incarnation")  # what a client chooses for each request
 QUERY_CHARACTERS = frozenset(map(chr, range(0x21, 0x7F))) - set('"<>\\^`{|}#')
 AUTHORITY_CHARACTERS = frozenset(
@@ -68,7 +68,7 @@ class Endpoint(Value):
         """Return the endpoint as it would be configured."""
         if self.path:
             return f"unix:{self.path}"
-        rest = f"{PATH}?{self.query}" if self.query else ""
+        rest = f"{EVENTS_PATH}?{self.query}" if self.query else ""
         return f"http://{self.authority}{rest}"
 
     @property
@@ -111,8 +111,11 @@ def target_of(endpoint: str) -> Endpoint:
         raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")
     place, _, query = rest[2:].partition("?")
     authority, _, path = place.partition("/")
-    if path.rstrip("/").lower() not in ("", PATH[1:]) or set(authority) - AUTHORITY_CHARACTERS:
-        reason = f"only address, port and {PATH} may follow"
+    if (
+        path.rstrip("/").lower() not in ("", EVENTS_PATH[1:])
+        or set(authority) - AUTHORITY_CHARACTERS
+    ):
+        reason = f"only address, port and {EVENTS_PATH} may follow"
         raise EndpointInvalid(endpoint=endpoint, reason=reason)
     if set(query) - QUERY_CHARACTERS:
         raise EndpointInvalid(endpoint=endpoint, reason="its query is not written as in a URL")
