@@ -1,6 +1,6 @@
 """The process of one plan: `python -m forewarn.control.planner_worker`.
 
-It reads one pickled `PlannerTask` on standard input, writes the answer of `planner_process.py` to
+It reads one pickled `PlannerTask` on standard input, writes the answer of `planner_host.py` to
 standard output, and ends. It never outlives the process that started it: when its standard input
 closes, it ends at once, whatever it is doing.
 """
