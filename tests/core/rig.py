@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -36,6 +37,8 @@ from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.protocol.documents import ScheduledEvent
 from tests.core import invariants
+from tests.simulator.checkers.document_checker import DocumentChecker
+from tests.simulator.checkers.state_checker import step_checker
 
 START_MS = 1_790_000_000_000
 MINUTE_MS = 60_000
@@ -92,13 +95,16 @@ class Rig:
     def _tell(self, stimulus: Stimulus) -> Outcome:
         terms = self.terms()
         before = invariants.Before(dict(self.state.views), dict(self.state.maintenances))
+        known = self.state.copy() if self._is_checked() else State()
         outcome = step(self.state, stimulus, now_ms=self.now_ms, terms=terms)
         self.state.adopt(outcome.changes)
         if self._is_checked():
             invariants.check_history(outcome, now_ms=self.now_ms, actor=terms.actor)
             invariants.check_images(outcome, self.replay)
             invariants.check_outcome(before, outcome, self.state)
-            invariants.check_documents(self.state)
+            prediction_s = self.policy.prediction_s
+            step_checker(known, stimulus, self.now_ms, prediction_s).durable(outcome.changes)
+            DocumentChecker(self.state, Counter()).check_groups(self.state.enrolments)
             invariants.check_indexes(self.state)
             if isinstance(stimulus, Tick):
                 invariants.check_tick(self.state, self.now_ms)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import State
+from forewarn.core.stimulus import Acknowledge, Approve, DriverAborted, DriverDone, Reports
 from tests.simulator.checkers.contract import (
     OWED_S,
     PREDICTION_S,
@@ -23,14 +24,15 @@ from tests.simulator.checkers.contract import (
 )
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.event_queue import EventQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.state import Changes
+    from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
-    from tests.simulator.world.event_queue import EventQueue
     from tests.simulator.world.metadata_node import SimulatedNode
 
 ABORT_TRIES = 8
@@ -391,6 +393,30 @@ class StateChecker:
         if group.strict_approval or not left:
             return all(name in asked for name in left)
         return any(event.group in self.groups_of[vm] for vm in asked)
+
+
+def step_checker(state: State, stimulus: Stimulus, now_ms: int, prediction_s: int) -> StateChecker:
+    """Return the checker as it would be with this state, which is its own, before one stimulus."""
+    checker = StateChecker(EventQueue(now_ms), state, prediction_s=prediction_s)
+    checker.operations = {**state.operations, **state.aborts}
+    checker.events = dict(state.events)
+    checker.untold = {each.number for each in checker.operations.values() if each.silent}
+    checker.groups_of = {vm.name: {vm.group} for vm in state.topology.vms.values()}
+    for event in state.events.values():
+        checker.asked[event.id] = dict.fromkeys(event.approved_by)
+        for vm in event.approved_by:
+            checker.groups_of.setdefault(vm, set()).add(event.group)
+    if isinstance(stimulus, Approve):
+        for event_id in stimulus.event_ids:
+            checker.asked.setdefault(event_id.upper(), {})[stimulus.vm] = None
+    elif isinstance(stimulus, Acknowledge):
+        checker.acknowledged.update(each.upper() for each in stimulus.event_ids)
+    for report in stimulus.reports if isinstance(stimulus, Reports) else (stimulus,):
+        if isinstance(report, DriverAborted):
+            checker.abort_calls[report.operation] = ABORT_TRIES
+        elif isinstance(report, DriverDone):
+            checker.reported[report.operation, report.attempt] = now_ms
+    return checker
 
 
 def _without_later_starts(operation: Operation, changes: Changes) -> dict[int, Operation]:

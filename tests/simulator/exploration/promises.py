@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import to_row
 from forewarn.core.stimulus import (
-    Acknowledge,
     Approve,
     DriverAborted,
     DriverDone,
@@ -25,10 +24,9 @@ from tests.simulator.checkers.contract import (
     obstacle,
     view_owed,
 )
-from tests.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
+from tests.simulator.checkers.state_checker import step_checker
 from tests.simulator.exploration.copies import cloned
 from tests.simulator.world.crash_points import Violation
-from tests.simulator.world.event_queue import EventQueue
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
@@ -93,36 +91,13 @@ def _check_changes(
 ) -> None:
     """Check a change as that of a random world, and that no id was given out twice."""
     state = before.state
-    _checker(state, stimulus, after.now_ms, policy).durable(outcome.changes)
+    own = cloned(state, of_fleet=True)
+    step_checker(own, stimulus, after.now_ms, policy.prediction_s).durable(outcome.changes)
     for event in outcome.changes.events.values():
         if event.id not in state.events and int(event.id[:8], 16) <= before.guids:
             raise Violation("3", f"event {event.id} has come back")
     if isinstance(stimulus, Approve):
         _check_answered(stimulus, state, after.state)
-
-
-def _checker(state: State, stimulus: Stimulus, now_ms: int, policy: Policy) -> StateChecker:
-    """Return the checker of random worlds as it would be with this state."""
-    queue = EventQueue(now_ms)
-    checker = StateChecker(queue, cloned(state, of_fleet=True), prediction_s=policy.prediction_s)
-    checker.operations = {**state.operations, **state.aborts}
-    checker.events = dict(state.events)
-    checker.untold = {each.number for each in checker.operations.values() if each.silent}
-    checker.groups_of = {vm.name: {vm.group} for vm in state.topology.vms.values()}
-    for event in state.events.values():
-        checker.asked[event.id] = dict.fromkeys(event.approved_by)
-        for vm in event.approved_by:
-            checker.groups_of.setdefault(vm, set()).add(event.group)
-    if isinstance(stimulus, Approve):
-        for event_id in stimulus.event_ids:
-            checker.asked.setdefault(event_id, {})[stimulus.vm] = None
-    elif isinstance(stimulus, Acknowledge):
-        checker.acknowledged.update(stimulus.event_ids)
-    elif isinstance(stimulus, DriverAborted):
-        checker.abort_calls[stimulus.operation] = ABORT_TRIES
-    elif isinstance(stimulus, DriverDone):
-        checker.reported[stimulus.operation, stimulus.attempt] = queue.now_ms
-    return checker
 
 
 def _check_answered(approval: Approve, before: State, after: State) -> None:
