@@ -124,9 +124,11 @@ nightly: $(DEV) system  ## the tests that take minutes, and 1,000 random worlds
 	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
 		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
 
-coverage: $(DEV) system  ## run all tests with branch coverage and show what they miss
+coverage: $(DEV) system  ## branch coverage of all tests, and what they miss
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -m nightly tests/simulator/test_worlds.py \
+		tests/simulator/test_shells.py
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 	$(BIN)/coverage report --fail-under=100 --include='$(FULLY_COVERED)'
