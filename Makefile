@@ -128,7 +128,7 @@ coverage: $(DEV) system  ## branch coverage of all tests, and what they miss
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage run -m pytest -m nightly tests/simulator/test_worlds.py \
-		tests/simulator/test_shells.py
+		tests/simulator/test_nodes.py
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 	$(BIN)/coverage report --fail-under=100 --include='$(FULLY_COVERED)'
