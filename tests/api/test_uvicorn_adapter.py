@@ -6,6 +6,7 @@ before you look at any other failure.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import tomllib
 from pathlib import Path
@@ -64,8 +65,12 @@ def test_uvicorn_calls_the_methods_that_the_adapter_overrides(
 
 def test_uvicorn_keeps_what_the_adapter_reads() -> None:
     """Of the server, of a connection and of a request."""
-    server = EmbeddedServer(Starlette(), 1)
-    connection = HttpProtocol(server)
+
+    async def made() -> tuple[EmbeddedServer, HttpProtocol]:
+        server = EmbeddedServer(Starlette(), 1)
+        return server, HttpProtocol(server)
+
+    server, connection = asyncio.run(made())
     assert {"connections", "tasks"} <= vars(server.server_state).keys()
     assert {"started", "should_exit", "server_state"} <= vars(server).keys()
     assert {"flow", "headers", "parser", "pipeline", "scope", "transport"} <= vars(
