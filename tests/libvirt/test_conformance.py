@@ -48,6 +48,7 @@ def set_up_counting(node: Node, counted: Path) -> None:
     counted.touch()
 
 
+@pytest.mark.nightly
 def test_libvirt_driver_passes_every_check(
     lab: Laboratory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_other_exception_is_another_bug() -> None:
     assert not breaks_the_same(bugs[0], other)
 
 
+@pytest.mark.nightly
 def test_steady_activities_cannot_be_left_out() -> None:
     """Nothing heals where nobody looks after what is stuck. Source: L-8."""
     assert {*OPTIONAL, *STEADY} == set(ACTIVITIES)

@@ -220,7 +220,11 @@ def forget(draft: Draft, report: DriverBegun) -> tuple[int, ...]:
     raise RuntimeError("a bug for the command")
 
 
-@pytest.mark.parametrize("form", [[], ["--json", "--no-shrink"]], ids=["people", "json"])
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param([], marks=pytest.mark.nightly), ["--json", "--no-shrink"]],
+    ids=["people", "json"],
+)
 def test_simulate_tells_of_a_broken_promise(
     form: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
