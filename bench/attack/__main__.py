@@ -192,9 +192,8 @@ def broken(name: str, phases: dict[str, Phase]) -> list[str]:
 async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
     """Meet one flood after the other, each on a service of its own."""
     figures = {}
-    for name, flood in FLOODS.items():
-        if options.only and options.only not in name:
-            continue
+    floods = {name: flood for name, flood in FLOODS.items() if options.only in name}
+    for name, flood in list(floods.items())[:: 2 if options.quick else 1]:
         with tempfile.TemporaryDirectory() as directory, serving(Path(directory), flood) as ports:
             figures[name] = await attack(name, ports, options.seconds)
     return figures
@@ -204,7 +203,7 @@ def main() -> int:
     """Run all floods and print what the others saw."""
     parser = argparse.ArgumentParser(prog="python -m bench.attack")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each flood (default: 10)")
-    parser.add_argument("--quick", action="store_true", help="floods of three seconds")
+    parser.add_argument("--quick", action="store_true", help="every other flood, for three seconds")
     parser.add_argument("--only", default="", help="floods whose name has this text")
     options = parser.parse_args()
     options.seconds = 3.0 if options.quick else options.seconds

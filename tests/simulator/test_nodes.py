@@ -8,18 +8,24 @@ from contextlib import closing
 
 import pytest
 
+from forewarn.settings import MetadataSettings
 from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.runs import command, run_world
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import START_MS, EventQueue
 from tests.simulator.world.faults import KINDS
 from tests.simulator.world.feed_wire import SLOW_MS, FeedWire, WireEnd
+from tests.simulator.world.http_line import HttpAnswer, HttpLine
 from tests.simulator.world.node_faults import NODE_EFFECTS
 from tests.simulator.world.virtual_loop import VirtualLoop
 from tests.simulator.world.world import World, WorldPlan
 
 SMALL = WorldPlan(1, 6, 40, 0.5)
 NODE_SEEDS_MAX = 12
+POLL = (
+    b"GET /metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1\r\n"
+    b"Host: 169.254.169.254\r\nMetadata: true\r\n\r\n"
+)
 
 
 def test_loop_keeps_simulated_time() -> None:
@@ -94,6 +100,26 @@ def test_kinds_of_clients_meet_what_they_can() -> None:
     assert premises["E-6: a VM asks too often"]
     assert premises["E-7: a document is not sent again"]
     assert premises["E-9: a long poll hears of a change"]
+
+
+def test_machine_that_asks_as_its_connection_grows_idle_is_answered() -> None:
+    """A connection that the server has closed by then is opened again, as every client does."""
+    world = World(WorldPlan(1, 6, 40, 0.1, frozenset(KINDS)))
+    answers: list[HttpAnswer] = []
+    with closing(world.disk):
+        world.run()
+        queue, node, machine = world.queue, world.nodes[0], next(iter(world.machines.values()))
+        line = HttpLine(queue)
+        idle_ms = int(MetadataSettings().idle_timeout_s * 1000)
+        for late_ms in range(-1000, 2000, 100):
+            line.ask(
+                node, machine.profile.address, ((0, POLL),), timeout_ms=1000, then=answers.append
+            )
+            until_ms = queue.now_ms + idle_ms + late_ms
+            while queue.step(until_ms - 1):
+                pass
+            queue.now_ms = until_ms
+    assert {answer.status for answer in answers} == {200}
 
 
 @pytest.mark.nightly

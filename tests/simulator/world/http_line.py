@@ -67,6 +67,8 @@ class HttpLine:
             then: called with the answer.
         """
         assert self._then is None
+        if self._end is not None:
+            self._end.node.asked()  # a connection idle for too long is closed before this is sent
         self._then = then
         self._number += 1
         end = self._end
@@ -77,8 +79,6 @@ class HttpLine:
             if end.transport is None:
                 self.finish(end, NO_ANSWER)
                 return
-        else:
-            node.asked()
         self._sending = True
         self._send(end, parts, self._number)
         self._sending = False
