@@ -16,7 +16,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreFull, StoreUncertain
 from tests.control.rig import WAIT_S, Running, refuses
@@ -203,6 +203,21 @@ def test_what_changes_before_a_beginning_is_shown_before_it(running: Running) ->
     running.publisher.catch_up()
     running.settle()
     assert running.history(lost).count("operation.begun") == 1
+
+
+def test_work_is_shown_in_a_new_document_before_it_begins(running: Running) -> None:
+    """A VM with a GPU gets a document of its own while work waits to begin. Source: L-7, S-3."""
+    operation = running.announce()
+    running.publisher.late = True
+    running.ask(Approve("v", operation.events))
+    group = Group("g", GroupKind.SCALE_SET, fault_domain_count=1)
+    running.ask(ChangeTopology(groups=(group,), vms=(Vm("v", "h", "g", gpu=True),)))
+    running.publisher.show_first()
+    running.settle()
+    assert "operation.begun" not in running.history(operation)
+    running.publisher.catch_up()
+    running.settle()
+    assert running.history(operation)[-1] == "operation.begun"
 
 
 def test_beginning_that_is_not_on_record_is_not_repeated(

@@ -53,7 +53,7 @@ class Committed:
 
     #: Operations the stimulus was about, as they are now.
     operations: tuple[Operation, ...] = ()
-    #: Numbers of all the operations it has changed.
+    #: Numbers of the operations it has changed, and of those that a new document shows.
     changed: tuple[int, ...] = ()
     #: Those of them that have started, and may have been begun, or be about to be.
     started: tuple[int, ...] = ()
@@ -222,6 +222,7 @@ class ControlPlane(StateView):
         # An approval that others must follow shows VMs nothing new, and a question even less.
         visible = written.views or written.operations or written.of_fleet
         layout = publication.layout_before(self.state, written) if visible else None
+        opened = self._shown_in_new_documents(written)
         if written:
             self.store.commit(written)
             self._adopt(written)
@@ -230,7 +231,7 @@ class ControlPlane(StateView):
         generation = self.store.generation
         return Committed(
             operations=self._now(outcome.operations, written.operations),
-            changed=tuple(written.operations),
+            changed=(*written.operations, *opened),
             started=tuple([n for n, each in written.operations.items() if each.started_ms]),
             change=(
                 publication.difference(self.state, written, generation, before=layout)
@@ -296,6 +297,19 @@ class ControlPlane(StateView):
         seen_ms = [each.polled_ms for each in self.state.enrolments.values()]
         seen_ms += [recorded.entry.at_ms for recorded in entries]
         return max(now_ms - max(seen_ms, default=now_ms), 0)
+
+    def _shown_in_new_documents(self, written: Changes) -> tuple[int, ...]:
+        """Return the operations that VMs see in documents that were not there before.
+
+        A group whose kind changes has new documents; its VMs must see work there before it begins.
+        Source: L-7.
+        """
+        new = [v for key, v in written.views.items() if v and key not in self.state.views]
+        ids = {event.event_id for view in new for event in view.document.events}
+        events = [written.events.get(each) or self.state.events.get(each) for each in ids]
+        return tuple(
+            sorted({each.operation for each in events if each} - written.operations.keys())
+        )
 
     def _adopt(self, written: Changes) -> None:
         self.adopt(written, self.store.generation)
