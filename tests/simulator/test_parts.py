@@ -38,14 +38,15 @@ class CountingObserver:
 
     def __init__(self) -> None:
         """Begin with nothing seen."""
-        self.durable_count = 0
+        self.durable_count = self.troubles = 0
 
     def durable(self, changes: Changes) -> None:  # noqa: ARG002 - only counted
         """Count."""
         self.durable_count += 1
 
     def note_trouble(self) -> None:
-        """Do nothing."""
+        """Count."""
+        self.troubles += 1
 
 
 def test_dice_are_the_same_everywhere() -> None:
@@ -138,13 +139,19 @@ def test_lost_commit_is_settled_once(trouble: str) -> None:
     """What it was to make durable is told where it did, also on an empty store. Source: L-7."""
     rates = DiskFaultRates(Dice(1, "disk"))
     with closing(Disk(rates)) as disk:
-        store = SimulatedStore(disk, CrashPoint(), CountingObserver())
+        observer = CountingObserver()
+        store = SimulatedStore(disk, CrashPoint(), observer)
         state = store.load()
         assert store.settle() is None
         rates.next = [trouble, "refused", "fine"]
         mark = Changes(state.last_number, mark=("a boot", 1))  # which writes no history
         with pytest.raises(StoreUncertain):
             store.commit(mark)
+        rates.next, troubles = ["refused"] * 3, observer.troubles
+        with pytest.raises(StoreUncertain):
+            store.settle()
+        rates.next = []
+        assert observer.troubles > troubles  # so that nobody is held to be up to date meanwhile
         assert store.settle() is (mark if trouble == "lost after" else None)
         assert store.settle() is None
         store.commit(Changes(1, entries=[Entry(1, "operator", "test.done", "done")]))

@@ -189,9 +189,11 @@ class NodeChecker:
         return expected == seen.callers.keys()
 
     def _serves_late(self, node: FarNode, vm: str) -> bool:
-        """Whether a VM that has moved to this node may be served by the one before, still."""
+        """Whether a VM that has moved to this node, or was about to, may be served by another."""
+        now_ms = self._queue.now_ms
         there = self.records.since_ms(vm, node.hosts) is not None
-        return there and self.sound_since_ms(node) + HANDED_ON_MS > self._queue.now_ms
+        there |= self.records.left_ms(vm, node.hosts) + SETTLE_MS > now_ms
+        return there and self.sound_since_ms(node) + HANDED_ON_MS > now_ms
 
     def _check_documents(self, node: FarNode, seen: _Seen) -> bool:
         """M-1: return whether it shows what is durable, all of it; what is new may differ."""

@@ -131,7 +131,11 @@ class SimulatedStore(Store):
     def settle(self) -> Changes | None:
         """Find out what became of a commit, over a line that may be cut."""
         self._reach()
-        return super().settle()
+        try:
+            return super().settle()
+        except PeerError:
+            self._observer.note_trouble()
+            raise
 
     def commit(self, changes: Changes) -> int:
         """Commit; the durable change is known outside even where the caller never hears of it."""
