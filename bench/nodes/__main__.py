@@ -12,6 +12,7 @@ import asyncio
 import http.client
 import os
 import platform
+import resource
 import statistics
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.nodes import FeedPace
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
 
@@ -32,6 +34,7 @@ VMS, QUICK_VMS = 1_000_000, 100_000
 CHANGES, QUICK_CHANGES = 500, 100
 NODE_VMS, NODE_S = 100, 20
 WAIT_S = 300.0
+CONCERNED, FEW_NODES, MANY_NODES, AT_A_TIME, FDS = 20, 100, 3000, 32, 20_000
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
 
@@ -154,6 +157,73 @@ async def bootstrap(vms: int) -> None:
     print(f"{vms:,} VMs over {NODES} nodes: all nodes follow after {whole_s:.1f} s")
 
 
+async def fan_out(changes: int) -> None:
+    """Print what a change for 20 nodes takes where few and where many nodes are connected."""
+    times = {nodes: await cost_of_change(nodes, changes) for nodes in (FEW_NODES, MANY_NODES)}
+    for nodes, time_ms in times.items():
+        print(
+            f"a change for {CONCERNED} of {nodes:,} nodes:"
+            f" {time_ms:.2f} ms of the control plane's processor, signs of life left out"
+        )
+    print(f"ratio: {times[MANY_NODES] / times[FEW_NODES]:.2f}", flush=True)
+
+
+async def cost_of_change(nodes: int, changes: int) -> float:
+    """Return ms of processor time for each change that 20 of some nodes confirm."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
+    names = [f"n{number}" for number in range(nodes)]
+    access = NodeAccess(["*"], [f"{name}:{TOKEN}" for name in names])
+    pace = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
+    server = FeedServer(Control(), epoch="bench", access=access, pace=pace)
+    callers = tuple(
+        Caller(f"vm-{n}", f"g{n // CONCERNED}", f"g{n // CONCERNED}", host=f"n{n}")
+        for n in range(nodes)
+    )
+    views = dict.fromkeys(caller.view for caller in callers)
+    shown = tuple(Publication(view, enabled=True, document=Document(1)) for view in views)
+    server.apply(DocumentChange(1, whole=True, callers=callers, publications=shown))
+    address = await server.start_network("127.0.0.1:0", None)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.nodes", "--followers", address, str(nodes)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert await asyncio.wait_for(process.stdout.readline(), WAIT_S) == b"followed\n"
+    await asyncio.sleep(1)
+    before_s = time.process_time()
+    for sequence in range(2, changes + 2):
+        document = Document(sequence, (FREEZE,))
+        publication = Publication(f"g{sequence % len(views)}", enabled=True, document=document)
+        concerned = server.apply(DocumentChange(sequence, publications=(publication,)))
+        assert concerned is not None
+        assert len(concerned) == CONCERNED
+        assert await server.confirmed(sequence, WAIT_S, concerned) == ()
+    used_s = time.process_time() - before_s
+    process.stdin.close()
+    await process.wait()
+    await server.stop()
+    return used_s / changes * 1000
+
+
+async def followers(address: str, count: int) -> None:
+    """Run nodes that keep nothing, until standard input ends; print a line once all follow."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
+    nodes = [
+        Follower(address, lambda _: None, identity=NodeIdentity(f"n{number}", token=TOKEN))
+        for number in range(count)
+    ]
+    for begin in range(0, count, AT_A_TIME):  # the feed takes 64 strangers from one address
+        some = nodes[begin : begin + AT_A_TIME]
+        for node in some:
+            node.start()
+        for node in some:
+            await node.followed.wait()
+    print("followed", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
 async def one_node(seconds: int) -> None:
     """Print what one node takes while 100 VMs poll it once a second."""
     with tempfile.TemporaryDirectory() as directory:
@@ -241,19 +311,24 @@ def resident_mib(pid: int) -> float:
 
 
 def main() -> None:
-    """Measure all three."""
+    """Measure all four."""
     parser = argparse.ArgumentParser(prog="python -m bench.nodes")
     parser.add_argument("--quick", action="store_true", help="fewer changes, a smaller fleet")
+    parser.add_argument("--followers", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         address, directory, *names = options.child
         asyncio.run(child(address, Path(directory), names))
         return
+    if options.followers:
+        asyncio.run(followers(options.followers[0], int(options.followers[1])))
+        return
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
     asyncio.run(one_node(5 if options.quick else NODE_S))
     asyncio.run(latency(QUICK_CHANGES if options.quick else CHANGES))
+    asyncio.run(fan_out(QUICK_CHANGES if options.quick else CHANGES))
     asyncio.run(bootstrap(QUICK_VMS if options.quick else VMS))
 
 

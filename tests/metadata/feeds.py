@@ -61,7 +61,7 @@ class Feed:
 
     async def cut(self) -> None:
         """Break the connection, and wait until both ends know."""
-        for session in tuple(self.server._sessions):
+        for session in tuple(self.server._sessions.values()):
             session.writer.transport.abort()
         await until(lambda: not self.follower.followed.is_set() and not self.server.connected)
 

@@ -129,7 +129,7 @@ def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.M
         monkeypatch.undo()
         writer.write(line_of(Follow("slow")))
         await until(lambda: feed.server.connected == 1)
-        (session,) = feed.server._sessions
+        (session,) = feed.server._sessions.values()
         await until(lambda: not session.idle)
         for sequence in range(2, 50):
             feed.server.apply(DocumentChange(sequence, publications=(publication(sequence),)))

@@ -142,7 +142,7 @@ def test_peer_that_talks_nonsense_is_hung_up_on(feed: Feed, line: bytes) -> None
         await until(lambda: not feed.follower.followed.is_set())
         await feed.follower.followed.wait()
         assert feed.told == [WHOLE]
-        (node,) = feed.server._sessions
+        (node,) = feed.server._sessions.values()
         node.writer.write(line + b"\n")
         await until(lambda: not feed.follower.followed.is_set())
         await feed.follower.followed.wait()

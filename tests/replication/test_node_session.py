@@ -51,7 +51,7 @@ class ManualNode:
         self.reader, self.writer = await connect(address)
         self.writer.write(line_of(Follow("n1", token=token_of("n1"))))
         await self.hears(FeedCurrent())
-        [session] = self.server._sessions
+        [session] = self.server._sessions.values()
         return session
 
     async def hears(self, message: FeedCurrent | Ping) -> None:

@@ -167,11 +167,31 @@ def test_silent_connections_keep_no_node_out(tmp_path: Path) -> None:
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        silent = [await connect(feed.address) for _ in range(server.NODES_MAX)]
+        silent = [await connect(feed.address) for _ in range(16 * server.UNPROVED_MAX)]
         node = await feed.node("n1")
         assert feed.server.connected == 1
         for _, writer in silent:
             writer.transport.abort()
+        await node.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_node_beyond_the_limit_is_refused_where_people_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named to operators, and its own process says why it shows nothing. Source: M-6."""
+    monkeypatch.setattr(server, "NODES_MAX", 1)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        reader, writer = await connect(feed.address)
+        writer.write(line_of(Follow("n2", token=token_of("n2"))))
+        assert b"1 nodes are connected" in await rest_of(reader)
+        assert any("n2" in text for text in feed.server.troubles().refused)
+        writer.close()
         await node.stop()
         await feed.server.stop()
 
@@ -252,7 +272,7 @@ def test_others_have_their_turn_between_lines(tmp_path: Path) -> None:
         _, writer = await connect(feed.address)
         writer.write(line_of(Follow("n1", token=token_of("n1"))))
         await until(lambda: feed.server.connected == 1)
-        [session] = feed.server._sessions
+        [session] = feed.server._sessions.values()
         much, turns = asyncio.StreamReader(), 0
         much.feed_data(line_of(Pong()) * 1000)
         much.feed_eof()

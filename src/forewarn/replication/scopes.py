@@ -82,6 +82,50 @@ class _Draft:
         self.arrived: set[str] = set()
 
 
+class _Leaving:
+    """Which feeds still serve VMs that have moved to other hosts, by VM and by view."""
+
+    def __init__(self) -> None:
+        self._by_vm: dict[str, dict[ScopedFeed, None]] = {}
+        self._by_view: dict[str, dict[ScopedFeed, int]] = {}
+
+    def of_vm(self, vm: str) -> tuple[ScopedFeed, ...]:
+        return tuple(self._by_vm.get(vm, ()))
+
+    def of_view(self, view: str) -> Iterable[ScopedFeed]:
+        return self._by_view.get(view, ())
+
+    def keep(self, feed: ScopedFeed, vm: str, view: str) -> None:
+        self.release(feed, vm)
+        feed.leaving[vm] = view
+        self._by_vm.setdefault(vm, {})[feed] = None
+        feeds = self._by_view.setdefault(view, {})
+        feeds[feed] = feeds.get(feed, 0) + 1
+
+    def release(self, feed: ScopedFeed, vm: str) -> str | None:
+        """Serve a VM no longer; return its view, None where it was not kept."""
+        view = feed.leaving.pop(vm, None)
+        if view is None:
+            return None
+        del self._by_vm[vm][feed]
+        if not self._by_vm[vm]:
+            del self._by_vm[vm]
+        feeds = self._by_view[view]
+        feeds[feed] -= 1
+        if not feeds[feed]:
+            del feeds[feed]
+        if not feeds:
+            del self._by_view[view]
+        return view
+
+    def clear(self) -> None:
+        for feeds in self._by_vm.values():
+            for feed in feeds:
+                feed.leaving.clear()
+        self._by_vm.clear()
+        self._by_view.clear()
+
+
 class Scopes:
     """All feeds, and the state they are cut from."""
 
@@ -96,6 +140,7 @@ class Scopes:
         """View -> host -> how many VMs there are shown it."""
         self._hosts_of_group: dict[str, dict[str, int]] = {}
         """Group -> host -> how many VMs there belong to it."""
+        self._leaving = _Leaving()
 
     def __iter__(self) -> Iterator[ScopedFeed]:
         """Yield every feed."""
@@ -141,6 +186,8 @@ class Scopes:
     def close(self, name: str) -> None:
         """Forget a feed that nobody follows any more."""
         feed = self._feeds.pop(name)
+        for vm in tuple(feed.leaving):
+            self._leaving.release(feed, vm)
         for host in feed.hosts or ():
             self._by_host[host].pop(feed)
 
@@ -194,8 +241,7 @@ class Scopes:
             self._vms_on.clear()
             self._hosts_of.clear()
             self._hosts_of_group.clear()
-            for feed in self._feeds.values():
-                feed.leaving.clear()
+            self._leaving.clear()
         else:
             for caller in old.values():
                 if caller is not None:
@@ -204,12 +250,17 @@ class Scopes:
             self._place(caller)
         return [] if change.whole or not self._feeds else self._cut(change, old)
 
+    def serving_still(self, vms: Iterable[str]) -> dict[ScopedFeed, None]:
+        """Return the feeds that still serve some of these VMs, which have moved."""
+        return dict.fromkeys(feed for vm in vms for feed in self._leaving.of_vm(vm))
+
     def left(self, feed: ScopedFeed, vms: Iterable[str]) -> DocumentChange | None:
         """Return the change by which VMs that are elsewhere by now leave a feed, if any is left."""
         gone = [vm for vm in vms if vm in feed.leaving]
+        views = {feed.leaving[vm] for vm in gone}
         for vm in gone:
             feed.dropped(self.state.callers[vm])
-        views = {feed.leaving.pop(vm) for vm in gone}
+            self._leaving.release(feed, vm)
         if not gone:
             return None
         unused = tuple(
@@ -254,7 +305,7 @@ class Scopes:
         for feed in here:
             draft = drafts.setdefault(feed, _Draft())
             draft.callers.append(caller)
-            feed.leaving.pop(caller.vm, None)
+            self._leaving.release(feed, caller.vm)
             if left or before is None or feed not in was or before.view != caller.view:
                 draft.arrived.add(caller.vm)
                 shown = self.state.publications.get(caller.view)
@@ -269,11 +320,13 @@ class Scopes:
             self._remove(before, drafts)
             return
         for feed in left:
-            feed.leaving[caller.vm] = before.view
+            self._leaving.keep(feed, caller.vm, before.view)
 
     def _remove(self, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
-        for feed in self._feeds.values() if self._leaves(caller.vm) else self._of(caller):
-            view = feed.leaving.pop(caller.vm, caller.view if feed.has(caller) else None)
+        for feed in dict.fromkeys((*self._of(caller), *self._leaving.of_vm(caller.vm))):
+            view = self._leaving.release(feed, caller.vm)
+            if view is None and feed.has(caller):
+                view = caller.view
             if view is not None:
                 self._drop(feed, caller, drafts)
                 self._withdraw(feed, view, drafts)
@@ -281,9 +334,6 @@ class Scopes:
     def _of(self, caller: Caller) -> dict[ScopedFeed, None]:
         """Return the feeds of the hosts that a VM may ask from."""
         return {feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}
-
-    def _leaves(self, vm: str) -> bool:
-        return any(vm in feed.leaving for feed in self._feeds.values())
 
     def _drop(self, feed: ScopedFeed, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
         draft = drafts.setdefault(feed, _Draft())
@@ -303,14 +353,13 @@ class Scopes:
             for host in self._hosts_of.get(view, ())
             for feed in self._by_host.get(host, ())
         }
-        for feed in self._feeds.values():
-            if feed.leaving and view in feed.leaving.values():
-                feeds[feed] = None
+        feeds.update(dict.fromkeys(self._leaving.of_view(view)))
         return feeds
 
     def _uses(self, feed: ScopedFeed, view: str) -> bool:
         hosts = self._hosts_of.get(view, {})
-        return any(host in hosts for host in feed.hosts or ()) or view in feed.leaving.values()
+        kept = feed in self._leaving.of_view(view)
+        return kept or any(host in hosts for host in feed.hosts or ())
 
     def _place(self, caller: Caller) -> None:
         for host in caller.hosts:

@@ -38,14 +38,14 @@ from forewarn.replication.scopes import Scopes
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from forewarn.replication.access import NodeAccess
     from forewarn.replication.messages import ControlPlane, DocumentChange, Follow, Upstream
     from forewarn.replication.nodes import FeedPace
     from forewarn.replication.scopes import ScopedFeed
 
-NODES_MAX = 1000
+NODES_MAX = 10_000
 """Connected nodes."""
 
 UNPROVED_MAX = 64
@@ -90,7 +90,9 @@ class FeedServer:
         self._epoch = epoch or Ids().guid("feed")
         self._access = access
         self._scopes = Scopes()
-        self._sessions: dict[NodeSession, None] = {}
+        self._sessions: dict[str, NodeSession] = {}
+        #: Names of nodes that were sent everything: workers, few.
+        self._trusted: dict[str, None] = {}
         self._moves = Moves(self.nodes, self._scopes, access=access, over=self._leave)
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
@@ -134,7 +136,7 @@ class FeedServer:
         if self._beating is not None:
             self._beating.cancel()
         self._moves.stop()
-        for session in tuple(self._sessions):
+        for session in tuple(self._sessions.values()):
             session.writer.close()
         for task in tuple(self._tasks):
             task.cancel()
@@ -180,8 +182,8 @@ class FeedServer:
         except asyncio.CancelledError:
             pass  # only `stop` cancels
         finally:
-            if session is not None:
-                self._sessions.pop(session, None)
+            if session is not None and self._sessions.get(session.name) is session:
+                del self._sessions[session.name]
             self._tasks.discard(task)
             if sending is not None:
                 sending.cancel()
@@ -207,13 +209,13 @@ class FeedServer:
             self.nodes.outdated(change.sequence)
             for feed_of_one in self._scopes:
                 feed_of_one.log.reset(change.sequence)
-        concerned = {name for name in self.nodes.names if not self._scopes.has(name)}
+        concerned = {name for name in self._trusted if self.nodes.counts(name)}
         for part in parts:
             self._note(part.feed, part.change)
             concerned.add(part.feed.name)
             if part.arrived:
                 self._moves.begin(part.feed.name, change.sequence, part.arrived)
-        self._wake()
+        self._wake(self._scopes if change.whole else [part.feed for part in parts])
         if self._access is None:
             return None
         concerned.update(self._access.expected(self._scopes.hosts_shown(change)))
@@ -221,11 +223,10 @@ class FeedServer:
 
     def troubles(self) -> NodeTroubles:
         """Return which nodes are behind or away, and what was refused; not O(hosts)."""
-        connected = {session.name for session in self._sessions}
 
         def is_behind(name: str) -> bool:
             shown = self.nodes.shown(name)
-            return name not in connected or shown < self._scopes.latest(name)
+            return name not in self._sessions or shown < self._scopes.latest(name)
 
         expected = self._access.expected(self._scopes.hosts) if self._access else ()
         names = dict.fromkeys(islice(filter(is_behind, self.nodes.names), NAMED_MAX))
@@ -234,11 +235,10 @@ class FeedServer:
 
     def lags(self) -> dict[str, int]:
         """Return how many changes each node is behind; -1: it is not connected."""
-        connected = {session.name for session in self._sessions}
         names = {*self.nodes.names, *(self._access.hosts if self._access else ())}
         return {
             name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
-            if name in connected
+            if name in self._sessions
             else -1
             for name in names
         }
@@ -275,22 +275,26 @@ class FeedServer:
         lines = tuple(portion.line for portion in portions)
         log.append(change.sequence, lines, portions[-1].checksum)
 
-    def _wake(self) -> None:
-        slowest: dict[ScopedFeed, int] = {}
-        for session in self._sessions:
-            session.wake.set()
-            position = slowest.get(session.feed, session.feed.log.next)
-            slowest[session.feed] = min(position, session.position)
-        for scoped in self._scopes:
-            scoped.log.trim(slowest.get(scoped, scoped.log.next))
+    def _wake(self, changed: Iterable[ScopedFeed]) -> None:
+        """Have those nodes sent what is new whose feeds have changed, and those of everything."""
+        for scoped in dict.fromkeys((self._scopes.everything, *changed)):
+            names = (scoped.name,) if scoped.hosts is not None else tuple(self._trusted)
+            slowest = scoped.log.next
+            for session in map(self._sessions.get, names):
+                if session is not None and session.feed is scoped:
+                    session.wake.set()
+                    slowest = min(slowest, session.position)
+            scoped.log.trim(slowest)
 
     def _leave(self, vms: list[str]) -> None:
         """Let VMs leave the nodes that served them before they moved."""
-        for scoped in self._scopes:
+        changed = []
+        for scoped in self._scopes.serving_still(vms):
             change = self._scopes.left(scoped, vms)
             if change is not None:
                 self._note(scoped, change)
-        self._wake()
+                changed.append(scoped)
+        self._wake(changed)
 
     def _trusting(self) -> asyncio.StreamReaderProtocol:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(ASKED_LINE_BYTES_MAX), self.serve)
@@ -312,7 +316,7 @@ class FeedServer:
             hosts = access.admit(said, writer.get_extra_info("peercert"), source)
             if not self.nodes.charge(said.name, GREETING_COST):
                 raise NodeRefused(name=said.name, reason="it says more than it may")
-            if len(self._sessions) >= NODES_MAX and not self._session_of(said.name):
+            if len(self._sessions) >= NODES_MAX and said.name not in self._sessions:
                 raise NodeRefused(name=said.name, reason=f"{NODES_MAX} nodes are connected")
             scoped = self._scopes.open(said.name, hosts)
             refuse = partial(self._offences.refuse, said.name, action="node.refused")
@@ -322,16 +326,14 @@ class FeedServer:
         session.greeted(said)
         return session
 
-    def _session_of(self, name: str) -> NodeSession | None:
-        return next((each for each in self._sessions if each.name == name), None)
-
     def _begin(self, session: NodeSession) -> None:
         """Take a node up where it stopped, or plan to send it the whole. Source: M-1."""
-        other = self._session_of(session.name)
+        other = self._sessions.get(session.name)
         if other is not None:  # it came back before its end was noticed
             other.writer.transport.abort()
-            del self._sessions[other]
-        self._sessions[session] = None
+        self._sessions[session.name] = session
+        if session.feed.hosts is None:
+            self._trusted[session.name] = None
         said, log = session.said, session.feed.log
         if said.epoch != self._epoch:
             return
@@ -390,7 +392,7 @@ class FeedServer:
             await asyncio.sleep(heartbeat_s)
             if loop.time() > due_s + heartbeat_s:
                 self.nodes.forgive()
-            for session in tuple(self._sessions):
+            for session in tuple(self._sessions.values()):
                 if self.nodes.silent(session.name):
                     session.writer.transport.abort()
                 else:
