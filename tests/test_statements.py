@@ -18,17 +18,20 @@ CONTRACT = ROOT / "docs" / "reference" / "contract.md"
 NUMBER = re.compile(r"\b([A-Z])-(\d{1,2})\b(?: to (?:[A-Z]-)?(\d+))?\b")
 INVARIANT = re.compile(r"\b[Ii]nvariants? (\d+)(?: to (\d+))?")
 ELSEWHERE = re.compile(r"Source: [^.]*\b(?:SPEC|DESIGN|STYLE|section \d)")
-STATEMENT = re.compile(r'<a id="([a-z])-(\d+)"></a>\*\*([A-Z])-(\d+)\*\*')
+STATEMENT = re.compile(r'<a id="([a-z])-(\d+)"></a>\*\*([A-Z])-(\d+)\*\*( \*Planned\.\*)?')
 
 
 def statements(*, planned: bool) -> set[str]:
-    """Return the numbers of the statements in force, or of the planned ones."""
+    """Return the numbers of the statements in force, or of the planned ones.
+
+    A whole chapter is planned where it says so at its head, a single statement behind its number.
+    """
     chapters = re.split(r"^## ", CONTRACT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {
         f"{letter}-{number}"
         for chapter in chapters
-        if ("\n*Planned.*\n" in chapter) is planned
-        for _, _, letter, number in STATEMENT.findall(chapter)
+        for _, _, letter, number, mark in STATEMENT.findall(chapter)
+        if ("\n*Planned.*\n" in chapter or bool(mark)) is planned
     }
 
 
@@ -122,8 +125,8 @@ def test_no_source_lies_outside_the_repository() -> None:
 def test_each_statement_has_its_own_number_and_anchor() -> None:
     """A link to `#n-3` leads to N-3, and no number is given twice."""
     found = STATEMENT.findall(CONTRACT.read_text(encoding="utf-8"))
-    numbers = [f"{letter}-{number}" for _, _, letter, number in found]
-    assert [f"{a.upper()}-{b}" for a, b, _, _ in found] == numbers
+    numbers = [f"{letter}-{number}" for _, _, letter, number, _ in found]
+    assert [f"{a.upper()}-{b}" for a, b, *_ in found] == numbers
     assert len(set(numbers)) == len(numbers) > 100
 
 

@@ -1,12 +1,15 @@
 """The part of Resource Graph's query language that scheduled events are asked for in. Pure.
 
-`where`, `project`, `sort by` or `order by`, `take` or `limit`, and `count`; all else is refused.
+A query is a table and steps between pipes; each step turns rows into rows. Expressions are read by
+recursive descent: `or` binds least, then `and`, then a comparison, then a value. What is not known
+is refused by name.
+Source: https://learn.microsoft.com/azure/governance/resource-graph/concepts/query-language
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from forewarn.errors import CallerError
 
@@ -15,17 +18,25 @@ if TYPE_CHECKING:
 
     from forewarn.azure.json_values import JsonObject
 
+    Rows: TypeAlias = list[JsonObject]
+    #: Gives the value of an expression in a row.
+    Expression: TypeAlias = Callable[[JsonObject], object]
+
 #: The only table there is.
 TABLE = "maintenanceresources"
-#: Longest query and most steps of one.
-CHARACTERS_MAX, STEPS_MAX = 10_000, 50
+#: Longest query, most steps of one, and how deep its parentheses go.
+CHARACTERS_MAX, STEPS_MAX, DEPTH_MAX = 10_000, 50, 20
 
-# No two runs of spaces may meet in a pattern: the regex engine would try every way to divide one.
-_COLUMN = r"(?:tostring\(\s*)?([A-Za-z_]\w*(?:\.\w+)*)(?:\s*\))?"
-_CONDITION = re.compile(_COLUMN + r"\s*(==|=~|!=|!~)\s*(?:'([^']*)'|\"([^\"]*)\")")
-_PROJECTED = re.compile(r"(?:([A-Za-z_]\w*)\s*=\s*)?" + _COLUMN)
-_SORTED = re.compile(_COLUMN + r"(?:\s+(asc|desc))?")
-_AND = re.compile(r"(?<!\s)\s+and\s+", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<text>'[^']*'|"[^"]*")
+    | (?P<number>\d+(?:\.\d+)?)
+    | (?P<sign>==|=~|!=|!~|<=|>=|![A-Za-z_]+~?|in~|[<>=(),|])
+    | (?P<name>[A-Za-z_]\w*(?:\.\w+)*)
+    | (?P<other>\S)
+    )""",
+    re.VERBOSE,
+)
 
 
 class GraphQueryInvalid(CallerError):
@@ -39,69 +50,306 @@ class GraphQueryInvalid(CallerError):
     )
 
 
-def answered(query: str, rows: list[JsonObject]) -> list[JsonObject]:
-    """Return what a query finds among the rows of the table.
+def answered(query: str, rows: Rows) -> Rows:
+    """Return what a query finds among the rows of the table. Source: Z-8.
 
     Raises:
         GraphQueryInvalid: it asks for another table, or in words that are not known.
     """
     if len(query) > CHARACTERS_MAX:
         raise GraphQueryInvalid(reason=f"it is longer than {CHARACTERS_MAX} characters")
-    table, *steps = [step.strip() for step in query.split("|")]
+    tokens = _Tokens(query)
+    table = tokens.take()
     if table.lower() != TABLE:
         raise GraphQueryInvalid(reason=f"there is no table but {TABLE}, not {table[:64]!r}")
-    if len(steps) > STEPS_MAX:
-        raise GraphQueryInvalid(reason=f"it has more than {STEPS_MAX} steps")
-    for step in steps:
-        word, _, rest = step.partition(" ")
-        act = _STEPS.get(word.lower())
-        if act is None:
-            raise GraphQueryInvalid(reason=f"{step[:64]!r} is not understood")
-        rows = act(rest.strip(), rows)
+    for _ in range(STEPS_MAX):
+        if not tokens.take_if("|"):
+            break
+        word = tokens.take()
+        step = _STEPS.get(word.lower())
+        if step is None:
+            raise GraphQueryInvalid(reason=f"{word[:64]!r} is not understood")
+        rows = step(tokens, rows)
+    if tokens.next:
+        reason = f"{tokens.next[:64]!r} is not understood" if tokens.next != "|" else _TOO_LONG
+        raise GraphQueryInvalid(reason=reason)
     return rows
 
 
-def _where(rest: str, rows: list[JsonObject]) -> list[JsonObject]:
-    for part in _AND.split(rest):
-        column, sign, single, double = _matched(_CONDITION, part)
-        wanted = single or double or ""
-        fold = str.lower if "~" in sign else str
-        rows = [
-            row
-            for row in rows
-            if (fold(_text(_value(row, column))) == fold(wanted)) is (sign[0] == "=")
-        ]
+_TOO_LONG = f"it has more than {STEPS_MAX} steps"
+
+
+class _Tokens:
+    """What is left of a query, a token at a time."""
+
+    def __init__(self, query: str) -> None:
+        matches = _TOKEN.finditer(query)
+        self._left = [(each[each.lastgroup or 0], each.lastgroup or "") for each in matches]
+        self._left.reverse()
+        self._depth = 0
+
+    @property
+    def next(self) -> str:
+        """The next token; empty at the end."""
+        return self._left[-1][0] if self._left else ""
+
+    @property
+    def kind(self) -> str:
+        return self._left[-1][1] if self._left else ""
+
+    def take(self) -> str:
+        token = self.next
+        if self._left:
+            self._left.pop()
+        return token
+
+    def take_if(self, *words: str) -> str:
+        """Return the next token if it is one of some words, in any case; else nothing."""
+        return self.take().lower() if self.next.lower() in words else ""
+
+    def expect(self, word: str) -> None:
+        if not self.take_if(word):
+            found = repr(self.next[:64]) if self.next else "its end"
+            raise GraphQueryInvalid(reason=f"{word!r} is expected where {found} stands")
+
+    def name(self) -> str:
+        if self.kind != "name":
+            found = repr(self.next[:64]) if self.next else "its end"
+            raise GraphQueryInvalid(reason=f"a column is expected where {found} stands")
+        return self.take()
+
+    def deeper(self, by: int) -> None:
+        self._depth += by
+        if self._depth > DEPTH_MAX:
+            raise GraphQueryInvalid(reason=f"its parentheses are more than {DEPTH_MAX} deep")
+
+
+# --- expressions -------------------------------------------------------------------------------
+
+
+def _expression(tokens: _Tokens) -> Expression:
+    tokens.deeper(1)
+    parts = [_conjunction(tokens)]
+    while tokens.take_if("or"):
+        parts.append(_conjunction(tokens))
+    tokens.deeper(-1)
+    return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
+
+
+def _conjunction(tokens: _Tokens) -> Expression:
+    parts = [_comparison(tokens)]
+    while tokens.take_if("and"):
+        parts.append(_comparison(tokens))
+    return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
+
+
+def _comparison(tokens: _Tokens) -> Expression:
+    left = _single_value(tokens)
+    sign = tokens.next.lower()
+    negated = sign.startswith("!") and sign not in {"!=", "!~"}
+    if sign.lstrip("!") in {"in", "in~"}:
+        tokens.take()
+        among = _arguments(tokens)
+        compare = _SIGNS["=~" if sign.endswith("~") else "=="]
+        return lambda row: negated is not any(compare(left(row), each(row)) for each in among)
+    known = _SIGNS.get(sign) or _SIGNS.get(sign.lstrip("!"))
+    if known is None:
+        return left
+    tokens.take()
+    right = _single_value(tokens)
+    return lambda row: negated is not known(left(row), right(row))
+
+
+def _single_value(tokens: _Tokens) -> Expression:
+    """Read a literal, a column, a function of values, or an expression in parentheses."""
+    if tokens.take_if("("):
+        inner = _expression(tokens)
+        tokens.expect(")")
+        return inner
+    kind, token = tokens.kind, tokens.next
+    if kind == "text":
+        literal: object = tokens.take()[1:-1]
+        return lambda _: literal
+    if kind == "number":
+        number = float(tokens.take())
+        return lambda _: number
+    name = tokens.name()
+    if tokens.next == "(":
+        function = _FUNCTIONS.get(name.lower())
+        if function is None:
+            raise GraphQueryInvalid(reason=f"the function {token[:64]!r} is not known")
+        (argument,) = _exactly_one(_arguments(tokens), name)
+        return lambda row: function(argument(row))
+    if name.lower() in {"true", "false"}:
+        return lambda _: name.lower() == "true"
+    return lambda row: _value(row, name)
+
+
+def _arguments(tokens: _Tokens) -> list[Expression]:
+    tokens.expect("(")
+    found: list[Expression] = []
+    while not tokens.take_if(")"):
+        if found:
+            tokens.expect(",")
+        found.append(_expression(tokens))
+    return found
+
+
+def _exactly_one(arguments: list[Expression], name: str) -> list[Expression]:
+    if len(arguments) != 1:
+        raise GraphQueryInvalid(reason=f"{name[:64]} takes one value, not {len(arguments)}")
+    return arguments
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _is_number(*values: object) -> bool:
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+
+
+def _equal(one: object, other: object) -> bool:
+    if _is_number(one, other) or isinstance(other, bool):
+        return one == other
+    return _text(one) == _text(other)
+
+
+def _below(one: object, other: object) -> bool:
+    if _is_number(one, other):
+        return cast("float", one) < cast("float", other)
+    return _text(one) < _text(other)
+
+
+def _fold(value: object) -> str:
+    return _text(value).lower()
+
+
+def _terms(value: object) -> str:
+    return f" {' '.join(re.findall(r'[A-Za-z0-9_]+', _fold(value)))} "
+
+
+_SIGNS: dict[str, Callable[[object, object], bool]] = {
+    "==": _equal,
+    "!=": lambda one, other: not _equal(one, other),
+    "=~": lambda one, other: _fold(one) == _fold(other),
+    "!~": lambda one, other: _fold(one) != _fold(other),
+    "<": _below,
+    ">": lambda one, other: _below(other, one),
+    "<=": lambda one, other: not _below(other, one),
+    ">=": lambda one, other: not _below(one, other),
+    "contains": lambda one, other: _fold(other) in _fold(one),
+    "contains_cs": lambda one, other: _text(other) in _text(one),
+    "startswith": lambda one, other: _fold(one).startswith(_fold(other)),
+    "endswith": lambda one, other: _fold(one).endswith(_fold(other)),
+    "has": lambda one, other: _terms(other) in _terms(one),
+}
+_FUNCTIONS: dict[str, Callable[[object], object]] = {
+    "tostring": _text,
+    "tolower": _fold,
+    "toupper": lambda value: _text(value).upper(),
+    "strlen": lambda value: len(_text(value)),
+    "array_length": lambda value: len(value) if isinstance(value, list) else None,
+    "isempty": lambda value: value in (None, ""),
+    "isnotempty": lambda value: value not in (None, ""),
+    "isnull": lambda value: value is None,
+    "isnotnull": lambda value: value is not None,
+    "not": lambda value: not value,
+}
+
+
+# --- steps -------------------------------------------------------------------------------------
+
+
+def _where(tokens: _Tokens, rows: Rows) -> Rows:
+    condition = _expression(tokens)
+    return [row for row in rows if condition(row)]
+
+
+def _named(tokens: _Tokens) -> list[tuple[str, Expression]]:
+    """Read `name = expression` or a column, as many as there are."""
+    found: list[tuple[str, Expression]] = []
+    while True:
+        start = tokens.next
+        value = _expression(tokens)
+        name = start.replace(".", "_")
+        if tokens.take_if("="):
+            name, value = start, _expression(tokens)
+        found.append((name, value))
+        if not tokens.take_if(","):
+            return found
+
+
+def _extend(tokens: _Tokens, rows: Rows) -> Rows:
+    added = _named(tokens)
+    for name, value in added:
+        rows = [{**row, name: value(row)} for row in rows]
     return rows
 
 
-def _project(rest: str, rows: list[JsonObject]) -> list[JsonObject]:
-    asked = [_matched(_PROJECTED, part.strip()) for part in rest.split(",")]
-    names = [(name or column.replace(".", "_"), column) for name, column in asked]
-    return [{name: _value(row, column) for name, column in names} for row in rows]
+def _project(tokens: _Tokens, rows: Rows) -> Rows:
+    named = _named(tokens)
+    return [{name: value(row) for name, value in named} for row in rows]
 
 
-def _sort(rest: str, rows: list[JsonObject]) -> list[JsonObject]:
-    by, _, rest = rest.partition(" ")
-    if by.lower() != "by":
-        raise GraphQueryInvalid(reason="'sort' and 'order' go with 'by'")
-    for part in reversed(rest.split(",")):
-        column, way = _matched(_SORTED, part.strip())
-        rows = sorted(rows, key=lambda row: _text(_value(row, column)), reverse=way != "asc")
+def _distinct(tokens: _Tokens, rows: Rows) -> Rows:
+    return [*{str(row): row for row in _project(tokens, rows)}.values()]
+
+
+def _summarize(tokens: _Tokens, rows: Rows) -> Rows:
+    """Count the rows of each group: `summarize [name =] count() [by column, …]`."""
+    name = tokens.name()
+    if tokens.take_if("="):
+        counted = tokens.name()
+    else:
+        name, counted = "count_", name
+    if counted.lower() != "count":
+        raise GraphQueryInvalid(reason=f"{counted[:64]!r} is not understood; only count() is")
+    tokens.expect("(")
+    tokens.expect(")")
+    by = _named(tokens) if tokens.take_if("by") else []
+    groups: dict[str, JsonObject] = {} if by else {"": {name: 0}}
+    for row in rows:
+        values: JsonObject = {column: value(row) for column, value in by}
+        group = groups.setdefault(str(values) if by else "", {**values, name: 0})
+        group[name] += 1
+    return list(groups.values())
+
+
+def _sort(tokens: _Tokens, rows: Rows) -> Rows:
+    tokens.expect("by")
+    keys: list[tuple[Expression, bool]] = []
+    while True:
+        value = _expression(tokens)
+        keys.append((value, tokens.take_if("asc", "desc") != "asc"))
+        if not tokens.take_if(","):
+            break
+    for value, descending in reversed(keys):
+        rows = sorted(rows, key=lambda row: _sort_key(value(row)), reverse=descending)
     return rows
 
 
-def _take(rest: str, rows: list[JsonObject]) -> list[JsonObject]:
-    (count,) = _matched(re.compile(r"(\d{1,9})"), rest)
-    return rows[: int(count)]
+def _sort_key(value: object) -> tuple[bool, float, str]:
+    number = float(cast("float", value)) if _is_number(value) else 0.0
+    return not _is_number(value), number, _text(value)
 
 
-def _count(_rest: str, rows: list[JsonObject]) -> list[JsonObject]:
+def _take(tokens: _Tokens, rows: Rows) -> Rows:
+    if not re.fullmatch(r"\d{1,9}", tokens.next):
+        raise GraphQueryInvalid(reason=f"{tokens.next[:64]!r} is not a number of rows")
+    return rows[: int(tokens.take())]
+
+
+def _count(_: _Tokens, rows: Rows) -> Rows:
     return [{"Count": len(rows)}]
 
 
-_STEPS: dict[str, Callable[[str, list[JsonObject]], list[JsonObject]]] = {
+_STEPS: dict[str, Callable[[_Tokens, Rows], Rows]] = {
     "where": _where,
+    "extend": _extend,
     "project": _project,
+    "distinct": _distinct,
+    "summarize": _summarize,
     "sort": _sort,
     "order": _sort,
     "take": _take,
@@ -110,20 +358,12 @@ _STEPS: dict[str, Callable[[str, list[JsonObject]], list[JsonObject]]] = {
 }
 
 
-def _matched(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    found = pattern.fullmatch(text)
-    if found is None:
-        raise GraphQueryInvalid(reason=f"{text[:64]!r} is not understood")
-    return found.groups()
-
-
 def _value(row: JsonObject, column: str) -> object:
-    """Return what a row has in a column; nothing where it has none."""
+    """Return what a row has in a column, its name in any case; nothing where it has none."""
     found: object = row
     for name in column.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        known = {str(each).lower(): each for each in found}
+        found = found.get(known.get(name.lower(), name))
     return found
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

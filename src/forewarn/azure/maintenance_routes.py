@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from forewarn.azure.graph_query import answered
 from forewarn.azure.inventory import location_of, place_of
 from forewarn.azure.json_values import member, text_of
+from forewarn.azure.refusals import ArmEventsUnknown
 from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmResponse, ArmRoute
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.document import shown
+from forewarn.core.impact import Impact, Source
+from forewarn.core.lifecycle import EventState
 from forewarn.core.stimulus import Acknowledge
 from forewarn.core.topology import GroupKind
-from forewarn.protocol.timestamps import rfc1123
+from forewarn.protocol.timestamps import iso8601, rfc1123
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
@@ -26,15 +29,17 @@ if TYPE_CHECKING:
     from forewarn.azure.routes import ArmCall
     from forewarn.control.plane import StateView
     from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.topology import Vm
 
 #: Most rows of one answer, as with Azure.
 ROWS_MAX = 1000
 _TYPE = "microsoft.maintenance/scheduledevents"
-_EVENT = (
-    RESOURCE_GROUP
-    + COMPUTE
-    + "/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents/{event}"
+#: Events that one request may approve.
+EVENTS_MAX = 1000
+_EVENTS = (
+    RESOURCE_GROUP + COMPUTE + "/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents"
 )
+_MAINTENANCE = RESOURCE_GROUP + COMPUTE + "/virtualMachines/{vm}/providers/Microsoft.Maintenance"
 _KINDS = {
     SCALE_SETS.lower(): GroupKind.SCALE_SET,
     AVAILABILITY_SETS.lower(): GroupKind.AVAILABILITY_SET,
@@ -44,7 +49,18 @@ _KINDS = {
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of scheduled events."""
     return (
-        ArmRoute("POST", f"{_EVENT}/acknowledge", "Approve a scheduled event", _acknowledge),
+        ArmRoute("POST", f"{_EVENTS}/{{event}}/acknowledge", "Approve an event", _acknowledge),
+        ArmRoute("POST", _EVENTS, 'Approve events (`{"value": [ids]}`)', _acknowledge_all),
+        ArmRoute("GET", f"{_MAINTENANCE}/updates", "List a VM's planned work", _updates),
+        ArmRoute(
+            "PUT",
+            f"{_MAINTENANCE}/applyUpdates/default",
+            "Let a VM's planned work begin now, by approving it",
+            _apply_updates,
+        ),
+        ArmRoute(
+            "GET", f"{_MAINTENANCE}/applyUpdates/{{update}}", "Show how far it is", _apply_update
+        ),
         ArmRoute(
             "POST",
             "/providers/Microsoft.ResourceGraph/resources",
@@ -63,6 +79,99 @@ async def _acknowledge(call: ArmCall) -> ArmResponse:
         raise await call.resources.unknown(kind, call.path["event"], call.place)
     await call.control.submit(Acknowledge((event_id,)), call.actor)
     return ArmResponse({"value": "Successfully Approved"})
+
+
+async def _acknowledge_all(call: ArmCall) -> ArmResponse:
+    """Approve several events of the VM or set a path names: all of them, or none. Source: Z-5."""
+    given = call.json.get("value")
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise ValidationFailed(where="value", problem="must be a list of event ids")
+    if not 0 < len(given) <= EVENTS_MAX:
+        raise ValidationFailed(where="value", problem=f"must have 1 to {EVENTS_MAX} event ids")
+    ids = tuple(dict.fromkeys(each.upper() for each in given))
+    known = await call.control.read(lambda plane: [plane.state.events.get(each) for each in ids])
+    wrong = [
+        name
+        for name, event in zip(ids, known, strict=True)
+        if event is None or not event.live or not await _is_of(call, event)
+    ]
+    if wrong:
+        raise ArmEventsUnknown(wrong)
+    await call.control.submit(Acknowledge(ids), call.actor)
+    return ArmResponse({"value": "Successfully Approved"})
+
+
+# --- updates: a VM's planned work, as Azure's maintenance service names it ------------------------
+
+
+async def _updates(call: ArmCall) -> ArmResponse:
+    """List the planned work that a VM is shown. Source: Z-7."""
+    vm = await call.vm()
+    return ArmResponse({"value": [_update(call, *each) for each in await _planned(call, vm)]})
+
+
+async def _apply_updates(call: ArmCall) -> ArmResponse:
+    """Approve all planned work of a VM, so that it begins before its NotBefore. Source: Z-7."""
+    vm = await call.vm()
+    ids = tuple(each.id for _, each in await _planned(call, vm) if each.state in _UNAPPROVED)
+    if ids:
+        await call.control.submit(Acknowledge(ids), call.actor)
+    return ArmResponse(await _applied(call, vm), 201 if ids else 200)
+
+
+async def _apply_update(call: ArmCall) -> ArmResponse:
+    return ArmResponse(await _applied(call, await call.vm()))
+
+
+async def _applied(call: ArmCall, vm: Vm) -> JsonObject:
+    statuses = [_UPDATE_STATUS[event.state] for _, event in await _planned(call, vm)]
+    status = next((each for each in ("InProgress", "Pending") if each in statuses), "Completed")
+    resource = provider_id(call.place, "virtualMachines", vm.name)
+    return {
+        "id": f"{resource}/providers/Microsoft.Maintenance/applyUpdates/default",
+        "name": "default",
+        "type": "Microsoft.Maintenance/applyUpdates",
+        "properties": {"status": status, "resourceId": resource},
+    }
+
+
+async def _planned(call: ArmCall, vm: Vm) -> list[tuple[Operation, Event]]:
+    live = await call.control.read(_live_events)
+    return [
+        (operation, event)
+        for operation, event in live
+        if vm.name in event.resources and operation.source is Source.PLATFORM
+    ]
+
+
+def _update(call: ArmCall, operation: Operation, event: Event) -> JsonObject:
+    visible = shown(operation, event)
+    update: JsonObject = {
+        "maintenanceScope": "Host",
+        "impactType": _IMPACTS.get(operation.impact, "Restart"),
+        "status": _UPDATE_STATUS[event.state],
+        "impactDurationInSec": max(operation.duration_s, 0),
+        "properties": {"resourceId": provider_id(call.place, "virtualMachines", call.path["vm"])},
+    }
+    if visible.not_before_ms is not None:
+        update["notBefore"] = iso8601(visible.not_before_ms)
+    return update
+
+
+_UNAPPROVED = frozenset({EventState.SCHEDULED})
+_UPDATE_STATUS = {
+    EventState.SCHEDULED: "Pending",
+    EventState.APPROVED: "Pending",
+    EventState.STARTED: "InProgress",
+}
+_IMPACTS = {
+    Impact.FREEZE: "Freeze",
+    Impact.REBOOT: "Restart",
+    Impact.REDEPLOY: "Redeploy",
+}
+
+
+# --- Resource Graph -------------------------------------------------------------------------------
 
 
 async def _is_of(call: ArmCall, event: Event) -> bool:

@@ -108,6 +108,27 @@ class ArmNotSupported(CallerError):
     advice = "See 'Azure Resource Manager' in the documentation for what is served."
 
 
+class ArmEventsUnknown(CallerError):
+    """Events that are not live, or are another resource's. Source: Z-5."""
+
+    code = "arm-events-unknown"
+    status = 404
+    message = "{count} of these scheduled events are not there; nothing was approved: {some}."
+    advice = "Read what is live from Resource Graph or in the VM, and approve that."
+
+    def __init__(self, ids: list[str]) -> None:
+        """Name each of them."""
+        super().__init__(count=len(ids), some=", ".join(ids[:3]))
+        self.details = [
+            {
+                "code": "ResourceNotFound",
+                "message": "There is no such live event.",
+                "target": each,
+            }
+            for each in ids
+        ]
+
+
 def azure_code(error: ForewarnError) -> str:
     """Return Azure's code for an error. Source: Z-4."""
     return _BY_KIND.get(error.code) or CODES.get(error.status, "BadRequest")
@@ -120,6 +141,9 @@ def azure_refusal(error: ForewarnError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
     if error.status in {429, 503}:
         headers["Retry-After"] = "1"
-    body = {"error": {"code": azure_code(error), "message": str(error)}}
+    refusal: dict[str, object] = {"code": azure_code(error), "message": str(error)}
+    if isinstance(error, ArmEventsUnknown):
+        refusal["details"] = error.details
+    body = {"error": refusal}
     status = _STATUS.get(error.status, error.status)
     return Response(encoded(body), status, headers, media_type="application/json")

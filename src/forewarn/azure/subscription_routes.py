@@ -41,7 +41,7 @@ _PROVIDERS = {
         "availabilitySets",
         "locations/operations",
     ),
-    "Microsoft.Maintenance": ("scheduledevents",),
+    "Microsoft.Maintenance": ("scheduledevents", "updates", "applyUpdates"),
     "Microsoft.ResourceGraph": ("resources",),
     "Microsoft.Resources": ("resourceGroups", "subscriptions"),
 }

@@ -224,19 +224,99 @@ def test_resource_graph_has_the_scheduled_events(arm: Arm) -> None:
     "query",
     [
         "resources",
-        "maintenanceresources | summarize count() by type",
-        "maintenanceresources | where type has 'x'",
+        "maintenanceresources | summarize avg(x) by type",
+        "maintenanceresources | where type near 'x'",
+        "maintenanceresources | where a == " + "(" * 30 + "1" + ")" * 30,
+        "maintenanceresources | where ago(1h)",
+        "maintenanceresources | where type == 'x",
         "maintenanceresources | sort name",
         "maintenanceresources | take all",
         "maintenanceresources" + " | count" * 51,
         "maintenanceresources" + " " * 10_000,
     ],
-    ids=["table", "step", "sign", "sort", "take", "steps", "length"],
 )
 def test_resource_graph_says_what_it_cannot_answer(shared_arm: Arm, query: str) -> None:
     """A query that is not understood is refused, and never answered as another. Z-4."""
     answer = shared_arm.http("POST", GRAPH, params=VERSION, json={"query": query})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidParameter")
+
+
+ROWS: list[Json] = [
+    {"name": "A1", "zone": 1, "properties": {"EventType": "Freeze", "Resources": ["vm-1", "vm-2"]}},
+    {"name": "b2", "zone": 2, "properties": {"EventType": "Reboot", "Resources": ["vm-3"]}},
+    {"name": "c10", "zone": 10, "properties": {"EventType": "Reboot", "Resources": []}},
+]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("where name =~ 'a1' or zone >= 10", ["A1", "c10"]),
+        ("where Properties.EventType in~ ('reboot', 'redeploy')", ["b2", "c10"]),
+        ("where properties.EventType !in ('Reboot')", ["A1"]),
+        ("where not(name startswith 'a') and (zone == 2 or zone == 1)", ["b2"]),
+        ("where properties.EventType contains 'oot'", ["b2", "c10"]),
+        ("where properties.EventType !contains 'oot'", ["A1"]),
+        ("where properties.Resources has 'vm-2'", ["A1"]),
+        ("where isnotempty(properties.Missing)", []),
+        ("order by zone", ["c10", "b2", "A1"]),
+        ("extend many = array_length(properties.Resources) | where many > 1", ["A1"]),
+        ("where name == 'a | b' or name == \"c10\"", ["c10"]),
+    ],
+)
+def test_resource_graph_finds_rows(steps: str, expected: list[str]) -> None:
+    """Signs, functions and parentheses mean what they mean at Azure. Source: Z-8."""
+    assert [row["name"] for row in answered(f"maintenanceresources | {steps}", ROWS)] == expected
+
+
+def test_resource_graph_counts_by_group() -> None:
+    """`summarize count() by` has a row for each group, and `distinct` one of each. Source: Z-8."""
+    query = "maintenanceresources | summarize events = count() by what = properties.EventType"
+    assert answered(query, ROWS) == [
+        {"what": "Freeze", "events": 1},
+        {"what": "Reboot", "events": 2},
+    ]
+    assert answered("maintenanceresources | summarize count()", []) == [{"count_": 0}]
+    assert len(answered("maintenanceresources | distinct properties.EventType", ROWS)) == 2
+
+
+def test_events_are_approved_together_or_not_at_all(arm: Arm) -> None:
+    """A wrong id is named in the error's details, and nothing is approved. Source: Z-5."""
+    arm.http("POST", f"{VM}/restart", params=VERSION)
+    [event] = arm.emulator.document("db-0").events
+    path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents"
+    wrong = "11111111-0000-0000-0000-000000000000"
+    answer = arm.http("POST", path, params=VERSION, json={"value": [event.event_id, wrong]})
+    assert answer.status_code == 404
+    assert [each["target"] for each in answer.json()["error"]["details"]] == [wrong]
+    assert arm.sees("db-0") == ["Reboot Scheduled db-0 User"]
+    answer = arm.http("POST", path, params=VERSION, json={"value": [event.event_id.lower()]})
+    assert answer.status_code == 200, answer.text
+    assert arm.sees("db-0") != ["Reboot Scheduled db-0 User"]
+
+
+@pytest.mark.parametrize("body", [{}, {"value": "x"}, {"value": []}, {"value": [1]}])
+def test_list_of_events_to_approve_is_checked(shared_arm: Arm, body: Json) -> None:
+    """A body of another shape changes nothing. Source: Z-5, Z-4."""
+    path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents"
+    assert shared_arm.http("POST", path, params=VERSION, json=body).status_code == 400
+
+
+def test_planned_work_of_a_vm_is_applied_at_once(arm: Arm) -> None:
+    """`updates` lists it, and `applyUpdates` approves it. Source: Z-7."""
+    arm.emulator.ask("live-migration", "h2")
+    path = f"{VM}/providers/Microsoft.Maintenance"
+
+    def listed() -> list[str]:
+        answer = arm.http("GET", f"{path}/updates", params=VERSION)
+        return [f"{each['impactType']} {each['status']}" for each in answer.json()["value"]]
+
+    assert listed() == ["Freeze Pending"]
+    answer = arm.http("PUT", f"{path}/applyUpdates/default", params=VERSION, json={})
+    assert answer.status_code == 201, answer.text
+    assert listed() != ["Freeze Pending"]
+    again = arm.http("PUT", f"{path}/applyUpdates/default", params=VERSION, json={})
+    assert again.status_code == 200
 
 
 @pytest.mark.parametrize("step", ["where a{} x", "where tostring({} x", "sort by a{} x"])
