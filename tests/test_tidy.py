@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from functools import cache
 
@@ -139,3 +140,13 @@ def test_every_check_has_a_docstring() -> None:
     """A failing check explains the rule with its docstring."""
     for check in CHECKS:
         assert check.find.__doc__, check.name
+
+
+def test_public_class_names_are_unique() -> None:
+    """A name means one thing in the whole product."""
+    homes: dict[str, list[str]] = {}
+    for source in python_sources():
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(source.module)
+    assert not {name: modules for name, modules in homes.items() if len(modules) > 1}

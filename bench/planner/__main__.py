@@ -26,7 +26,7 @@ from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet
 from forewarn.planning.plan import Plan
 from forewarn.planning.planner import plan
-from forewarn.planning.policy import Policy
+from forewarn.planning.policy import MaintenancePolicy
 
 #: Hosts, hosts of a node group, name.
 DESIGNED = ((200, 200), (500, 500), (1000, 1000), (2000, 50))
@@ -36,13 +36,13 @@ NOW_MS = 1_782_864_000_000
 HROLLER_S_MAX = 600
 
 
-def planned(fleet: Fleet, policy: Policy, steps: int) -> Plan:
+def planned(fleet: Fleet, policy: MaintenancePolicy, steps: int) -> Plan:
     """Plan all hosts of a fleet."""
     state, asked = everyone(fleet, steps)
     return plan(fleet, state, policy, now_ms=NOW_MS, asked=asked)
 
 
-def judged(found: Plan, fleet: Fleet, policy: Policy) -> Plan:
+def judged(found: Plan, fleet: Fleet, policy: MaintenancePolicy) -> Plan:
     """Return a plan that the checker passes."""
     state, _ = everyone(fleet, 0)
     findings = check(found, fleet, state=state, policy=policy)
@@ -54,9 +54,9 @@ def ours(cluster: Cluster, steps: int) -> tuple[int, int, float]:
     """Return waves, their bound, and seconds."""
     begun = time.perf_counter()
     fleet = cluster.fleet()
-    found = planned(fleet, Policy(), steps)
+    found = planned(fleet, MaintenancePolicy(), steps)
     took_s = time.perf_counter() - begun
-    judged(found, fleet, Policy())
+    judged(found, fleet, MaintenancePolicy())
     assert not found.blocked, found.blocked[:3]
     return len(found.waves), found.bound.waves, took_s
 

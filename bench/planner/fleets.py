@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from bench.planner.ganeti import Cluster, Instance
-from forewarn.planning.fleet import Fleet, Group, Host
-from forewarn.planning.plan import Asked, State
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn.planning.plan import Asked, FleetState
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 
 RACK_HOSTS = 40
@@ -39,7 +39,7 @@ def mixed(hosts: int, groups: int, seed: int) -> Fleet:
     """Return hosts in four zones with groups of mixed shapes, about 20 VMs each."""
     draw = random.Random(seed)
     places = [
-        Host(
+        FleetHost(
             f"h{n:06}",
             zone=ZONES[n * 4 // hosts],
             rack=f"r{n // RACK_HOSTS:04}",
@@ -48,7 +48,9 @@ def mixed(hosts: int, groups: int, seed: int) -> Fleet:
         )
         for n in range(hosts)
     ]
-    fleet = Fleet(tuple(places), tuple(Group(f"g{n:05}", f"o{n % 500}") for n in range(groups)))
+    fleet = Fleet(
+        tuple(places), tuple(FleetGroup(f"g{n:05}", f"o{n % 500}") for n in range(groups))
+    )
     shapes = draw.choices(SHAPES, [shape[0] for shape in SHAPES], k=groups)
     for group, (_, fewest, most) in enumerate(shapes):
         across = draw.random() < 0.3
@@ -64,7 +66,7 @@ def mixed(hosts: int, groups: int, seed: int) -> Fleet:
 
 
 #: What the mixed fleets are planned under: one window for each zone, at night there.
-POLICY = Policy(
+POLICY = MaintenancePolicy(
     budgets=(
         Budget(Scope.FLEET, 2, percent=True),
         Budget(Scope.ZONE, 2, percent=True),
@@ -81,6 +83,6 @@ POLICY = Policy(
 )
 
 
-def everyone(fleet: Fleet, steps: int) -> tuple[State, Asked]:
+def everyone(fleet: Fleet, steps: int) -> tuple[FleetState, Asked]:
     """Return a maintenance of all hosts of a fleet where nothing else goes on."""
-    return State(), Asked(tuple(host.name for host in fleet.hosts), 1200, steps=steps)
+    return FleetState(), Asked(tuple(host.name for host in fleet.hosts), 1200, steps=steps)

@@ -6,7 +6,7 @@ apart by an empty line; fields apart by `|`. Nothing of Ganeti but that format m
 
 from __future__ import annotations
 
-from forewarn.planning.fleet import Fleet, Group, Host
+from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.values import value
 
 _SECTIONS = (4, 5)
@@ -50,7 +50,7 @@ class Cluster:
         """
         names = [name for name, _ in self.nodes]
         hosts = [
-            Host(name, labels=(f"group={group}",), fault_domain=number)
+            FleetHost(name, labels=(f"group={group}",), fault_domain=number)
             for number, (name, group) in enumerate(self.nodes)
         ]
         used = {each.secondary: None for each in self.instances if each.secondary}
@@ -60,7 +60,7 @@ class Cluster:
             for each in self.instances
             if each.secondary
         ]
-        return Fleet.of(hosts, [Group(f"copies-on-{name}") for name in used], vms)
+        return Fleet.of(hosts, [FleetGroup(f"copies-on-{name}") for name in used], vms)
 
     def text(self) -> str:
         """Return it in the format that `hroller -t` reads; the first node is the master."""

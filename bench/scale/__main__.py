@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from forewarn.control.plane import Committed, ControlPlane
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import Cause
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes
 from forewarn.core.step import step
 from forewarn.core.stimulus import (
@@ -121,7 +121,7 @@ def _vm(host: int, place: int) -> Vm:
 def _plane(folder: Path) -> ControlPlane:
     ids = Ids(random.randrange(2**32))
     store = open_store(str(folder / "scale.db"))
-    return ControlPlane(store, Policy(), lambda: ids.guid("event"))
+    return ControlPlane(store, NoticePolicy(), lambda: ids.guid("event"))
 
 
 def _tell(plane: ControlPlane, stimulus: Stimulus) -> Committed:

@@ -21,10 +21,9 @@ from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.planning import made, plan_made, snapshot, task_of
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.ids import Ids
-from forewarn.planning.policy import Budget, Scope
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.store import open_store
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def measure(hosts: int, folder: Path) -> None:
     """Plan a maintenance of a whole fleet on a thread and in a process, and commit it."""
     ids = Ids(1)
     budgets = (Budget(Scope.FLEET, hosts // 10), Budget(Scope.RACK, 8))
-    policy = Policy(maintenance=MaintenancePolicy(budgets=budgets))
+    policy = NoticePolicy(maintenance=MaintenancePolicy(budgets=budgets))
     plane = ControlPlane(open_store(str(folder / "s.db")), policy, lambda: ids.guid("event"))
 
     def commit(what: str, stimulus: object) -> None:

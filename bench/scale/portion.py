@@ -17,14 +17,13 @@ from forewarn.control.planning import plan_made, snapshot, task_of
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.step import PORTION_MAX, Outcome, step
 from forewarn.core.stimulus import ChangeTopology, Proceed
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
-from forewarn.planning.policy import Budget, Scope
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 
 if TYPE_CHECKING:
     from forewarn.core.stimulus import Stimulus
@@ -51,7 +50,7 @@ def fleet(hosts: int) -> ChangeTopology:
 def portions_ms(hosts: int, at_once: int) -> list[float]:
     """Return the processor time of each portion of the first wave of a whole fleet, in ms."""
     budgets = (Budget(Scope.FLEET, at_once), Budget(Scope.RACK, 30), Budget(Scope.OWNER, 900))
-    policy = Policy(maintenance=MaintenancePolicy(budgets=budgets))
+    policy = NoticePolicy(maintenance=MaintenancePolicy(budgets=budgets))
     ids = Ids(1)
     terms = Terms(policy, "bench", lambda: ids.guid("event"))
     state = State()

@@ -46,7 +46,7 @@ class ProgramFailed(PeerError):
 
 
 @value
-class Limits:
+class ProgramLimits:
     """What a program may take."""
 
     timeout_s: float
@@ -67,7 +67,7 @@ class Watch:
     output: Callable[[bytes], object] | None = None
 
 
-def program_output(words: Sequence[str], given: bytes, limits: Limits) -> bytes:
+def program_output(words: Sequence[str], given: bytes, limits: ProgramLimits) -> bytes:
     """Run a program to its end and return what it printed.
 
     Raises:
@@ -82,7 +82,7 @@ def program_output(words: Sequence[str], given: bytes, limits: Limits) -> bytes:
 
 
 def run_program(
-    words: Sequence[str], stdin: IO[bytes] | int, limits: Limits, *, watch: Watch
+    words: Sequence[str], stdin: IO[bytes] | int, limits: ProgramLimits, *, watch: Watch
 ) -> None:
     """Run a program to its end; nothing of its process group is left then.
 
@@ -127,7 +127,9 @@ def run_program(
 class _Reader:
     """Reads what a program prints, until it ends or has to."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limits: Limits, watch: Watch) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], limits: ProgramLimits, watch: Watch
+    ) -> None:
         self._process = process
         self._limits = limits
         self._watch = watch

@@ -68,7 +68,7 @@ def test_gate_stops_a_maintenance_between_waves(gated: Live, tmp_path: Path) -> 
     complete_wave(gated, name)
     stopped = read(gated, name)
     assert stopped["state"] == "stopped"
-    assert "gate fine: test ended with status 1" in stopped["halted_by"]
+    assert "gate fine: test ended with status 1" in stopped["halt_reason"]
     actions = {each["action"] for each in gated.get("/v1/history?limit=1000")["entries"]}
     assert {"maintenance.gate-passed", "maintenance.stopped"} <= actions
 
@@ -84,8 +84,8 @@ def test_gate_stops_where_nobody_polls_after_the_wave(gated: Live) -> None:
     complete_wave(gated, name)
     stopped = read(gated, name)
     assert stopped["state"] == "stopped"
-    assert "gate back: not polling since the wave: " in stopped["halted_by"]
-    assert "web" in stopped["halted_by"]
+    assert "gate back: not polling since the wave: " in stopped["halt_reason"]
+    assert "web" in stopped["halt_reason"]
 
 
 def test_gate_that_is_not_there_is_refused(gated: Live) -> None:

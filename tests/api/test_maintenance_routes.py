@@ -63,7 +63,7 @@ def test_life_of_a_maintenance(fleet: Live) -> None:
     assert [each["state"] for each in full["waves"]] == ["announced", "planned"]
     assert full["waves"][1]["waits_for"]["text"] == "wave 2 waits for wave 1 to end"
     paused = fleet.post(f"{path}/pause", reason="a game is on")["maintenance"]
-    assert (paused["state"], paused["halted_by"]) == ("paused", "a game is on")
+    assert (paused["state"], paused["halt_reason"]) == ("paused", "a game is on")
     assert fleet.get("/v1/events")["events"] == []
     assert (fleet.get(path)["waves"], paused["expected_end"], paused["announced"]) == ([], None, 0)
     fleet.post(f"{path}/resume")

@@ -14,7 +14,7 @@ import pytest
 from forewarn.api.policy_file import read_policy_file, written_policy
 from forewarn.api.policy_routes import open_time
 from forewarn.api.topology_file import TOML, YAML
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import ValidationFailed
@@ -50,7 +50,7 @@ to = "04:00"
 except = ["2028-02-29"]
 hosts = "zone=2, rack=r7"
 """
-POLICY = Policy(
+POLICY = MaintenancePolicy(
     budgets=(Budget(Scope.RACK, 10, percent=True), Budget(Scope.LABEL, 1, name="tier=db")),
     windows=(
         Window(
@@ -77,8 +77,8 @@ def test_file_says_the_whole_policy() -> None:
 
 
 @pytest.mark.parametrize("media", [TOML, YAML, JSON])
-@pytest.mark.parametrize("policy", [POLICY, Policy()], ids=["full", "empty"])
-def test_policy_is_written_as_it_is_read(policy: Policy, media: str) -> None:
+@pytest.mark.parametrize("policy", [POLICY, MaintenancePolicy()], ids=["full", "empty"])
+def test_policy_is_written_as_it_is_read(policy: MaintenancePolicy, media: str) -> None:
     """What is shown can be applied, in each of the three forms."""
     assert read_policy_file(written_policy(policy, media), media) == policy
 
@@ -236,7 +236,7 @@ def test_open_time_is_told_in_local_time(
     zone = ZoneInfo(window.time_zone)
     start = dt.datetime.fromisoformat(day).replace(tzinfo=zone)
     start_ms = int(start.timestamp() * 1000)
-    spans = open_time(Policy(windows=(window,)), (start_ms, start_ms + 36 * 3_600_000))
+    spans = open_time(MaintenancePolicy(windows=(window,)), (start_ms, start_ms + 36 * 3_600_000))
     found = [
         (
             each["local_opens"],
@@ -251,7 +251,7 @@ def test_open_time_is_told_in_local_time(
 def test_freeze_is_taken_out_of_open_time() -> None:
     """A freeze cuts a window in two. Source: F-7."""
     hour_ms = 3_600_000
-    policy = Policy(windows=(Window("w"),), freezes=((hour_ms, 2 * hour_ms),))
+    policy = MaintenancePolicy(windows=(Window("w"),), freezes=((hour_ms, 2 * hour_ms),))
     spans = open_time(policy, (0, 3 * hour_ms))
     assert [(each["opens"][11:16], each["closes"][11:16]) for each in spans] == [
         ("00:00", "01:00"),

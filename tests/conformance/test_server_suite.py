@@ -17,7 +17,7 @@ import pytest
 from forewarn import exit_codes
 from forewarn.cli.main import main
 from forewarn.conformance.event_trial import Hooks
-from forewarn.conformance.exchange import Target, TargetInvalid
+from forewarn.conformance.exchange import ServiceUnderTest, TargetInvalid
 from forewarn.conformance.run import Result, Verdict, junit, run_checks
 from forewarn.emulator.options import METADATA, Options
 from forewarn.testing import EmulatorThread
@@ -59,8 +59,8 @@ def hooked(emulator: EmulatorThread, url: str = "", *only: str) -> Iterator[Resu
     def make(cause: str) -> None:
         made.append(emulator.ask(cause, "h1", duration_s=60))
 
-    def at(vm: str) -> Target:
-        return Target(f"{url or emulator.url}?vm={vm}", pause=emulator.advance)
+    def at(vm: str) -> ServiceUnderTest:
+        return ServiceUnderTest(f"{url or emulator.url}?vm={vm}", pause=emulator.advance)
 
     hooks = Hooks(
         schedule=lambda: make("host-reboot"),
@@ -76,7 +76,7 @@ def hooked(emulator: EmulatorThread, url: str = "", *only: str) -> Iterator[Resu
 
 def test_right_server_passes_every_check(right: str) -> None:
     """Our own service keeps every statement of what can be read. Source: E-1, V-1, D-1, A-1."""
-    results = list(run_checks(Target(right)))
+    results = list(run_checks(ServiceUnderTest(right)))
     assert {each.verdict for each in results} <= {Verdict.PASSED, Verdict.SKIPPED}, results
 
 
@@ -98,7 +98,7 @@ def test_limited_server_is_asked_more_slowly() -> None:
     )
     emulator = EmulatorThread(options, paused=False).start()
     try:
-        results = list(run_checks(Target(emulator.url), only=["A-2", "E-3", "E-6"]))
+        results = list(run_checks(ServiceUnderTest(emulator.url), only=["A-2", "E-3", "E-6"]))
     finally:
         emulator.stop()
     passed = [each.check.statement for each in results if each.verdict is Verdict.PASSED]
@@ -169,7 +169,7 @@ def test_wrong_server_is_named(right: str, name: str) -> None:
     statement, wrong = WRONG[name]
     host, _, port = right.removeprefix("http://").partition(":")
     with serving((host, int(port)), wrong) as url:
-        found = failures(run_checks(Target(url), only=[statement]))
+        found = failures(run_checks(ServiceUnderTest(url), only=[statement]))
     assert statement in found, found
     assert found[statement]
 
@@ -183,7 +183,7 @@ def test_report_is_for_people_and_for_programs(
     assert main(["--json", "conformance", right]) == 0
     form = json.loads(capsys.readouterr().out)
     assert form["failed"] == 0
-    suite = ET.fromstring(junit(run_checks(Target(right)), name=right))
+    suite = ET.fromstring(junit(run_checks(ServiceUnderTest(right)), name=right))
     assert int(suite.attrib["tests"]) == form["passed"] + form["skipped"]
 
 
@@ -239,7 +239,7 @@ def test_wrong_event_is_named(acting: EmulatorThread, name: str) -> None:
 def test_address_that_is_none_is_refused(url: str) -> None:
     """A wrong address is the caller's, not the server's fault."""
     with pytest.raises(TargetInvalid):
-        Target(url)
+        ServiceUnderTest(url)
 
 
 def test_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance.why import why_maintenance
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress, Task
@@ -163,7 +163,9 @@ class Running:
             boottime_ns=lambda: self.elapsed_ms * NS_PER_MS,
             boot_id=lambda: self.boot,
         )
-        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(self._numbers)}")
+        self.plane = ControlPlane(
+            self.store, NoticePolicy(), lambda: f"EVENT-{next(self._numbers)}"
+        )
         self.loop = ControlEngine(
             self.plane,
             self.clock,

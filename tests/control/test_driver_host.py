@@ -9,7 +9,7 @@ import pytest
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -195,7 +195,7 @@ def test_work_of_before_drivers_had_names_is_carried_out_by_its_host_s() -> None
     old = Recording("old")
     running = Running(old)
     running.loop.stop()
-    nameless = ControlPlane(running.store, Policy(), lambda: "EVENT-9")
+    nameless = ControlPlane(running.store, NoticePolicy(), lambda: "EVENT-9")
     hosts = ChangeTopology(hosts=(Host("own"), Host("bare")))
     asked = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("own", "bare"))
     for stimulus in (hosts, asked, ChangeTopology(hosts=(Host("own", driver="old"),))):

@@ -22,7 +22,7 @@ from forewarn.core.maintenance.stimuli import (
 )
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, GroupsPolled
 from forewarn.core.topology import Host
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.store.errors import StoreContradiction, StoreFull
 from tests.control.rig import WAIT_S, Running, refuses
 from tests.waiting import wait_until

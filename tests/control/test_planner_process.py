@@ -242,5 +242,5 @@ def test_plan_that_cannot_be_made_is_made_again() -> None:
     running.store.close()
     assert why == "no plan of m-1 could be made: The process that plans m-1 died."
     assert maintenance.plan
-    assert not maintenance.halted_by
+    assert not maintenance.halt_reason
     assert "no plan" not in why_now

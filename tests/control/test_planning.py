@@ -9,7 +9,7 @@ import pytest
 
 from forewarn.control import planning
 from forewarn.control.planning import (
-    Snapshot,
+    PlanningSnapshot,
     asked_of,
     columns_of,
     fleet_of,
@@ -28,7 +28,7 @@ from forewarn.core.maintenance.records import (
     TargetState,
     target_key,
 )
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
 from forewarn.planning.checker import check
 from forewarn.planning.planner import plan as make_plan
@@ -92,17 +92,17 @@ def taken(
     operations: Iterable[Operation] = (),
     *,
     maintenance: Maintenance = MAINTENANCE,
-    policy: Policy | None = None,
+    policy: NoticePolicy | None = None,
     **facts: object,
-) -> Snapshot:
+) -> PlanningSnapshot:
     """What is true when a plan is made."""
-    return Snapshot(
+    return PlanningSnapshot(
         maintenance,
         TOPOLOGY,
         tuple(operations),
         {},
         None,
-        policy or Policy(),
+        policy or NoticePolicy(),
         NOW_MS,
         **facts,  # type: ignore[arg-type]
     )
@@ -236,9 +236,11 @@ def test_hosts_that_were_touched_are_done() -> None:
     assert state_of(taken()).last_wave == 0
 
 
-def resting(rest_s: int) -> Policy:
+def resting(rest_s: int) -> NoticePolicy:
     """A policy by which owners rest."""
-    return replace(Policy(), maintenance=replace(Policy().maintenance, owner_rest_s=rest_s))
+    return replace(
+        NoticePolicy(), maintenance=replace(NoticePolicy().maintenance, owner_rest_s=rest_s)
+    )
 
 
 def test_owners_rest_after_what_disturbs_them_last() -> None:
@@ -279,9 +281,9 @@ def test_plan_leaves_time_to_announce(
 ) -> None:
     """The notice that is owed, its margin, a minute or five margins, and the planning. N-1, F-2."""
     policy = replace(
-        Policy(),
+        NoticePolicy(),
         notice_margin_ms=margin_ms,
-        maintenance=replace(Policy().maintenance, notice_s=least_s),
+        maintenance=replace(NoticePolicy().maintenance, notice_s=least_s),
     )
     found = policy_of(taken(policy=policy, planning_ms=planning_ms))
     assert found == replace(policy.maintenance, notice_s=notice_s)

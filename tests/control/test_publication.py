@@ -10,7 +10,7 @@ import pytest
 from forewarn.control.plane import ControlPlane
 from forewarn.control.publication import instance_facts, whole
 from forewarn.core.impact import Cause
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.stimulus import (
     ChangeTopology,
@@ -105,7 +105,7 @@ def test_only_vms_that_are_told_otherwise_are_told(
 ) -> None:
     """A change costs what it means to VMs, not how many there are. Source: I-1, S-1."""
     with closing(open_store("sqlite::memory:")) as store:
-        plane = ControlPlane(store, Policy(), lambda: "A")
+        plane = ControlPlane(store, NoticePolicy(), lambda: "A")
         plane.recover(1)
         plane.commit(PLACED, actor="test", now_ms=1)
         committed = plane.commit(change, actor="test", now_ms=2)
@@ -124,7 +124,7 @@ def test_vm_that_is_being_moved_is_known_on_both_hosts(
     """Its new host's node is told of it before it can be there. Source: M-5, L-7."""
     ask = RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h",), destination="other")
     with closing(open_store("sqlite::memory:")) as store:
-        plane = ControlPlane(store, Policy(), lambda: "A")
+        plane = ControlPlane(store, NoticePolicy(), lambda: "A")
         plane.recover(1)
         plane.commit(PLACED, actor="test", now_ms=1)
         planned = plane.commit(ask, actor="test", now_ms=2)
@@ -146,7 +146,7 @@ def test_vm_is_known_where_its_driver_takes_it() -> None:
     """Nobody named a destination; the driver has chosen one for each VM. Source: M-1, M-5."""
     ask = RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h",))
     with closing(open_store("sqlite::memory:")) as store:
-        plane = ControlPlane(store, Policy(), lambda: "A")
+        plane = ControlPlane(store, NoticePolicy(), lambda: "A")
         plane.recover(1)
         plane.commit(PLACED, actor="test", now_ms=1)
         planned = plane.commit(ask, actor="test", now_ms=2)

@@ -133,7 +133,7 @@ def test_earliest_start_counts_anew_where_the_clock_is_put_back(running: Running
     while running.pass_time(MINUTE_MS) > begun_ms:
         pass
     [operation] = [o for o in running.plane.state.operations.values() if o.maintenance]
-    assert operation.hold_ms == earliest_ms < operation.not_before_ms
+    assert operation.earliest_start_ms == earliest_ms < operation.not_before_ms
     running.ask(Approve("v", operation.events))
     assert running.state_of(operation) is OperationState.ANNOUNCED
     running.pass_time(earliest_ms - running.clock.now_ms())

@@ -9,7 +9,7 @@ from forewarn.core.actions import ACTIONS
 from forewarn.core.draft import Draft
 from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
-from forewarn.core.maintenance.index import Progress
+from forewarn.core.maintenance.index import TargetProgress
 from forewarn.core.maintenance.records import Target, TargetState
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
 from forewarn.core.records import from_row, to_row
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Terms
     from forewarn.core.history import Replay
     from forewarn.core.maintenance.records import Maintenance
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, State
     from forewarn.core.step import Outcome
@@ -120,7 +120,7 @@ def _check_due(entry: Entry) -> None:
     if entry.action in {"maintenance.done", "maintenance.cancelled"}:
         assert (row["due_ms"], row["plan_wanted"]) == (0, 0)
     if entry.action == "maintenance.done":
-        assert (row["wave"], row["gate_wanted"], row["halted_by"]) == (0, 0, "")
+        assert (row["wave"], row["gate_wanted"], row["halt_reason"]) == (0, 0, "")
 
 
 def check_rest(state: State, now_ms: int, terms: Terms) -> None:
@@ -150,7 +150,9 @@ def check_indexes(state: State) -> None:
     running = [each for each in operations if each.state is S.RUNNING and not each.alerted]
     due = [each for each in state.maintenances.values() if each.running and each.due_ms]
     assert state.starts._at == {each.number: each.not_before_ms for each in announced}
-    assert state.holds._at == {each.number: each.hold_ms for each in announced if each.hold_ms}
+    assert state.holds._at == {
+        each.number: each.earliest_start_ms for each in announced if each.earliest_start_ms
+    }
     assert state.ends._at == {each.number: each.overdue_ms(0) for each in running}
     assert state.waves._at == {each.number: each.due_ms for each in due}
     assert state.polls._at == {group: each.polled_ms for group, each in state.enrolments.items()}
@@ -197,10 +199,10 @@ def _check_waits(state: State) -> None:
 
 def _check_progress(state: State) -> None:
     """Maintenances, their plans and the hosts they have touched belong together. Source: F-1."""
-    found: dict[int, Progress] = {}
+    found: dict[int, TargetProgress] = {}
     for key, target in state.targets.items():
         assert key == f"{target.maintenance}/{target.host}"
-        progress = found.setdefault(target.maintenance, Progress())
+        progress = found.setdefault(target.maintenance, TargetProgress())
         progress.targets[target.host] = target
         if target.state is TargetState.WORKING:
             progress.working[target.host] = None
@@ -208,7 +210,7 @@ def _check_progress(state: State) -> None:
             progress.failed[target.host] = None
     assert found.keys() <= state.maintenances.keys()
     for number, maintenance in state.maintenances.items():
-        assert state.progress.of(number) == found.get(number, Progress())
+        assert state.progress.of(number) == found.get(number, TargetProgress())
         assert not maintenance.plan or maintenance.plan in state.plans
     assert len(state.plans) == sum(bool(each.plan) for each in state.maintenances.values())
 
@@ -242,14 +244,14 @@ def usage_of(state: State) -> Usage:
     return usage
 
 
-def check_deadline(state: State, policy: Policy, now_ms: int) -> None:
+def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
     """The loop is woken for the next thing that time alone makes due, and for nothing else."""
     operations = state.operations.values()
     announced = [each for each in operations if each.state is S.ANNOUNCED]
     running = [each for each in operations if each.state is S.RUNNING and not each.alerted]
     times = [
         *(each.not_before_ms for each in announced),
-        *(each.hold_ms for each in announced),
+        *(each.earliest_start_ms for each in announced),
         *(each.overdue_ms(policy.overdue_after_s) for each in running),
         *(each.due_ms for each in state.maintenances.values() if each.running),
         *(

@@ -11,7 +11,7 @@ from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.maintenance.why import why_host, why_maintenance
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import Outcome, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
@@ -108,13 +108,13 @@ class MaintenanceRig(Rig):
         return waves
 
 
-def fleet(hosts: int = 6, domains: int = 3, policy: Policy | None = None) -> MaintenanceRig:
+def fleet(hosts: int = 6, domains: int = 3, policy: NoticePolicy | None = None) -> MaintenanceRig:
     """Hosts in turn in each fault domain; one group with a VM on each, and it is enabled."""
     layout = ChangeTopology(
         hosts=tuple(Host(f"h{n}", n % domains, n % 1000) for n in range(hosts)),
         groups=(Group("web"),),
         vms=tuple(Vm(f"web_{n}", f"h{n}", "web") for n in range(hosts)),
     )
-    rig = MaintenanceRig(policy=policy or Policy())
+    rig = MaintenanceRig(policy=policy or NoticePolicy())
     rig.tell(layout, Enable("web"))
     return rig

@@ -15,7 +15,7 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import key_of
 from forewarn.core.state import Entry, State
 from forewarn.core.step import PORTION_MAX, Outcome, next_deadline_ms, step
@@ -51,7 +51,7 @@ CHECKED_MAX = 30
 class Rig:
     """A control plane reduced to its middle."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: NoticePolicy = field(default_factory=NoticePolicy)
     now_ms: int = START_MS
     state: State = field(default_factory=State)
     ids: Ids = field(default_factory=lambda: Ids(7))
@@ -251,8 +251,10 @@ def small_fleet(**more: Group) -> ChangeTopology:
     )
 
 
-def small(*, enabled: tuple[str, ...] = ("web", "db", "far"), policy: Policy | None = None) -> Rig:
+def small(
+    *, enabled: tuple[str, ...] = ("web", "db", "far"), policy: NoticePolicy | None = None
+) -> Rig:
     """A rig with the small fleet, and Scheduled Events enabled for the named groups."""
-    rig = Rig(policy=policy or Policy())
+    rig = Rig(policy=policy or NoticePolicy())
     rig.tell(small_fleet(), *(Enable(group) for group in enabled))
     return rig

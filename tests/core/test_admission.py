@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import (
     Approve,
@@ -236,6 +236,6 @@ def test_work_goes_on_when_the_last_vm_that_it_would_disturb_too_is_gone() -> No
 
 def test_work_that_nobody_is_asked_about_is_not_limited() -> None:
     """Of a group that is not enabled any number may be asked for at once. Source: O-1, B-3."""
-    rig = small(enabled=(), policy=Policy(max_user_operations=1))
+    rig = small(enabled=(), policy=NoticePolicy(max_user_operations=1))
     rig.ask(Cause.REBOOT, "web_0", "web_1")
     assert {each.state for each in rig.state.operations.values()} == {OperationState.RUNNING}

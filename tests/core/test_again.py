@@ -12,7 +12,7 @@ from forewarn.core.maintenance.refusals import (
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import (
     Complete,
@@ -22,7 +22,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 
@@ -32,7 +32,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 def with_policy(hosts: int = 6, domains: int = 3, **more: object) -> MaintenanceRig:
     """A fleet with a maintenance policy."""
-    policy = Policy(maintenance=MaintenancePolicy(**more))  # type: ignore[arg-type]
+    policy = NoticePolicy(maintenance=MaintenancePolicy(**more))  # type: ignore[arg-type]
     return fleet(hosts, domains, policy=policy)
 
 
@@ -246,7 +246,7 @@ def test_failures_that_were_let_pass_do_not_stop_it_again() -> None:
     assert (rig.maintenance(number).state, rig.maintenance(number).forgiven) == (S.RUNNING, 1)
     rig.tell(DriverFailed(second.number, 1, "no power"))
     assert rig.maintenance(number).state is S.STOPPED
-    assert rig.maintenance(number).halted_by == "2 hosts failed; 0 may"
+    assert rig.maintenance(number).halt_reason == "2 hosts failed; 0 may"
 
 
 def test_pause_in_a_wave_is_resumed_in_it() -> None:

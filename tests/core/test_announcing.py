@@ -10,14 +10,14 @@ from forewarn.core.impact import SECOND_MS, Cause
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.admission import Admission
 from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import step
 from forewarn.core.stimulus import Cancel, ChangeTopology, Enable, NoticeShown, Tick
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import read_plan
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Window
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
@@ -39,7 +39,7 @@ def blocker(rig: MaintenanceRig, number: int, host: str, start_ms: int) -> Block
 @pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, Code.NOTICE)])
 def test_host_is_announced_only_with_its_whole_notice(short_ms: int, code: Code | None) -> None:
     """The notice and the margin for showing it must fit before the wave's start. Source: N-1."""
-    rig = fleet(policy=Policy(notice_margin_ms=MARGIN_MS))
+    rig = fleet(policy=NoticePolicy(notice_margin_ms=MARGIN_MS))
     number = rig.create("h0")
     found = blocker(rig, number, "h0", rig.now_ms + NOTICE_MS + MARGIN_MS - short_ms)
     assert (found.code if found else None) is code
@@ -47,7 +47,7 @@ def test_host_is_announced_only_with_its_whole_notice(short_ms: int, code: Code 
 
 def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
     """Who asked for it, and until when, is what it waits for. Source: F-8, F-4."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     number = rig.create("h0", "h1")
     until_ms = rig.now_ms + 5 * 60 * MINUTE_MS
     rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
@@ -59,7 +59,7 @@ def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
 
 def resting() -> tuple[MaintenanceRig, int]:
     """Hosts of one owner, the first of whom was disturbed a minute ago and rests for an hour."""
-    rig = fleet(domains=1, policy=Policy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
+    rig = fleet(domains=1, policy=NoticePolicy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
     rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
     by_hand = rig.ask(Cause.HOST_REBOOT, "h5")
     rig.show()
@@ -136,7 +136,7 @@ def test_new_freeze_withdraws_what_is_due_and_waits() -> None:
 def shown_late(**more: object) -> tuple[MaintenanceRig, int]:
     """A host announced for an hour of window, or before a deadline, and shown 40 minutes late."""
     windows = (Window("hour", from_min=0, to_min=60),) if not more else ()
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(windows=windows)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(windows=windows)))
     number = rig.start("h0", **more)
     while not rig.working(number):
         rig.now_ms = rig.maintenance(number).due_ms
@@ -229,7 +229,7 @@ def test_host_taken_back_since_the_plan_waits_for_another() -> None:
 
 def test_postponed_host_waits_no_longer_than_that() -> None:
     """From the very time that was granted it waits for something else. Source: F-8, F-4."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     number = rig.start("h0", "h1")
     until_ms = rig.now_ms + 60 * MINUTE_MS
     rig.tell(words.PostponeHosts(number, ("h1",), until_ms, "alice"))

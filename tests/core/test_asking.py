@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import (
     AlreadyAsked,
     NoticeTooShort,
@@ -178,7 +178,7 @@ def test_host_that_failed_is_struck_once() -> None:
 
 def a_crowd(count: int, *, limit: int) -> Rig:
     """A group of one owner with many VMs."""
-    rig = Rig(policy=Policy(max_user_operations=limit))
+    rig = Rig(policy=NoticePolicy(max_user_operations=limit))
     vms = tuple(Vm(f"v{n}", "h", "g", spot=True) for n in range(count))
     other = Vm("w", "h", "other")
     rig.tell(

@@ -14,7 +14,7 @@ from forewarn.core.maintenance import commands, records, targets, waves
 from forewarn.core.maintenance import refusals as of_maintenance
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.admission import POSTPONED_MAX
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS, Record, columns_of, from_row, to_row
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.topology import Health
@@ -35,18 +35,18 @@ SAID: dict[str, object] = {
     "Vm.os_type": "Linux",
     "DriverProgressed.percent": -1,
     "State.mark": ("", 0),
-    "Policy.max_user_operations": 10,
-    "Policy.max_operations": 200_000,
-    "Policy.disable_after_s": 86_400,
-    "Policy.overdue_after_s": 3600,
-    "Policy.prediction_s": 7 * 86_400,
+    "NoticePolicy.max_user_operations": 10,
+    "NoticePolicy.max_operations": 200_000,
+    "NoticePolicy.disable_after_s": 86_400,
+    "NoticePolicy.overdue_after_s": 3600,
+    "NoticePolicy.prediction_s": 7 * 86_400,
 }
 """Defaults that mean something."""
 VALUES = (
     *KINDS.values(),
     *(each for each in vars(stimulus).values() if isinstance(each, type)),
     *(each for each in vars(words).values() if isinstance(each, type)),
-    *(Waiting, Entry, Policy, Changes, State, records.Postponement),
+    *(Waiting, Entry, NoticePolicy, Changes, State, records.Postponement),
 )
 OF_VALUES = [
     pytest.param(kind, each.name, each.default, id=f"{kind.__name__}.{each.name}")

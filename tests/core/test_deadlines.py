@@ -10,10 +10,10 @@ from forewarn.core.deadlines import SLACK, Deadlines
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Cancel, ChangeTopology, DriverDone, Tick
 from forewarn.core.topology import Group
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
@@ -142,7 +142,7 @@ def held_back(**more: object) -> tuple[MaintenanceRig, int, int]:
     """Announced work on `h0` that is due and waits for a user's own work on `h2`."""
     window = Window("night", from_min=0, to_min=240)
     policy = MaintenancePolicy(windows=(window,)) if more.pop("in_window", False) else None
-    rig = fleet(policy=Policy(maintenance=policy) if policy else None)
+    rig = fleet(policy=NoticePolicy(maintenance=policy) if policy else None)
     number = rig.start("h0", **more)
     while not rig.working(number):
         rig.wait(rig.maintenance(number).due_ms - rig.now_ms)
@@ -220,7 +220,7 @@ def test_operation_of_a_maintenance_that_is_cancelled_is_done_again() -> None:
 @pytest.mark.parametrize(("rest_s", "waits"), [(0, False), (3600, True)])
 def test_owner_that_rests_long_enough_is_not_waited_for(rest_s: int, *, waits: bool) -> None:
     """Work at the very end of the rest is announced; without a rest nobody waits. F-3."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(owner_rest_s=rest_s)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(owner_rest_s=rest_s)))
     rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
     by_hand = rig.ask(Cause.HOST_REBOOT, "h3")
     rig.approve("web_3", by_hand)

@@ -50,7 +50,7 @@ def test_failed_gate_stops_the_maintenance() -> None:
     rig, number = at_its_gate()
     rig.tell(words.GateFailed(number, "gate errors: `rate` is 0.2"))
     stopped = rig.maintenance(number)
-    assert (stopped.state, stopped.halted_by) == (S.STOPPED, "gate errors: `rate` is 0.2")
+    assert (stopped.state, stopped.halt_reason) == (S.STOPPED, "gate errors: `rate` is 0.2")
     assert not stopped.gate_wanted
     rig.tell(words.ResumeMaintenance(number))
     assert rig.run() == [{"h1"}]
@@ -170,15 +170,15 @@ def test_maintenance_says_why_it_has_no_plan(paused: bool) -> None:
     if paused:
         rig.tell(words.PauseMaintenance(number, "lunch", keep_announced=True))
     rig.tell(words.PlanFailed(number, "no memory"))
-    halted_by = rig.maintenance(number).halted_by
-    assert halted_by == ("lunch" if paused else "no memory")
-    assert halted_by in rig.waits(number).sentence("")
+    halt_reason = rig.maintenance(number).halt_reason
+    assert halt_reason == ("lunch" if paused else "no memory")
+    assert halt_reason in rig.waits(number).sentence("")
     if paused:
         rig.tell(words.ResumeMaintenance(number))
     rig.plans_made = True
     rig.wait(2 * PLAN_AGAIN_S * 1000)
     rig.tell(Tick())
-    assert not rig.maintenance(number).halted_by
+    assert not rig.maintenance(number).halt_reason
     assert "no memory" not in rig.waits(number).sentence("")
     rig.check_replay()
 

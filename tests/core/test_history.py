@@ -19,7 +19,7 @@ from forewarn.core.document import View
 from forewarn.core.history import HistoryIllegal, Replay, Rows
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import (
     KIND_OF,
     KINDS,
@@ -35,7 +35,7 @@ from forewarn.core.state import Changes, Entry, Image
 from forewarn.core.stimulus import ChangeTopology, Complete, Enable
 from forewarn.core.topology import Group, Health, Vm
 from forewarn.planning.plan_text import read_plan
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.protocol.documents import Document
 from forewarn.values import replace, value
 from tests.core.maintenance import fleet
@@ -158,7 +158,7 @@ def as_kept(entry: Entry) -> Entry:
 
 def test_history_as_it_is_kept_gives_whole_rows_and_what_is_live() -> None:
     """Of every kind of record, from its first image to its last. Source: A-6."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     rig.ask(Cause.HOST_REBOOT, "h2")
     first, second = rig.start("h0", "h1"), rig.start("h4")
     rig.run()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source, Target
-from forewarn.core.policy import Policy
+from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source, TargetKind
+from forewarn.core.policy import NoticePolicy
 from tests.core.rig import Rig, small
 
 TABLE = {
@@ -100,7 +100,7 @@ def test_causes_that_move_vms_and_causes_without_notice() -> None:
 def test_cause_is_of_a_host_or_of_a_vm(cause: Cause) -> None:
     """What the platform does to machines is done to hosts, what users ask for to VMs."""
     of_vm = TRAITS[cause].source is Source.USER or cause is Cause.EVICTION
-    assert TRAITS[cause].target is (Target.VM if of_vm else Target.HOST)
+    assert TRAITS[cause].target is (TargetKind.VM if of_vm else TargetKind.HOST)
 
 
 def test_recoveries_and_what_removes_a_vm_are_not_routine() -> None:
@@ -117,11 +117,13 @@ def test_recoveries_and_what_removes_a_vm_are_not_routine() -> None:
 def test_policy_never_lowers_notice(impact: Impact) -> None:
     """A policy may raise a notice, never lower it. Source: N-1."""
     with pytest.raises(ValueError, match=f"gives {impact.value}"):
-        Policy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] - 1})
-    Policy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] + 1})
+        NoticePolicy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] - 1})
+    NoticePolicy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] + 1})
     least_s = NOTICE_S[impact]
     with pytest.raises(ValueError, match=f"{impact.value} 0 s of notice; the least is {least_s} s"):
-        Policy(notice_s={each: given for each, given in NOTICE_S.items() if each is not impact})
+        NoticePolicy(
+            notice_s={each: given for each, given in NOTICE_S.items() if each is not impact}
+        )
 
 
 @pytest.mark.parametrize(
@@ -138,12 +140,12 @@ def test_policy_never_lowers_notice(impact: Impact) -> None:
 def test_policy_refuses_what_would_break_a_promise(wrong: dict[str, int]) -> None:
     """A limit below one or a negative margin is not a policy. Source: N-1, O-1."""
     with pytest.raises(ValueError, match=r"sets|shorten"):
-        Policy(**wrong)  # type: ignore[arg-type]
+        NoticePolicy(**wrong)  # type: ignore[arg-type]
 
 
 def test_raised_notice_holds() -> None:
     """What policy raises is what is owed. Source: N-1."""
-    rig: Rig = small(policy=Policy(notice_s={**NOTICE_S, Impact.REBOOT: 3600}))
+    rig: Rig = small(policy=NoticePolicy(notice_s={**NOTICE_S, Impact.REBOOT: 3600}))
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     assert operation.not_before_ms - rig.now_ms == 3_600_000
     assert operation.source is Source.PLATFORM
@@ -151,4 +153,4 @@ def test_raised_notice_holds() -> None:
 
 def test_prediction_may_be_as_short_as_the_least_notice() -> None:
     """A fleet that foresees little may say so. Source: N-2, N-1."""
-    assert Policy(prediction_s=NOTICE_S[Impact.FREEZE]).prediction_s == 900
+    assert NoticePolicy(prediction_s=NOTICE_S[Impact.FREEZE]).prediction_s == 900

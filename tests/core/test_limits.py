@@ -19,7 +19,7 @@ from forewarn.core.naming import (
     TAGS_MAX,
     TEXT_LENGTH_MAX,
 )
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetContradiction, InUse, NoticeTooShort, TooManyOperations
 from forewarn.core.step import PORTION_MAX, step
 from forewarn.core.stimulus import (
@@ -38,7 +38,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small
 
@@ -94,7 +94,7 @@ def test_request_names_as_many_targets_as_that() -> None:
 
 def test_service_carries_exactly_as_much_as_its_limit() -> None:
     """The last operation that the limit allows is taken, the next is not. Source: O-1."""
-    rig = small(policy=Policy(max_operations=2))
+    rig = small(policy=NoticePolicy(max_operations=2))
     rig.ask(Cause.HOST_REBOOT, "h0")
     two = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h1", "h2"))
     rig.refuses(two, TooManyOperations)
@@ -103,7 +103,7 @@ def test_service_carries_exactly_as_much_as_its_limit() -> None:
 
 def test_start_at_the_very_end_of_the_owed_notice_is_granted() -> None:
     """The earliest time that a refusal names is granted. Source: N-1."""
-    rig = small(policy=Policy(notice_margin_ms=0))
+    rig = small(policy=NoticePolicy(notice_margin_ms=0))
     owed_ms = rig.now_ms + 15 * MINUTE_MS
     asked = RequestMaintenance(
         cause=Cause.HOST_REBOOT, targets=("h0",), not_before_ms=owed_ms - 1000
@@ -117,8 +117,11 @@ def test_asked_time_is_rounded_up_to_a_second() -> None:
     """A time between two seconds is the later one, also a millisecond after one. Source: D-7."""
     rig = small()
     asked_ms = rig.now_ms + 60 * MINUTE_MS
-    assert rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=asked_ms + 1).asked_ms == asked_ms + 1000
-    assert rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=asked_ms).asked_ms == asked_ms
+    assert (
+        rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=asked_ms + 1).requested_start_ms
+        == asked_ms + 1000
+    )
+    assert rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=asked_ms).requested_start_ms == asked_ms
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_maintenance_names_no_more_hosts_than_it_may() -> None:
 
 def test_postponement_ends_in_time_for_the_deadline() -> None:
     """A host may start so late that it ends at the deadline, and no later. Source: F-8."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     deadline_ms = rig.now_ms + 12 * 60 * MINUTE_MS
     number = rig.start("h0", "h1", deadline_ms=deadline_ms)
     last_ms = deadline_ms - 600_000
@@ -282,9 +285,9 @@ def test_layout_that_is_given_whole_is_checked_whole() -> None:
 # -- large work goes through in one step; `make bench-scale` holds what that costs ---------------
 
 
-def apart(count: int, *, policy: Policy | None = None) -> Rig:
+def apart(count: int, *, policy: NoticePolicy | None = None) -> Rig:
     """Hosts with one VM and one group each."""
-    rig = Rig(policy=policy or Policy())
+    rig = Rig(policy=policy or NoticePolicy())
     rig.tell(
         ChangeTopology(
             hosts=tuple(Host(f"h{n}", n % 3) for n in range(count)),
@@ -297,7 +300,7 @@ def apart(count: int, *, policy: Policy | None = None) -> Rig:
 
 def coupled(count: int, groups: int) -> Rig:
     """One request that deletes this many VMs, all told of it."""
-    rig = Rig(policy=Policy(max_user_operations=count), checked=False)
+    rig = Rig(policy=NoticePolicy(max_user_operations=count), checked=False)
     rig.tell(
         ChangeTopology(
             hosts=(Host("h"),),
@@ -329,7 +332,7 @@ def test_coupled_deletions_start_together(*, approved: bool) -> None:
 def test_group_that_is_asked_meanwhile_holds_the_rest_of_a_start() -> None:
     """What was seen decided is looked at again once a group is enabled. Source: A-8, B-3."""
     count = PORTION_MAX + 3
-    rig = apart(count, policy=Policy(max_user_operations=count))
+    rig = apart(count, policy=NoticePolicy(max_user_operations=count))
     rig.tell(*(Enable(f"g{n}") for n in range(count - 1)))
     names = tuple(f"v{n}" for n in range(count))
     first = rig.ask(Cause.DELETION, *names, not_before_ms=rig.now_ms + 60 * MINUTE_MS)
@@ -368,7 +371,7 @@ def test_all_that_is_due_at_once_starts_in_one_tick() -> None:
 
 def test_live_operations_have_a_limit() -> None:
     """Beyond the limit work is refused with 409; what has failed is recorded all the same."""
-    rig = small(policy=Policy(max_operations=2))
+    rig = small(policy=NoticePolicy(max_operations=2))
     rig.ask(Cause.HOST_UPDATE, "h0", "h1")
     error = rig.refuses(
         RequestMaintenance(cause=Cause.HOST_UPDATE, targets=("h2",)), TooManyOperations
@@ -457,7 +460,7 @@ NAMES = tuple(f"h{n}" for n in range(COUNT))
 def halfway(**policy: object) -> tuple[MaintenanceRig, int, tuple[str, ...]]:
     """A wave of which one portion is announced; its maintenance, and the hosts that are left."""
     maintenance = MaintenancePolicy(**policy)  # type: ignore[arg-type]
-    rig = fleet(COUNT, domains=1, policy=Policy(maintenance=maintenance))
+    rig = fleet(COUNT, domains=1, policy=NoticePolicy(maintenance=maintenance))
     rig.plans_made = False
     number = rig.create(*NAMES)
     rig.tell(words.StartMaintenance(number))

@@ -15,13 +15,12 @@ from forewarn.core.maintenance.refusals import (
     MaintenanceWrongState,
     PlanSuperseded,
 )
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Complete, DriverFailed, Recover, Repair, Tick
 from forewarn.planning.blockers import Code
-from forewarn.planning.policy import Budget, Scope
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.values import replace
 from tests.core.maintenance import fleet
@@ -60,7 +59,7 @@ def test_pause_withdraws_what_is_announced() -> None:
     assert set(rig.working(number)) == {"h0"}
     rig.tell(words.PauseMaintenance(number, "a game is on"))
     assert rig.maintenance(number).state is S.PAUSED
-    assert rig.maintenance(number).halted_by == "a game is on"
+    assert rig.maintenance(number).halt_reason == "a game is on"
     assert not rig.state.operations
     assert rig.shown("web") == []
     rig.wait(24 * 3_600_000)
@@ -155,7 +154,7 @@ def test_driver_failure_beyond_the_budget_stops_it() -> None:
     rig.wait(20 * MINUTE_MS)
     rig.tell(DriverFailed(first.number, 1, "no power"))
     assert rig.maintenance(number).state is S.STOPPED
-    assert "1 host failed; 0 may" in rig.maintenance(number).halted_by
+    assert "1 host failed; 0 may" in rig.maintenance(number).halt_reason
     rig.finish(second)
     rig.tell(Complete(first.number, failed=True))
     rig.wait(24 * 3_600_000)
@@ -172,7 +171,7 @@ def test_host_that_ends_after_a_resumption_is_followed_by_a_pause() -> None:
 
     A plan that is being made meanwhile takes no force.
     """
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(pause_s=1800)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(pause_s=1800)))
     number = rig.start("h0", "h3", "h1", "h4")
     rig.show()
     first, second = rig.working(number).values()
@@ -237,7 +236,7 @@ def test_gate_that_fails_stops_it() -> None:
     number = rig.start("h0", "h1")
     rig.tell(words.GateFailed(number, "error rate is 4 %"))
     assert rig.maintenance(number).state is S.STOPPED
-    assert rig.maintenance(number).halted_by == "error rate is 4 %"
+    assert rig.maintenance(number).halt_reason == "error rate is 4 %"
     assert not rig.state.operations
 
 
@@ -290,7 +289,7 @@ def test_failure_between_plan_and_wave_is_admitted_again() -> None:
 def test_work_starts_only_in_its_window() -> None:
     """An approval before the window opens starts nothing, and all of it ends inside. F-7, L-6."""
     opens = Window("night", from_min=0, to_min=240)
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(windows=(opens,))))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(windows=(opens,))))
     number = rig.start("h0", "h1", "h2")
     began: dict[str, int] = {}
     for _ in range(24 * 24):

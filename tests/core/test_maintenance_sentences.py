@@ -5,10 +5,9 @@ from __future__ import annotations
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import MaintenanceImpossible
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Complete, DriverFailed
-from forewarn.planning.policy import Budget, Scope
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
@@ -54,7 +53,7 @@ def told(rig: MaintenanceRig, action: str) -> str:
 
 def test_words_about_a_maintenance_are_told() -> None:
     """Whoever reads history finds each word, its reason, and what became of the hosts. F-1."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     rig.start("h0", "h1")
     until_ms = rig.now_ms + 60 * MINUTE_MS
     rig.tell(words.PostponeHosts(1, ("h1", "h0"), until_ms, "alice", "a release"))

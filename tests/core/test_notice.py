@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.core.impact import DAY_S, Cause, Impact
 from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
@@ -102,7 +102,7 @@ def test_second_try_at_showing_has_room() -> None:
 
 def test_margin_is_added_to_the_notice() -> None:
     """A margin keeps the time from commit to first view from eating into notice. Source: N-1."""
-    rig = small(policy=Policy(notice_margin_ms=500))
+    rig = small(policy=NoticePolicy(notice_margin_ms=500))
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     assert operation.not_before_ms == rig.now_ms + 15 * MINUTE_MS + 1000
     rig.now_ms += 400

@@ -9,13 +9,13 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.stimulus import PutOff, RequestMaintenance
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.planning.windows import Window
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 
-FULL = Policy(
+FULL = MaintenancePolicy(
     budgets=(Budget(Scope.RACK, 10, percent=True), Budget(Scope.LABEL, 1, name="tier=db")),
     windows=(Window("nights", "Europe/Berlin", (0, 4), 1320, 240, ("2028-02-29",), ("zone=1",)),),
     freezes=((1, 2), (5, 9)),
@@ -30,7 +30,7 @@ FULL = Policy(
 def test_policy_is_the_same_after_its_text() -> None:
     """What the store and history keep gives back the policy, member by member."""
     assert read_policy(policy_text(FULL)) == FULL
-    assert read_policy(policy_text(Policy())) == Policy()
+    assert read_policy(policy_text(MaintenancePolicy())) == MaintenancePolicy()
 
 
 def test_applied_policy_is_kept_and_replayed() -> None:
@@ -47,10 +47,10 @@ def test_applied_policy_is_kept_and_replayed() -> None:
 def test_new_budget_holds_for_what_is_announced() -> None:
     """Announced work stays, and starts as the policy applied meanwhile leaves room. F-2, F-3."""
     rig = fleet(domains=1)
-    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 3),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 3),))))
     number = rig.start(*(f"h{n}" for n in range(6)))
     assert len(rig.working(number)) == 3
-    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 1),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 1),))))
     assert len(rig.working(number)) == 3, "what is announced stays"
     assert [len(started) for started in rig.run()] == [1] * 6
     rig.check_replay()
@@ -63,7 +63,7 @@ def test_new_freeze_withdraws_what_it_closes() -> None:
     rig.show()
     assert rig.working(number)
     closed = (rig.now_ms, rig.now_ms + DAY_MS)
-    rig.tell(words.ApplyPolicy(Policy(freezes=(closed,))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(closed,))))
     assert not rig.working(number)
     rig.run()
     assert rig.maintenance(number).ended_ms >= closed[1]
@@ -75,7 +75,7 @@ def test_new_window_leaves_what_it_allows() -> None:
     rig = fleet()
     number = rig.start("h0")
     before = rig.working(number)
-    rig.tell(words.ApplyPolicy(Policy(windows=(Window("always"),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(windows=(Window("always"),))))
     assert rig.working(number) == before
 
 
@@ -87,7 +87,7 @@ def test_running_work_ends_whatever_is_applied() -> None:
     [operation] = rig.working(number).values()
     rig.wait(operation.not_before_ms - rig.now_ms + MINUTE_MS)
     assert rig.working(number)["h0"].state is OperationState.RUNNING
-    rig.tell(words.ApplyPolicy(Policy(freezes=((rig.now_ms, rig.now_ms + DAY_MS),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=((rig.now_ms, rig.now_ms + DAY_MS),))))
     assert rig.working(number)["h0"].state is OperationState.RUNNING
 
 
@@ -97,7 +97,7 @@ def test_plan_made_by_the_old_policy_takes_no_force() -> None:
     rig.plans_made = False
     number = rig.create("h0")
     stale = rig.planned(number)
-    rig.tell(words.ApplyPolicy(Policy(pause_s=1)))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=1)))
     before = rig.state.maintenances[number]
     with pytest.raises(PlanSuperseded):
         rig.tell(stale)
@@ -112,7 +112,7 @@ def test_plan_made_while_work_was_under_way_takes_no_force_without_it() -> None:
     lost = RequestMaintenance(cause=Cause.HOST_LOST, targets=("h3",), destination="h0")
     [elsewhere] = rig.tell(lost).operations
     rig.plans_made = False
-    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 2),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 2),))))
     stale = rig.planned(number)
     rig.finish(elsewhere)
     assert not rig.working(number), "the VMs of h3 have arrived on h0"
@@ -128,7 +128,7 @@ def test_clock_put_back_into_closed_time_withdraws() -> None:
     """Work that was announced after a freeze does not start in it. Source: F-3, N-4."""
     rig = fleet()
     freeze = (rig.now_ms - 2 * DAY_MS, rig.now_ms - DAY_MS)
-    rig.tell(words.ApplyPolicy(Policy(freezes=(freeze,))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
     rig.wait(MINUTE_MS)
     number = rig.start("h0")
     rig.show()
@@ -142,7 +142,7 @@ def test_clock_put_ahead_into_closed_time_withdraws() -> None:
     """Work that is put off with its notice does not start in a freeze. Source: F-3, N-4."""
     rig = fleet()
     freeze = (rig.now_ms + DAY_MS, rig.now_ms + 2 * DAY_MS)
-    rig.tell(words.ApplyPolicy(Policy(freezes=(freeze,))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
     rig.wait(MINUTE_MS)
     number = rig.start("h0")
     rig.show()
@@ -171,11 +171,11 @@ def test_clock_put_ahead_beyond_the_deadline_withdraws() -> None:
 def test_new_budget_holds_for_what_a_pause_keeps_announced() -> None:
     """Also where the plan that finds it is being made as the pause begins. Source: F-3, F-6."""
     rig = fleet(domains=1)
-    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 3),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 3),))))
     number = rig.start(*(f"h{n}" for n in range(3)))
     assert len(rig.working(number)) == 3
     rig.plans_made = False
-    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 1),))))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 1),))))
     rig.tell(words.PauseMaintenance(number, keep_announced=True))
     rig.make_plan(number)
     assert [len(started) for started in rig.run()] == [1] * 3
@@ -185,13 +185,13 @@ def test_new_budget_holds_for_what_a_pause_keeps_announced() -> None:
 def test_pause_between_waves_is_as_long_as_the_new_policy_says() -> None:
     """A pause that has begun grows and shrinks with the policy, and history says so. F-2, F-3."""
     rig = fleet()
-    rig.tell(words.ApplyPolicy(Policy(pause_s=3600)))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=3600)))
     number = rig.start("h0", "h1")
     while not rig.maintenance(number).rests_until_ms:
         rig.run(limit=1)
     ended_ms = rig.maintenance(number).rests_until_ms - 60 * MINUTE_MS
     for pause_s in (7200, 1800):
-        rig.tell(words.ApplyPolicy(Policy(pause_s=pause_s)))
+        rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=pause_s)))
         assert rig.maintenance(number).rests_until_ms == ended_ms + pause_s * 1000
         changed = [each for each in rig.entries if each.action == "maintenance.pause-changed"]
         assert changed[-1].text == f"m-{number} pauses as long as the new policy says"

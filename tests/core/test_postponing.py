@@ -9,9 +9,9 @@ from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.admission import POSTPONED_MAX
 from forewarn.core.maintenance.records import MaintenanceState, postponed_hosts
 from forewarn.core.maintenance.refusals import PlanSuperseded, PostponementRefused
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.planning.blockers import Code
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from tests.core.maintenance import MaintenanceRig, fleet
 
 HOUR_MS = 3_600_000
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 def postponing(**more: object) -> MaintenanceRig:
     """Six hosts whose owners may postpone work by a day."""
     allowed = MaintenancePolicy(postpone_max_s=86_400, **more)  # type: ignore[arg-type]
-    return fleet(policy=Policy(maintenance=allowed))
+    return fleet(policy=NoticePolicy(maintenance=allowed))
 
 
 def test_announced_host_is_withdrawn_alone() -> None:
@@ -107,7 +107,7 @@ def test_no_postponing_without_a_policy() -> None:
 def test_maintenance_keeps_only_so_many_postponements() -> None:
     """As many as the limit says, and not one more. Source: F-8."""
     count = POSTPONED_MAX + 1
-    rig = fleet(count, policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(count, policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     rig.plans_made = False
     names = tuple(f"h{n}" for n in range(count))
     number = rig.create(*names)

@@ -7,7 +7,7 @@ from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     Approve,
     Cancel,
@@ -18,8 +18,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import FleetChange, Group, Host, Vm
 from forewarn.core.usage import FLEET, UNCOUNTED_MAX
-from forewarn.planning.policy import Budget, Scope
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.core.invariants import usage_of
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -29,7 +28,7 @@ from tests.core.rig import DAY_MS, MINUTE_MS
 def budgeted(limit: int, scope: Scope = Scope.FLEET) -> MaintenanceRig:
     """Nine hosts in three fault domains, and one budget."""
     budgets = (Budget(scope, limit),)
-    return fleet(hosts=9, policy=Policy(maintenance=MaintenancePolicy(budgets=budgets)))
+    return fleet(hosts=9, policy=NoticePolicy(maintenance=MaintenancePolicy(budgets=budgets)))
 
 
 def test_start_waits_for_room_after_a_failure() -> None:

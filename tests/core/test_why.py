@@ -15,7 +15,7 @@ from forewarn.core.maintenance.outlook import GroupOutlook, outlook
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PostponementRefused
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     ChangeTopology,
     DriverBegun,
@@ -30,8 +30,7 @@ from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.core.why import why
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Plan
-from forewarn.planning.policy import Budget, Scope
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
@@ -65,7 +64,7 @@ def test_announced_work_waits_for_approval_or_its_time() -> None:
 
 def test_approved_work_waits_for_its_earliest_start() -> None:
     """Also for one that had passed before the clock was put back; then for nothing. F-4, N-4."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(pause_s=1800)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(pause_s=1800)))
     number = rig.start("h0", "h1")
     rig.run(limit=2)
     rests_until_ms = rig.maintenance(number).rests_until_ms
@@ -93,7 +92,7 @@ def test_work_that_asks_nobody_waits_for_its_notbefore() -> None:
     rig.run(limit=1)
     [operation] = rig.working(number).values()
     due_ms = operation.not_before_ms
-    held = replace(operation, state=OperationState.ANNOUNCED, hold_ms=due_ms - 1)
+    held = replace(operation, state=OperationState.ANNOUNCED, earliest_start_ms=due_ms - 1)
     waiting = why(Draft(rig.state, due_ms - 2, rig.terms()), held)
     assert [each.text for each in waiting] == ["its NotBefore is not reached"]
 
@@ -220,7 +219,7 @@ def test_maintenance_that_stands_still_names_its_operator() -> None:
 
 def test_host_says_what_it_waits_for_before_its_wave() -> None:
     """A failed, removed, postponed or done host says so; a plan to come, too. Source: F-4, F-8."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     rig.plans_made = False
     number = rig.start("h0", "h1", "h2", "h4")
     moved_ms = rig.now_ms
@@ -260,7 +259,7 @@ def test_host_says_what_it_waits_for_before_its_wave() -> None:
 )
 def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> None:
     """What has come since the plan was made keeps a host from being announced. F-3, F-4."""
-    rig = fleet(policy=Policy(max_operations=1))
+    rig = fleet(policy=NoticePolicy(max_operations=1))
     budgets = (Budget(Scope.FLEET, 1),)
     more = {"budgets": budgets} if spoil == "budget" else {}
     number = rig.start("h0", earliest_ms=START_MS + DAY_MS, **more)
@@ -280,7 +279,7 @@ def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> 
     else:
         rig.ask(Cause.HARDWARE_FAILURE, "h3")
     if spoil != "limit":
-        rig.policy = Policy()
+        rig.policy = NoticePolicy()
     due_ms = rig.maintenance(number).due_ms
     rig.wait(due_ms - rig.now_ms)
     blocked = rig.maintenance(number)
@@ -295,7 +294,7 @@ def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> 
 
 def test_owner_rests_until_a_time_that_is_said() -> None:
     """A wave that is due too soon after other work names the owner, and when they have rested."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
     rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
     number = rig.start("h0", earliest_ms=START_MS + DAY_MS)
     rig.plans_made = False
@@ -314,7 +313,7 @@ def test_owner_rests_until_a_time_that_is_said() -> None:
 
 def test_postponed_host_is_kept_back_from_a_wave_that_comes_too_soon() -> None:
     """Whose wish keeps it back is said, and until when. Source: F-4, F-8."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=2 * 86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=2 * 86_400)))
     number = rig.start("h0", earliest_ms=START_MS + DAY_MS)
     until_ms = START_MS + DAY_MS + 12 * HOUR_MS
     rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
@@ -336,7 +335,7 @@ def test_postponed_host_is_kept_back_from_a_wave_that_comes_too_soon() -> None:
 )
 def test_postponement_is_refused_with_its_reason(host: str, hours: int, problem: str) -> None:
     """Each refusal says why, and which host and maintenance it is about. Source: F-8."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     number = rig.start("h0", "h1")
     rig.show()
     rig.wait(20 * MINUTE_MS)
@@ -349,7 +348,7 @@ def test_postponement_is_refused_with_its_reason(host: str, hours: int, problem:
 
 def test_postponement_counts_from_the_latest_start() -> None:
     """Of announced work from its NotBefore, of a planned wave from its latest start. F-8."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=3600)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=3600)))
     number = rig.start("h0", "h1")
     starts = {"h0": rig.working(number)["h0"].not_before_ms}
     [wave] = [w for w in rig.state.plans[rig.maintenance(number).plan].waves if "h1" in w.hosts]
@@ -366,7 +365,7 @@ def test_postponement_counts_from_the_latest_start() -> None:
 def test_draft_without_a_plan_is_postponed_from_its_earliest_start() -> None:
     """Where nothing is planned yet, the limit counts from when it could start. Source: F-8."""
     for earliest_ms in (0, START_MS + DAY_MS):
-        rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=3600)))
+        rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=3600)))
         rig.plans_made = False
         number = rig.create("h0", earliest_ms=earliest_ms)
         from_ms = max(earliest_ms, rig.now_ms)
@@ -378,7 +377,7 @@ def test_draft_without_a_plan_is_postponed_from_its_earliest_start() -> None:
 
 def test_postponing_leaves_a_paused_maintenance_paused() -> None:
     """What stands still is planned when it goes on. Source: F-6, F-8."""
-    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
     number = rig.start("h0", "h1")
     rig.tell(words.PauseMaintenance(number))
     until_ms = rig.now_ms + 5 * HOUR_MS

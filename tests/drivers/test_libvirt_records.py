@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from forewarn.drivers.libvirt.config import LibvirtConfig
-from forewarn.drivers.libvirt.records import KEPT_MS, Records
+from forewarn.drivers.libvirt.records import KEPT_MS, DomainRecords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 NOW_MS = 1_790_000_000_000
 
 
-def records(directory: Path) -> Records:
+def records(directory: Path) -> DomainRecords:
     """Records of a driver with this directory."""
-    return Records(LibvirtConfig(hosts={}, directory=str(directory)))
+    return DomainRecords(LibvirtConfig(hosts={}, directory=str(directory)))
 
 
 def test_operation_is_worked_on_once_at_a_time(tmp_path: Path) -> None:

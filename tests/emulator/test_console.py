@@ -9,7 +9,7 @@ import pytest
 from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.console import Console, Dated, banner, greeting
 from forewarn.protocol.timestamps import iso8601
-from forewarn.service.daemon import Bound
+from forewarn.service.daemon import BoundAddresses
 from tests.emulator.conftest import Stage
 
 
@@ -100,7 +100,7 @@ def test_strict_approvals_are_counted_aloud(staged: Callable[..., Stage]) -> Non
 def test_many_names_are_counted() -> None:
     """A long list of VMs is cut in the greeting."""
     vms = tuple(f"vm-{n}" for n in range(9))
-    bound = Bound(("0.0.0.0:80", "[::]:8169"), "unix:/run/op")
+    bound = BoundAddresses(("0.0.0.0:80", "[::]:8169"), "unix:/run/op")
     said = banner(bound, vms=vms, speed=60, program="bin/forewarn")
     assert "vm-0, vm-1, vm-2, vm-3 and 5 more" in said
     assert "http://127.0.0.1/metadata/scheduledevents" in said
@@ -111,7 +111,7 @@ def test_many_names_are_counted() -> None:
 
 def test_unix_socket_is_greeted_with_a_line_that_works() -> None:
     """Where there is only a socket, curl is told about it."""
-    said = banner(Bound(("unix:/run/md",), ""), vms=("vm-1",), speed=1)
+    said = banner(BoundAddresses(("unix:/run/md",), ""), vms=("vm-1",), speed=1)
     assert "curl --unix-socket /run/md -H Metadata:true 'http://localhost/metadata/" in said
     assert "no operator API" in said
     assert "  page             none\n" in said
@@ -130,7 +130,7 @@ def test_greeting_names_an_operator_api_that_answers(
     operator: str, usable: str, remark: str
 ) -> None:
     """Its commands name this machine as localhost; where a token is needed, that is said."""
-    bound = Bound(("127.0.0.1:8169",), operator)
+    bound = BoundAddresses(("127.0.0.1:8169",), operator)
     said = banner(bound, vms=("vm-1",), speed=1)
     assert f"forewarn scenario list --server {usable}\n" in said
     assert remark in said
@@ -144,7 +144,7 @@ def test_greeting_names_an_operator_api_that_answers(
 
 def test_greeting_of_an_empty_fleet_says_so() -> None:
     """Without a VM nobody is taken for one, and there is none to reboot."""
-    said = banner(Bound(("127.0.0.1:8169",), "http://127.0.0.1:8470"), vms=(), speed=1)
+    said = banner(BoundAddresses(("127.0.0.1:8169",), "http://127.0.0.1:8470"), vms=(), speed=1)
     assert "callers are      nobody: there is no VM yet\n" in said
     assert "\n  forewarn topology apply FILE\n" in said
     assert "reboot" not in said

@@ -150,7 +150,7 @@ for = "update"
     assert stage.sees() == ["Reboot Scheduled vm-1 Platform -1"]
     stage.advance("1m")
     assert (stage.sees(), stage.state("mine")) == ([], "finished")
-    assert shown(stage)["maintenance"]["halted_by"] == "not today"
+    assert shown(stage)["maintenance"]["halt_reason"] == "not today"
 
 
 def test_maintenance_of_no_host_is_refused(stage: Stage) -> None:

@@ -11,10 +11,10 @@ from forewarn.emulator.scenario import (
     Pause,
     Remark,
     Repairing,
+    RequestedWork,
     Resumption,
     Until,
     Wait,
-    Work,
 )
 from forewarn.emulator.scenario_files import (
     ScenarioInvalid,
@@ -108,7 +108,7 @@ def test_file_says_all_there_is() -> None:
     scenario = read_scenario("whole", WHOLE)
     acts = [step.act for step in scenario.steps]
     assert (scenario.steps[0].at_ms, scenario.steps[1].after_ms) == (60_000, 10_000)
-    assert acts[0] == Work(
+    assert acts[0] == RequestedWork(
         cause=Cause.HOST_UPDATE,
         on=("$host",),
         label="update",
@@ -120,7 +120,7 @@ def test_file_says_all_there_is() -> None:
         destination="h2",
     )
     second = acts[1]
-    assert isinstance(second, Work)
+    assert isinstance(second, RequestedWork)
     assert (second.times, second.every_ms, second.jitter_ms) == (3, 5000, 2000)
     assert second.duration_s == 30
     assert acts[2] == Wait(Until.STARTED, "update", 5_400_000)

@@ -26,7 +26,7 @@ from forewarn.drivers.kubernetes.client import Kubernetes, VersionExpired
 from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.kubernetes.discovery import KubernetesSource
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
-from forewarn.drivers.kubernetes.records import KEPT_MS, Records
+from forewarn.drivers.kubernetes.records import KEPT_MS, KubernetesRecords
 from tests.agent.programs import free_port, program, running
 from tests.agent.test_prepare_kubernetes import OWNER, TOKEN, Cluster, server
 from tests.api.live import Live
@@ -123,7 +123,7 @@ def test_records_are_pruned_with_the_rights_of_the_manifest(
     """A record is deleted only as it was read. Source: R-2."""
     create("old", options).abort(task(103))
     config = KubernetesConfig(options["server"], options["token_file"], options["ca_file"])
-    records = Records(Kubernetes(config), "forewarn", "old")
+    records = KubernetesRecords(Kubernetes(config), "forewarn", "old")
     place = "/api/v1/namespaces/forewarn/configmaps"
 
     def kept() -> bool:

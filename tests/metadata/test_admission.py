@@ -16,7 +16,7 @@ from tests.metadata.hostile import GOOD, chunked
 from tests.metadata.live import EVENTS, SETTINGS, VM_A, request, serving, with_settings
 
 if TYPE_CHECKING:
-    from forewarn.metadata.http.open_connections import Client, OpenConnection
+    from forewarn.metadata.http.open_connections import ConnectedClient, OpenConnection
     from tests.metadata.live import Live
 
 pytestmark = pytest.mark.skipif(
@@ -143,7 +143,7 @@ def test_files_are_left_for_others() -> None:
 class Silent:
     """A connection on which nothing happens; counts how often it is looked at."""
 
-    def __init__(self, connections: OpenConnections, peer: Peer, client: Client) -> None:
+    def __init__(self, connections: OpenConnections, peer: Peer, client: ConnectedClient) -> None:
         self.peer = peer
         self.client = client
         self.stamp = self.since = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.http.response import TEXT, Response
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import DocumentChange, Publication
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 class OneFault:
     """A fault that disturbs the first `count` requests in one way."""
 
-    def __init__(self, disturbance: Disturbance, count: int = 1) -> None:
+    def __init__(self, disturbance: InjectedFault, count: int = 1) -> None:
         self.disturbance = disturbance
         self.count = count
 
-    def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
+    def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Disturb, as long as there is any left."""
         assert (vm, request.path[:9]) == ("vm-a", "/metadata")
         self.count -= 1
         return self.disturbance if self.count >= 0 else None
 
 
-def disturbed(live: Live, disturbance: Disturbance) -> Reply:
+def disturbed(live: Live, disturbance: InjectedFault) -> Reply:
     """Return the answer to a GET under a fault; afterwards the fault is gone."""
     assert live.get().status == 200
     live.call(lambda: live.server.service.set_fault(OneFault(disturbance)))
@@ -57,20 +57,20 @@ def disturbed(live: Live, disturbance: Disturbance) -> Reply:
 @pytest.mark.parametrize("status", [410, 429, 500])
 def test_fault_gives_another_status(live: Live, status: int) -> None:
     """410, 429 and 500 can be had on demand. Source: E-10."""
-    fault = Disturbance(answer=Response(status, b"no", TEXT))
+    fault = InjectedFault(answer=Response(status, b"no", TEXT))
     assert (disturbed(live, fault).status, disturbed(live, fault).body) == (status, b"no")
 
 
 def test_fault_gives_an_empty_body(live: Live) -> None:
     """So can 200 with an empty body. Source: E-10."""
-    reply = disturbed(live, Disturbance(answer=Response()))
+    reply = disturbed(live, InjectedFault(answer=Response()))
     assert (reply.status, reply.body) == (200, b"")
 
 
 def test_fault_holds_an_answer(live: Live) -> None:
     """A slow answer is right in the end, or gone with its client. Source: E-10."""
-    assert disturbed(live, Disturbance(hold_s=0.05)).status == 200
-    live.call(lambda: live.server.service.set_fault(OneFault(Disturbance(hold_s=0.05), 2)))
+    assert disturbed(live, InjectedFault(hold_s=0.05)).status == 200
+    live.call(lambda: live.server.service.set_fault(OneFault(InjectedFault(hold_s=0.05), 2)))
     with live.connect() as raw:
         raw.send(request(EVENTS))
         assert raw.reply().status == 200
@@ -83,21 +83,21 @@ def test_fault_holds_an_answer(live: Live) -> None:
 def test_fault_resets_the_connection(live: Live, hold_s: float) -> None:
     """The connection breaks instead of an answer. Source: E-10."""
     with pytest.raises(ConnectionResetError):
-        disturbed(live, Disturbance(hold_s=hold_s, reset=True))
+        disturbed(live, InjectedFault(hold_s=hold_s, reset=True))
 
 
 @pytest.mark.parametrize("hold_s", [0.0, 0.05])
 def test_fault_truncates_the_body(live: Live, hold_s: float) -> None:
     """Half a body comes, then the end. Source: E-10."""
     with pytest.raises(EOFError) as caught:
-        disturbed(live, Disturbance(hold_s=hold_s, truncate=True))
+        disturbed(live, InjectedFault(hold_s=hold_s, truncate=True))
     assert caught.value.args[0] == b'{"DocumentIncarnat'
 
 
 def test_fault_moves_the_incarnation(live: Live) -> None:
     """The incarnation moves, the events do not. Source: E-10."""
     live.show(FREEZE, incarnation=4)
-    reply = disturbed(live, Disturbance(incarnation_ahead=3))
+    reply = disturbed(live, InjectedFault(incarnation_ahead=3))
     form = json.loads(reply.body)
     assert form["DocumentIncarnation"] == 7
     assert len(form["Events"]) == 1
@@ -108,7 +108,7 @@ def test_fault_moves_the_incarnation(live: Live) -> None:
 def ahead(live: Live, by: int = 3) -> Iterator[None]:
     """Move the incarnation of every answer."""
     live.call(
-        lambda: live.server.service.set_fault(OneFault(Disturbance(incarnation_ahead=by), 99))
+        lambda: live.server.service.set_fault(OneFault(InjectedFault(incarnation_ahead=by), 99))
     )
     yield
     live.call(lambda: live.server.service.set_fault(None))
@@ -149,7 +149,7 @@ def test_moved_incarnation_enables_the_group(portable: bool) -> None:
 
 def test_fault_truncates_what_was_waited_for(live: Live) -> None:
     """A held answer is cut as any other is. Source: E-9, E-10."""
-    live.call(lambda: live.server.service.set_fault(OneFault(Disturbance(truncate=True))))
+    live.call(lambda: live.server.service.set_fault(OneFault(InjectedFault(truncate=True))))
     with live.connect() as raw:
         raw.send(request(wait_for(100)))
         assert raw.silent()
@@ -161,7 +161,9 @@ def test_fault_truncates_what_was_waited_for(live: Live) -> None:
 
 def test_fault_that_does_nothing_changes_nothing(live: Live) -> None:
     """A fault may leave a request alone; approvals meet it like GETs. Source: E-10."""
-    live.call(lambda: live.server.service.set_fault(OneFault(Disturbance(incarnation_ahead=1), 1)))
+    live.call(
+        lambda: live.server.service.set_fault(OneFault(InjectedFault(incarnation_ahead=1), 1))
+    )
     assert live.post(approval("A")).status == 200
     assert live.get().status == 200
     live.call(lambda: live.server.service.set_fault(None))

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.clock import VirtualClock
 from forewarn.metadata import service
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.http.reuseport import processes_of
 from forewarn.metadata.server import MetadataServer
@@ -72,10 +72,10 @@ def test_document_is_signed_for_the_vm_that_asks(portable: bool) -> None:
 class Gone:
     """What the emulator does to VMs that are gone."""
 
-    def __init__(self, disturbance: Disturbance | None) -> None:
+    def __init__(self, disturbance: InjectedFault | None) -> None:
         self.disturbance = disturbance
 
-    def meet(self, peer: Peer, request: HttpRequest) -> Disturbance | None:  # noqa: ARG002
+    def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:  # noqa: ARG002
         """Do it to every stranger's poll."""
         return self.disturbance if request.path == "/metadata/scheduledevents" else None
 
@@ -84,7 +84,7 @@ class Gone:
 def test_gone_vm_is_held_then_cut(portable: bool, hold_s: float) -> None:
     """No answer comes, at once or after a while; another path is not found. Source: E-10."""
     with serving(portable=portable) as live:
-        live.call(lambda: live.server.set_absence(Gone(Disturbance(hold_s=hold_s, reset=True))))
+        live.call(lambda: live.server.set_absence(Gone(InjectedFault(hold_s=hold_s, reset=True))))
         with live.connect(source=STRANGER) as raw:
             raw.send(request(EVENTS))
             assert raw.closed()
@@ -101,7 +101,7 @@ def test_gone_vm_is_held_then_cut(portable: bool, hold_s: float) -> None:
 
 def test_vm_that_goes_while_it_waits_is_cut(portable: bool) -> None:
     """It is nobody from then on, and what is for nobody is done to it. Source: S-4, E-10."""
-    for disturbance in (None, Disturbance(reset=True), Disturbance(hold_s=0.02, reset=True)):
+    for disturbance in (None, InjectedFault(reset=True), InjectedFault(hold_s=0.02, reset=True)):
         with serving(portable=portable) as live, live.connect() as raw:
             live.call(lambda: live.server.set_absence(Gone(disturbance)))  # noqa: B023
             raw.send(request(wait_for(30)))
@@ -222,20 +222,20 @@ def test_addresses_that_are_remembered_are_bounded(
     portable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many VMs ask, each is answered, and what is kept of them stays small. E-8."""
-    monkeypatch.setattr(service, "DOORS_MAX", 3)
+    monkeypatch.setattr(service, "VIEWS_BY_ADDRESS_MAX", 3)
     with serving(portable=portable) as live:
         sources = [f"127.0.0.{n + 100}" for n in range(8)]
         live.know(*(Caller(f"vm-{each}", "group-1", "group-1", (each,)) for each in sources))
-        doors = live.server.service.doors
+        views_by_address = live.server.service.views_by_address
         for source in (*sources, *sources):
             for _ in range(2):
                 with live.connect(source=source) as raw:
                     raw.send(request(EVENTS, connection="close"))
                     assert raw.reply().status == 200
-            assert source in doors
-            assert len(doors) <= 3
+            assert source in views_by_address
+            assert len(views_by_address) <= 3
         live.know(Caller("vm-new", "group-2", "group-2", (sources[-1],)))
-        assert not doors
+        assert not views_by_address
         with live.connect(source=sources[-1]) as raw:
             raw.send(request(EVENTS))
             assert b"[]" in raw.reply().body

@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.snapshot import READY_MAX
 from forewarn.protocol.documents import Document, ScheduledEvent
@@ -113,9 +113,9 @@ def test_polls_from_memory_are_noted(portable: bool) -> None:
 class Always:
     """A fault that answers everything with 500."""
 
-    def meet(self, vm: str, request: HttpRequest) -> Disturbance:  # noqa: ARG002  of the interface
+    def meet(self, vm: str, request: HttpRequest) -> InjectedFault:  # noqa: ARG002  of the interface
         """Disturb."""
-        return Disturbance(answer=Response(500))
+        return InjectedFault(answer=Response(500))
 
 
 def test_fault_goes_before_memory(portable: bool) -> None:

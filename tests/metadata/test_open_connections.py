@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.metadata.http.open_connections import Client, OpenConnections
+from forewarn.metadata.http.open_connections import ConnectedClient, OpenConnections
 from forewarn.metadata.identity import Callers, Peer
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
@@ -26,7 +26,7 @@ class Line:
     """A connection as it is looked at here, and what became of it."""
 
     peer: Peer
-    client: Client
+    client: ConnectedClient
     stamp: int = 0
     since: int = 0
     over: bool = False

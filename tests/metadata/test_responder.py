@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.figures import Figures
 from forewarn.metadata.http.request_reader import PendingRequest
 from forewarn.metadata.http.response import Response
@@ -37,10 +37,10 @@ SETTINGS = with_settings(approve_timeout_s=7.0, enable_timeout_s=9.0, wait_timeo
 class Always:
     """A fault, or an absence, that meets every request alike."""
 
-    def __init__(self, disturbance: Disturbance | None) -> None:
+    def __init__(self, disturbance: InjectedFault | None) -> None:
         self.disturbance = disturbance
 
-    def meet(self, _: object, __: HttpRequest) -> Disturbance | None:
+    def meet(self, _: object, __: HttpRequest) -> InjectedFault | None:
         """Do it."""
         return self.disturbance
 
@@ -113,16 +113,16 @@ def test_wait_ends_with_its_time_or_a_change(responder: Responder) -> None:
     ("disturbance", "expected"),
     [
         (None, 200),
-        (Disturbance(hold_s=5.0), Hold(NOW_S + 5, then_respond=True)),
-        (Disturbance(reset=True), Reset()),
-        (Disturbance(answer=Response(410)), 410),
-        (Disturbance(incarnation_ahead=2), 200),
-        (Disturbance(truncate=True), 200),
+        (InjectedFault(hold_s=5.0), Hold(NOW_S + 5, then_respond=True)),
+        (InjectedFault(reset=True), Reset()),
+        (InjectedFault(answer=Response(410)), 410),
+        (InjectedFault(incarnation_ahead=2), 200),
+        (InjectedFault(truncate=True), 200),
     ],
     ids=["none", "hold", "reset", "answer", "ahead", "truncate"],
 )
 def test_fault_does_what_was_asked_for(
-    responder: Responder, disturbance: Disturbance | None, expected: object
+    responder: Responder, disturbance: InjectedFault | None, expected: object
 ) -> None:
     """And a request it meets is remembered by nobody. Source: E-10."""
     responder.fault = Always(disturbance)
@@ -144,18 +144,18 @@ def test_fault_does_what_was_asked_for(
 
 def test_held_request_is_answered_as_it_was_disturbed(responder: Responder) -> None:
     """After its hold, once. Source: E-10."""
-    responder.fault = Always(Disturbance(hold_s=5.0, answer=Response(410)))
+    responder.fault = Always(InjectedFault(hold_s=5.0, answer=Response(410)))
     asked, _ = asked_of(responder, request(EVENTS))
     assert status_of(responder.respond_again(asked, HERE, NOW_S + 5)) == 410
 
 
 def test_nobody_is_held_then_cut(responder: Responder) -> None:
     """Or cut at once; where nothing is done to the gone, it is 404. Source: E-10, S-6."""
-    responder.absence = Always(Disturbance(hold_s=5.0))
+    responder.absence = Always(InjectedFault(hold_s=5.0))
     asked, held = asked_of(responder, request(EVENTS), ELSEWHERE)
     assert held == Hold(NOW_S + 5, then_respond=True)
     assert responder.respond_again(asked, ELSEWHERE, NOW_S + 5) == Reset()
-    responder.absence = Always(Disturbance())
+    responder.absence = Always(InjectedFault())
     assert asked_of(responder, request(EVENTS), ELSEWHERE)[1] == Reset()
     for absence in (Always(None), None):
         responder.absence = absence

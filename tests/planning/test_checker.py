@@ -11,16 +11,16 @@ import pytest
 
 from forewarn.planning import checker
 from forewarn.planning.checker import check
-from forewarn.planning.fleet import Fleet, Group, Host
-from forewarn.planning.plan import Asked, Bound, Entry, Live, Move, Plan, State
+from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn.planning.plan import Asked, FleetState, Live, Plan, PlanEntry, VmMove, WaveBound
 from forewarn.planning.planner import plan
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS
 
 FLEET = Fleet.of(
-    [Host(f"h{n}", "z1", f"r{n % 2}", n, capacity=4) for n in range(6)],
-    [Group("a", "ann"), Group("b", "bob"), Group("c"), Group("d", "dan")],
+    [FleetHost(f"h{n}", "z1", f"r{n % 2}", n, capacity=4) for n in range(6)],
+    [FleetGroup("a", "ann"), FleetGroup("b", "bob"), FleetGroup("c"), FleetGroup("d", "dan")],
     [
         ("h0", "a", 1),
         ("h1", "a", 1),
@@ -30,14 +30,14 @@ FLEET = Fleet.of(
         ("h5", "d", 1),
     ],
 )
-POLICY = Policy(
+POLICY = MaintenancePolicy(
     (Budget(Scope.FLEET, 2), Budget(Scope.LABEL, 1, name="rack=r1")),
     (Window("night", from_min=60, to_min=600),),
     pause_s=600,
     owner_rest_s=60,
     canary_count=1,
 )
-STATE = State(owners_disturbed=(("dan", NOW_MS),))
+STATE = FleetState(owners_disturbed=(("dan", NOW_MS),))
 ASKED = Asked(tuple(f"h{n}" for n in range(6)), 1800, deadline_ms=NOW_MS + 5 * DAY_MS)
 PLAN = plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=ASKED)
 MOVING = replace(ASKED, hosts=("h0", "h4"), moves=True)
@@ -53,7 +53,7 @@ def with_entry(found: Plan, host: str, **changes: object) -> Plan:
     return with_entries(found, entries)
 
 
-def with_entries(found: Plan, entries: tuple[Entry, ...]) -> Plan:
+def with_entries(found: Plan, entries: tuple[PlanEntry, ...]) -> Plan:
     """Return a plan with other entries, listed in the same waves as far as there are any."""
     waves = tuple(
         replace(wave, hosts=tuple(e.host for e in entries if e.wave == wave.number))
@@ -80,7 +80,7 @@ def joined(found: Plan, host: str, other: str) -> Plan:
     return with_entries(found, tuple(together if e is entry else e for e in found.entries))
 
 
-def entry_of(host: str) -> Entry:
+def entry_of(host: str) -> PlanEntry:
     """Return the entry of a host in the plan."""
     found = PLAN.entry_of(host)
     assert found is not None
@@ -91,7 +91,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
     "host left out": ("complete", lambda: with_entries(PLAN, PLAN.entries[:-1])),
     "host twice": ("complete", lambda: with_entries(PLAN, (*PLAN.entries, PLAN.entries[0]))),
     "foreign parent": ("parent", lambda: replace(PLAN, parent="x")),
-    "bound too high": ("bound", lambda: replace(PLAN, bound=Bound(99, ""))),
+    "bound too high": ("bound", lambda: replace(PLAN, bound=WaveBound(99, ""))),
     "waves differ": ("waves", lambda: replace(PLAN, waves=PLAN.waves[:-1])),
     "no canary": (
         "canary",
@@ -125,10 +125,10 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
     ),
     "not all get notice": ("groups", lambda: with_entry(PLAN, "h0", groups=())),
     "VM forgotten": ("moves", lambda: with_entry(MOVED, "h4", moves=())),
-    "VM where work is": ("arrivals", lambda: with_entry(MOVED, "h4", moves=(Move(4, "h4"),))),
+    "VM where work is": ("arrivals", lambda: with_entry(MOVED, "h4", moves=(VmMove(4, "h4"),))),
     "no room": (
         "capacity",
-        lambda: with_entry(MOVED, "h0", moves=(Move(0, "h4"), Move(4, "h4"), Move(5, "h4"))),
+        lambda: with_entry(MOVED, "h0", moves=(VmMove(0, "h4"), VmMove(4, "h4"), VmMove(5, "h4"))),
     ),
 }
 
@@ -151,18 +151,24 @@ def test_checker_passes_the_unbroken_plan(good: Plan) -> None:
 @pytest.mark.parametrize(
     ("rule", "state", "policy"),
     [
-        ("one-at-a-time", State((Live("op", "h0"),)), POLICY),
-        ("one-at-a-time", State(failed=("h0",)), POLICY),
-        ("fault-domain", State((Live("op", "h0", ("a",), whole_host=False),)), POLICY),
-        ("arrivals", State((Live("op", "h9"), Live("op", "h5", destinations=("h0",)))), POLICY),
-        ("budget", State((Live("op", "h5"), Live("op", "h4"))), POLICY),
-        ("owner-rest", State(owners_disturbed=(("ann", NOW_MS + DAY_MS),)), POLICY),
+        ("one-at-a-time", FleetState((Live("op", "h0"),)), POLICY),
+        ("one-at-a-time", FleetState(failed=("h0",)), POLICY),
+        ("fault-domain", FleetState((Live("op", "h0", ("a",), whole_host=False),)), POLICY),
+        (
+            "arrivals",
+            FleetState((Live("op", "h9"), Live("op", "h5", destinations=("h0",)))),
+            POLICY,
+        ),
+        ("budget", FleetState((Live("op", "h5"), Live("op", "h4"))), POLICY),
+        ("owner-rest", FleetState(owners_disturbed=(("ann", NOW_MS + DAY_MS),)), POLICY),
         ("window", STATE, replace(POLICY, freezes=((NOW_MS, NOW_MS + DAY_MS),))),
-        ("stable", State(in_force=PLAN, announced=("h0",)), POLICY),
+        ("stable", FleetState(in_force=PLAN, announced=("h0",)), POLICY),
     ],
     ids=str,
 )
-def test_checker_finds_what_the_world_forbids(rule: str, state: State, policy: Policy) -> None:
+def test_checker_finds_what_the_world_forbids(
+    rule: str, state: FleetState, policy: MaintenancePolicy
+) -> None:
     """A plan that was right is refused in a world with other work or another policy."""
     broken = shifted(PLAN, "h0", MINUTE_MS) if rule == "stable" else PLAN
     found = check(broken, FLEET, state=state, policy=policy)

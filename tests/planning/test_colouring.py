@@ -8,9 +8,9 @@ from bench.planner import ganeti
 from bench.planner.ganeti import Cluster, GanetiTextInvalid, Instance
 from forewarn.planning.colouring import clique, dsatur, improved, lowest_zero, members
 from forewarn.planning.difference import difference
-from forewarn.planning.plan import State
+from forewarn.planning.plan import FleetState
 from forewarn.planning.planner import plan
-from forewarn.planning.policy import Policy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.prng import Prng
 from tests.planning.worlds import NOW_MS, everyone, fleet_of
 
@@ -83,17 +83,17 @@ def test_prng_is_the_same_everywhere() -> None:
 def test_bound_says_its_argument() -> None:
     """A bound is told with what it comes from. Source: F-2."""
     fleet = fleet_of("a", "a", "a", "b")
-    found = plan(fleet, State(), Policy(), now_ms=NOW_MS, asked=everyone(fleet))
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=everyone(fleet))
     assert (found.bound.waves, found.bound.argument) == (3, "group a lies in 3 fault domains")
 
 
 def test_difference_names_what_changed() -> None:
     """Of two plans it says which hosts came, went, moved or are stuck. Source: F-2."""
     fleet = fleet_of("a", "a", "b")
-    first = plan(fleet, State(), Policy(), now_ms=NOW_MS, asked=everyone(fleet))
+    first = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=everyone(fleet))
     assert difference(first, first).empty
-    state = State(failed=("h2",), in_force=first)
-    second = plan(fleet, state, Policy(), now_ms=NOW_MS + 1000, asked=everyone(fleet))
+    state = FleetState(failed=("h2",), in_force=first)
+    second = plan(fleet, state, MaintenancePolicy(), now_ms=NOW_MS + 1000, asked=everyone(fleet))
     found = difference(first, second)
     assert (found.removed, found.blocked, found.added) == (("h2",), ("h2",), ())
     assert [(each.host, each.to_ms - each.from_ms) for each in found.changed] == [
@@ -110,7 +110,7 @@ def test_cluster_is_read_as_it_was_written() -> None:
 def test_cluster_keeps_copies_apart() -> None:
     """VMs that would come up on one node are never down together, nor with that node."""
     fleet = CLUSTER.fleet()
-    found = plan(fleet, State(), Policy(), now_ms=NOW_MS, asked=everyone(fleet))
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=everyone(fleet))
     assert sorted(len(wave.hosts) for wave in found.waves) == [1, 1, 2]
     text = ganeti.groups_text(tuple(wave.hosts for wave in found.waves))
     assert len(text.splitlines()) == 3

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from forewarn.planning.checker import check
-from forewarn.planning.plan import Plan, State
+from forewarn.planning.plan import FleetState, Plan
 from forewarn.planning.planner import plan
 from tests.planning.worlds import HOUR_MS, NOW_MS, World, worlds
 
@@ -68,7 +68,7 @@ def test_replanning_keeps_waves_together(world: World) -> None:
     """When nothing has changed but the time, hosts stay with those of their wave. Source: F-2."""
     fleet, state, policy, asked = world
     first = planned((fleet, state, policy, replace(asked, moves=False)))
-    again_state: State = replace(state, in_force=first)
+    again_state: FleetState = replace(state, in_force=first)
     asked = replace(asked, moves=False, deadline_ms=0)
     again = planned((fleet, again_state, policy, asked), NOW_MS + HOUR_MS // 4)
     before = {frozenset(wave.hosts) for wave in first.waves}

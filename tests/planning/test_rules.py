@@ -8,10 +8,10 @@ import pytest
 
 from forewarn.planning.blockers import Code
 from forewarn.planning.checker import check
-from forewarn.planning.fleet import Fleet, Group, Host
-from forewarn.planning.plan import Asked, Live, Plan, State
+from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn.planning.plan import Asked, FleetState, Live, Plan
 from forewarn.planning.planner import plan
-from forewarn.planning.policy import Budget, Policy, PolicyInvalid, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn.planning.windows import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, everyone, fleet_of
 
@@ -19,10 +19,13 @@ LONE = fleet_of("a", "b", "c", "d")
 
 
 def planned(
-    fleet: Fleet, policy: Policy | None = None, state: State | None = None, **asked: object
+    fleet: Fleet,
+    policy: MaintenancePolicy | None = None,
+    state: FleetState | None = None,
+    **asked: object,
 ) -> Plan:
     """Plan all hosts of a fleet; the plan has passed the checker."""
-    policy, state = policy or Policy(), state or State()
+    policy, state = policy or MaintenancePolicy(), state or FleetState()
     found = plan(fleet, state, policy, now_ms=NOW_MS, asked=everyone(fleet, **asked))
     assert check(found, fleet, state=state, policy=policy) == ()
     return found
@@ -50,9 +53,13 @@ def test_hosts_that_share_a_group_go_apart() -> None:
 
 def test_hosts_of_one_fault_domain_go_together() -> None:
     """Within one fault domain a group may be disturbed at once. Source: G-1."""
-    hosts = [Host("h0", fault_domain=1), Host("h1", fault_domain=1), Host("h2", "z2", "", 1)]
+    hosts = [
+        FleetHost("h0", fault_domain=1),
+        FleetHost("h1", fault_domain=1),
+        FleetHost("h2", "z2", "", 1),
+    ]
     vms = [(host.name, "a", 1) for host in hosts]
-    assert sorted(waves(planned(Fleet.of(hosts, [Group("a")], vms)))) == ["h0 h1", "h2"]
+    assert sorted(waves(planned(Fleet.of(hosts, [FleetGroup("a")], vms)))) == ["h0 h1", "h2"]
 
 
 def test_each_host_is_told_in_one_update_domain() -> None:
@@ -82,38 +89,38 @@ def test_each_host_is_told_in_one_update_domain() -> None:
 def test_budget_limits_a_wave(budget: Budget, count: int) -> None:
     """No more hosts or VMs than a budget allows are in one wave. Source: F-3."""
     hosts = [replace(h, labels=("k=1",) if n < 2 else ()) for n, h in enumerate(LONE.hosts)]
-    groups = [Group(name, "o") for name in "abcd"]
+    groups = [FleetGroup(name, "o") for name in "abcd"]
     fleet = Fleet.of(hosts, groups, [(f"h{n}", name, 1) for n, name in enumerate("abcd")])
-    assert len(planned(fleet, Policy((budget,))).waves) == count
+    assert len(planned(fleet, MaintenancePolicy((budget,))).waves) == count
 
 
 def test_strictest_budget_wins() -> None:
     """Of several budgets each holds, those of the maintenance, too. Source: F-1, F-3."""
-    policy = Policy((Budget(Scope.FLEET, 3), Budget(Scope.FLEET, 75, percent=True)))
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 3), Budget(Scope.FLEET, 75, percent=True)))
     assert len(planned(LONE, policy, budgets=(Budget(Scope.ZONE, 1),)).waves) == 4
 
 
 def test_failures_count_against_budgets() -> None:
     """A failed host takes a place of a budget. Source: F-3."""
-    found = planned(LONE, Policy((Budget(Scope.FLEET, 2),)), State(failed=("h3",)))
+    found = planned(LONE, MaintenancePolicy((Budget(Scope.FLEET, 2),)), FleetState(failed=("h3",)))
     assert waves(found) == ["h0", "h1", "h2"]
     assert blocked(found) == {"h3": (Code.HOST_FAILED, "the failure of host h3")}
 
 
 def test_host_without_room_in_a_budget_is_blocked() -> None:
     """Where a budget is used up for a time nobody knows, it is the blocker. Source: F-4."""
-    found = planned(LONE, Policy((Budget(Scope.FLEET, 1),)), State(failed=("h3",)))
+    found = planned(LONE, MaintenancePolicy((Budget(Scope.FLEET, 1),)), FleetState(failed=("h3",)))
     assert blocked(found)["h0"] == (Code.BUDGET, "fleet")
 
 
 def test_budget_that_is_free_later_delays() -> None:
     """Work by hand with a known end holds a wave up until then. Source: F-3, F-4."""
-    state = State((Live("op-1", "h3", ends_ms=NOW_MS + HOUR_MS),))
+    state = FleetState((Live("op-1", "h3", ends_ms=NOW_MS + HOUR_MS),))
     fleet = fleet_of("a", "b", "c", "d")
     found = plan(
         fleet,
         state,
-        Policy((Budget(Scope.FLEET, 1),)),
+        MaintenancePolicy((Budget(Scope.FLEET, 1),)),
         now_ms=NOW_MS,
         asked=Asked(("h0",), 600),
     )
@@ -133,24 +140,30 @@ def test_budget_that_is_free_later_delays() -> None:
 def test_live_work_blocks(live: Live, code: Code) -> None:
     """Work nobody knows the end of blocks; with an end, it is waited for. Source: F-3, F-4."""
     fleet = fleet_of("a", "a", "c")
-    found = planned(fleet, state=State((live,)))
+    found = planned(fleet, state=FleetState((live,)))
     assert blocked(found)["h0"] == (code, "op-1")
     ended = replace(live, ends_ms=NOW_MS + HOUR_MS)
-    later = planned(fleet, state=State((ended,)))
+    later = planned(fleet, state=FleetState((ended,)))
     wave = next(wave for wave in later.waves if "h0" in wave.hosts)
     assert wave.shown_ms >= NOW_MS + HOUR_MS
 
 
 def test_unknown_host_is_blocked() -> None:
     """A host that is not there is named, and the others go on. Source: F-2, F-4."""
-    found = plan(LONE, State(), Policy(), now_ms=NOW_MS, asked=Asked(("h0", "h9"), canary_hosts=()))
+    found = plan(
+        LONE,
+        FleetState(),
+        MaintenancePolicy(),
+        now_ms=NOW_MS,
+        asked=Asked(("h0", "h9"), canary_hosts=()),
+    )
     assert blocked(found) == {"h9": (Code.UNKNOWN_HOST, "h9")}
     assert found.blocked[0][1].sentence("h9") == "host h9 is not in the fleet"
 
 
 def test_waves_keep_notice_and_pause() -> None:
     """A wave is told after the last one has ended, and starts after notice and pause."""
-    found = planned(LONE, Policy((Budget(Scope.FLEET, 2),), pause_s=1800))
+    found = planned(LONE, MaintenancePolicy((Budget(Scope.FLEET, 2),), pause_s=1800))
     first, second = found.waves
     assert first.latest_start_ms == NOW_MS + 15 * MINUTE_MS
     assert first.earliest_start_ms == first.shown_ms == NOW_MS
@@ -161,7 +174,7 @@ def test_waves_keep_notice_and_pause() -> None:
 
 def test_canary_wave_is_first() -> None:
     """The first wave has no more hosts than the policy's canary count. Source: F-3."""
-    found = planned(LONE, Policy(canary_count=1))
+    found = planned(LONE, MaintenancePolicy(canary_count=1))
     assert waves(found) == ["h0", "h1 h2 h3"]
     assert [wave.canary for wave in found.waves] == [True, False]
     named = planned(LONE, canary_hosts=("h2",))
@@ -177,18 +190,18 @@ def test_nothing_goes_before_a_canary_that_cannot() -> None:
 def test_owner_rests() -> None:
     """An owner is not disturbed again within the set time; others go first. Source: F-3."""
     fleet = fleet_of("a", "a", "b", "b", owners={"a": "ann", "b": "bob"})
-    policy = Policy((Budget(Scope.FLEET, 1),), owner_rest_s=6 * 3600)
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), owner_rest_s=6 * 3600)
     found = planned(fleet, policy)
     assert waves(found) == ["h0", "h2", "h1", "h3"]
     assert (found.waves[2].waits.code, found.waves[2].waits.subject) == (Code.OWNER_REST, "ann")
-    state = State(owners_disturbed=(("ann", NOW_MS), ("bob", NOW_MS)))
+    state = FleetState(owners_disturbed=(("ann", NOW_MS), ("bob", NOW_MS)))
     assert planned(fleet, policy, state).waves[0].earliest_start_ms == NOW_MS + 6 * HOUR_MS
 
 
 def test_operation_fits_into_its_window() -> None:
     """An operation whose time does not fit waits for the next opening. Source: F-7."""
     night = Window("night", from_min=120, to_min=240)
-    found = planned(fleet_of("a", "a", "a"), Policy(windows=(night,)), duration_s=3000)
+    found = planned(fleet_of("a", "a", "a"), MaintenancePolicy(windows=(night,)), duration_s=3000)
     starts = [wave.latest_start_ms - NOW_MS for wave in found.waves]
     assert starts == [2 * HOUR_MS, 185 * MINUTE_MS, DAY_MS + 2 * HOUR_MS]
     assert found.waves[2].waits.code is Code.WINDOW
@@ -197,23 +210,23 @@ def test_operation_fits_into_its_window() -> None:
 def test_window_shorter_than_the_operation_blocks() -> None:
     """A host whose window is always too short is blocked by it. Source: F-7, F-4."""
     short = Window("short", from_min=120, to_min=150)
-    found = planned(LONE, Policy(windows=(short,)))
+    found = planned(LONE, MaintenancePolicy(windows=(short,)))
     assert set(blocked(found).values()) == {(Code.WINDOW_TOO_SHORT, "window short")}
     assert found.bound.waves == 0
 
 
 def test_host_without_a_window_of_its_own_is_open() -> None:
     """A window is for the hosts its selector names."""
-    fleet = Fleet.of([Host("h0", "z1"), Host("h1", "z2")], [])
+    fleet = Fleet.of([FleetHost("h0", "z1"), FleetHost("h1", "z2")], [])
     night = Window("night", from_min=120, to_min=240, hosts=("zone=z2",))
-    assert waves(planned(fleet, Policy(windows=(night,)))) == ["h0", "h1"]
+    assert waves(planned(fleet, MaintenancePolicy(windows=(night,)))) == ["h0", "h1"]
 
 
 def test_freeze_closes_time() -> None:
     """Nothing runs in a freeze, and a freeze over all time blocks. Source: G-4."""
-    found = planned(LONE, Policy(freezes=((NOW_MS, NOW_MS + DAY_MS),)))
+    found = planned(LONE, MaintenancePolicy(freezes=((NOW_MS, NOW_MS + DAY_MS),)))
     assert found.waves[0].latest_start_ms == NOW_MS + DAY_MS
-    frozen = planned(LONE, Policy(freezes=((NOW_MS, NOW_MS + 5000 * DAY_MS),)))
+    frozen = planned(LONE, MaintenancePolicy(freezes=((NOW_MS, NOW_MS + 5000 * DAY_MS),)))
     assert blocked(frozen)["h0"] == (Code.WINDOW, "a freeze")
 
 
@@ -258,14 +271,14 @@ def test_replanning_keeps_what_is_announced() -> None:
     """What is announced stays as it is, the rest keeps its waves, and the parent is named."""
     fleet = fleet_of("a", "a", "a")
     first = planned(fleet)
-    state = State(in_force=first, announced=("h0",), failed=("h2",))
-    fleet2 = Fleet.of([*fleet.hosts, Host("h3", fault_domain=9)], fleet.groups)
+    state = FleetState(in_force=first, announced=("h0",), failed=("h2",))
+    fleet2 = Fleet.of([*fleet.hosts, FleetHost("h3", fault_domain=9)], fleet.groups)
     fleet2.vm_hosts, fleet2.vm_groups, fleet2.vm_sizes = (
         fleet.vm_hosts,
         fleet.vm_groups,
         fleet.vm_sizes,
     )
-    policy = Policy()
+    policy = MaintenancePolicy()
     again = plan(fleet2, state, policy, now_ms=NOW_MS, asked=everyone(fleet2))
     assert check(again, fleet2, state=state, policy=policy) == ()
     assert again.entries[0] == first.entries[0]

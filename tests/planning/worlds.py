@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from forewarn.planning.fleet import Fleet, Group, Host
-from forewarn.planning.plan import Asked, Live, State
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn.planning.plan import Asked, FleetState, Live
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 
 #: Wednesday 2026-07-01 00:00 UTC, in ms.
@@ -15,7 +15,7 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
-World = tuple[Fleet, State, Policy, Asked]
+World = tuple[Fleet, FleetState, MaintenancePolicy, Asked]
 
 
 def fleet_of(*members: str, owners: dict[str, str] | None = None, capacity: int = 100) -> Fleet:
@@ -27,9 +27,9 @@ def fleet_of(*members: str, owners: dict[str, str] | None = None, capacity: int 
         capacity: of every host.
     """
     names = sorted({group for of_host in members for group in of_host.split()})
-    hosts = [Host(f"h{n}", fault_domain=n, capacity=capacity) for n in range(len(members))]
+    hosts = [FleetHost(f"h{n}", fault_domain=n, capacity=capacity) for n in range(len(members))]
     vms = [(f"h{n}", group, 1) for n, of_host in enumerate(members) for group in of_host.split()]
-    return Fleet.of(hosts, [Group(name, (owners or {}).get(name, "")) for name in names], vms)
+    return Fleet.of(hosts, [FleetGroup(name, (owners or {}).get(name, "")) for name in names], vms)
 
 
 def everyone(fleet: Fleet, **terms: object) -> Asked:
@@ -43,12 +43,14 @@ def fleets(draw: st.DrawFn) -> Fleet:
     count = draw(st.integers(1, 12))
     places = st.tuples(st.sampled_from(["z1", "z2"]), st.integers(0, 3), st.integers(3, 12))
     hosts = [
-        Host(f"h{n}", zone, f"{zone}-r{n % 2}", domain, labels=(f"k={n % 3}",), capacity=capacity)
+        FleetHost(
+            f"h{n}", zone, f"{zone}-r{n % 2}", domain, labels=(f"k={n % 3}",), capacity=capacity
+        )
         for n, (zone, domain, capacity) in enumerate(
             draw(st.lists(places, min_size=count, max_size=count))
         )
     ]
-    groups = [Group(f"g{n}", draw(st.sampled_from(["", "o1", "o2"]))) for n in range(5)]
+    groups = [FleetGroup(f"g{n}", draw(st.sampled_from(["", "o1", "o2"]))) for n in range(5)]
     room = {host.name: host.capacity for host in hosts}
     vms = []
     for host, group, size in draw(
@@ -81,7 +83,7 @@ windows = st.builds(
     st.sampled_from([(), ("zone=z1",), ("k=2",)]),
 )
 policies = st.builds(
-    Policy,
+    MaintenancePolicy,
     st.lists(budgets, max_size=3).map(tuple),
     st.lists(windows, max_size=2).map(tuple),
     st.sampled_from([(), ((NOW_MS + HOUR_MS, NOW_MS + 30 * HOUR_MS),)]),
@@ -107,7 +109,7 @@ def worlds(draw: st.DrawFn) -> World:
         some,
         st.booleans(),
     )
-    state = State(tuple(draw(st.lists(lives, max_size=2))), draw(some))
+    state = FleetState(tuple(draw(st.lists(lives, max_size=2))), draw(some))
     asked = Asked(
         tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),
         draw(st.sampled_from([600, 3600])),

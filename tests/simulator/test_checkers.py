@@ -9,11 +9,11 @@ import pytest
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.records import Maintenance, MaintenanceState, Target, TargetState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace
 from tests.simulator.checkers.invariants import LATE_MS, InvariantChecker
 from tests.simulator.checkers.maintenance_checker import CLOCK_OFF_MS
@@ -81,7 +81,7 @@ def test_pause_is_over_by_true_time_after_the_clock_was_put_back(
     policy: MaintenancePolicy, ended_ahead_ms: int, passed_ms: int, *, too_soon: bool
 ) -> None:
     """Its end by the old clock, which may come again hours later, is none. Source: F-3."""
-    checker = InvariantChecker(EventQueue(), Policy(maintenance=policy))
+    checker = InvariantChecker(EventQueue(), NoticePolicy(maintenance=policy))
     changes = Changes(0, hosts={"h1": Host("h1"), "h2": Host("h2")})
     changes.groups["g"] = Group("g", owner="alice")
     changes.vms.update({f"v{number}": Vm(f"v{number}", f"h{number}", "g") for number in (1, 2)})

@@ -12,7 +12,7 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
-from forewarn.core.policy import AppliedPolicy, Policy
+from forewarn.core.policy import AppliedPolicy, NoticePolicy
 from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.drivers import Task
@@ -206,7 +206,7 @@ def test_driver_asked_after_what_it_never_began_complains() -> None:
 def marked_late(after_ms: int) -> InvariantChecker:
     """A group asked at the start, and has a mark of this much later."""
     queue = EventQueue()
-    checker = InvariantChecker(queue, Policy())
+    checker = InvariantChecker(queue, NoticePolicy())
     checker.clients.polls_are_marked = True
     vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
     changes = Changes(0, hosts={"h": Host("h")}, groups={"g": Group("g")}, vms=vms)
@@ -238,7 +238,7 @@ def test_gate_waits_for_nobody_who_had_fallen_silent_before() -> None:
 def test_report_of_polls_counts_where_the_store_could_keep_it(*, well: bool) -> None:
     """A group may be disabled a day after the last one that was not lost. Source: B-2."""
     queue = EventQueue()
-    checker = InvariantChecker(queue, Policy())
+    checker = InvariantChecker(queue, NoticePolicy())
     checker.clients.polls_are_marked = True
     checker.sound_since_ms = lambda _: START_MS if well else queue.now_ms
     changes = Changes(0, groups={"g": Group("g")})
@@ -272,7 +272,7 @@ class FarHypervisor:
 
 def test_node_that_asks_for_a_vm_on_its_way_there_tells_no_lie() -> None:
     """Its request may have waited for the feed since before the VM was moved. Source: M-5."""
-    checker = InvariantChecker(EventQueue(), Policy())
+    checker = InvariantChecker(EventQueue(), NoticePolicy())
     node = FarHypervisor("node-2", frozenset({"h2"}))
     checker.nodes.far = (node,)
     hosts: dict[str, Host | None] = {name: Host(name) for name in ("h1", "h2")}
@@ -287,10 +287,10 @@ def test_node_that_asks_for_a_vm_on_its_way_there_tells_no_lie() -> None:
 def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
     """A standby whose clock is 200 ms behind plans at once; an older plan is noticed. F-3."""
     queue = EventQueue()
-    checker = InvariantChecker(queue, Policy())
+    checker = InvariantChecker(queue, NoticePolicy())
     cause, impact = Cause.HOST_REBOOT, Impact.REBOOT
     asked = Maintenance(1, cause, impact, (), START_MS, "operator", duration_s=60)
-    applied = AppliedPolicy("fleet", START_MS, "operator", policy_text(Policy().maintenance))
+    applied = AppliedPolicy("fleet", START_MS, "operator", policy_text(NoticePolicy().maintenance))
     checker.take(Changes(0, maintenances={1: asked}, policies={"fleet": applied}), START_MS)
 
     def plan_made(ahead_ms: int, service_ms: int) -> None:
@@ -308,7 +308,7 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
 def followed() -> tuple[EventQueue, InvariantChecker, FarHypervisor]:
     """Return a checker of one VM, and the node away from the service that knows it."""
     queue = EventQueue()
-    checker = InvariantChecker(queue, Policy())
+    checker = InvariantChecker(queue, NoticePolicy())
     node = FarHypervisor("node-2", frozenset({"h"}))
     checker.nodes.far = (node,)
     vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
@@ -362,7 +362,7 @@ def poll(checker: InvariantChecker, node: FarHypervisor) -> None:
 def test_document_that_two_views_had_is_the_one_its_node_was_sent(view: str) -> None:
     """A VM's own document may say what its group's said long ago; only that is old. M-2, S-3."""
     queue = EventQueue()
-    checker = InvariantChecker(queue, Policy())
+    checker = InvariantChecker(queue, NoticePolicy())
     node: Any = FarHypervisor("node-2", None)
     checker.nodes.far = (node,)
     group = Group("g", GroupKind.SCALE_SET, fault_domain_count=1)

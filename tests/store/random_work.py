@@ -10,7 +10,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.stimuli import ApplyPolicy, CreateMaintenance
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 
 if TYPE_CHECKING:
     from forewarn.core.state import State
@@ -114,6 +114,8 @@ class RandomWork:
     def _maintenance(self, state: State) -> Stimulus:
         hosts = tuple(sorted(state.topology.hosts))
         if not hosts or self._random.random() < 0.5:
-            return ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, self._random.randrange(1, 9)),)))
+            return ApplyPolicy(
+                MaintenancePolicy(budgets=(Budget(Scope.FLEET, self._random.randrange(1, 9)),))
+            )
         reason = self._random.choice(TEXTS)[:200]
         return CreateMaintenance(Cause.HOST_UPDATE, hosts, 600, reason=reason)

@@ -8,7 +8,7 @@ from forewarn.core.draft import Terms
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS, Record, key_of
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.step import step
@@ -51,7 +51,7 @@ class Story:
 
     def decide(self, stimulus: Stimulus) -> Changes:
         """What a stimulus writes; the state is not touched."""
-        terms = Terms(Policy(), "operator", lambda: self.ids.guid("event"))
+        terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
         return step(self.state, stimulus, now_ms=self.now_ms, terms=terms).changes
 
     def tell(self, *stimuli: Stimulus) -> int:

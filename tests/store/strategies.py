@@ -101,7 +101,7 @@ operations = st.builds(
     notice_s=st.integers(0, 86_400 * 7),
     silent=st.booleans(),
     state=st.sampled_from(OperationState),
-    asked_ms=times,
+    requested_start_ms=times,
     not_before_ms=times,
     created_ms=times,
     announced_ms=times,
@@ -226,7 +226,7 @@ maintenances = st.builds(
     state=st.sampled_from(MaintenanceState),
     plan_wanted=st.booleans(),
     due_ms=times,
-    halted_by=prose,
+    halt_reason=prose,
 )
 
 

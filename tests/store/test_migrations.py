@@ -16,17 +16,17 @@ from forewarn.store.errors import (
     StoreMissing,
     StoreTooNew,
 )
-from forewarn.store.migrations import Migration, every_step, migrate
+from forewarn.store.migrations import SchemaMigration, every_step, migrate
 from forewarn.store.statements import APART, TABLE_OF, column
 from tests.postgres import PostgresServer
 from tests.store.story import begin
 
 Opener = Callable[[str], Store]
 NEXT = len(every_step()) + 1
-GOOD = Migration(
+GOOD = SchemaMigration(
     NEXT, f"{NEXT:04}_good", "-- a remark; with a semicolon\nCREATE TABLE extra (a BIGINT);\n"
 )
-BAD = Migration(
+BAD = SchemaMigration(
     NEXT, f"{NEXT:04}_bad", "CREATE TABLE extra (a BIGINT);\nINSERT INTO nowhere VALUES (1);\n"
 )
 

@@ -15,7 +15,7 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.topology import Group, GroupKind, Health, Host
@@ -188,11 +188,11 @@ def test_schema_takes_every_word(
     store: Store, record: Record, column: str, words: type[Enum]
 ) -> None:
     """Each member of an enum may be stored: the schema's lists are the code's. Source: L-1."""
-    draft = Draft(store.load(), 0, Terms(Policy(), "operator", str))
+    draft = Draft(store.load(), 0, Terms(NoticePolicy(), "operator", str))
     draft.put("test.operation", "An operation for events to belong to.", OPERATION)
     store.commit(draft.changes)
     for word in words:
-        draft = Draft(store.load(), 0, Terms(Policy(), "operator", str))
+        draft = Draft(store.load(), 0, Terms(NoticePolicy(), "operator", str))
         changed = from_row(KIND_OF[type(record)], {**to_row(record), column: word.value})
         draft.put("test.word", "One word after another.", changed)
         store.commit(draft.changes)

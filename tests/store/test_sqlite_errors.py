@@ -22,7 +22,7 @@ from forewarn.store.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from forewarn.store.migrations import Migration, every_step, migrate
+from forewarn.store.migrations import SchemaMigration, every_step, migrate
 from forewarn.store.sqlite import LOG_BYTES, SqliteEngine
 from tests.store.story import begin
 
@@ -122,7 +122,7 @@ def upgrade(path: Path) -> None:
     """Have a store that a newer version has migrated."""
     store = open_store(str(path))
     number = len(every_step()) + 1
-    step = Migration(number, f"{number:04}_next", "CREATE TABLE extra (a BIGINT);\n")
+    step = SchemaMigration(number, f"{number:04}_next", "CREATE TABLE extra (a BIGINT);\n")
     migrate(store._engine, (*every_step(), step))
     store.close()
 

@@ -28,11 +28,11 @@ PIPELINE_MAX = 16
 ADMIT = "admit"
 
 
-class HeadTooLarge(Exception):
+class ApiHeadTooLarge(Exception):
     """A head above its limits: the parser stops there, and answers 400."""
 
 
-class Connection(HttpProtocol):
+class ApiConnection(HttpProtocol):
     """One connection, with limits on what it may hold and for how long."""
 
     def __init__(
@@ -87,13 +87,13 @@ class Connection(HttpProtocol):
         """Take a header."""
         self._grow(len(name) + len(value))
         if self.header_count() >= HEADERS_MAX:
-            raise HeadTooLarge
+            raise ApiHeadTooLarge
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin to answer; who asks is found out before the body is read."""
         if self.queued_count() >= PIPELINE_MAX:
-            raise HeadTooLarge
+            raise ApiHeadTooLarge
         self._in_body = True
         self._progress()
         self._expect()
@@ -131,7 +131,7 @@ class Connection(HttpProtocol):
     def _grow(self, count: int) -> None:
         self._head_bytes += count
         if self._head_bytes > HEAD_BYTES_MAX:
-            raise HeadTooLarge
+            raise ApiHeadTooLarge
 
     def _expect(self) -> None:
         """Wait for the rest of a request, again."""

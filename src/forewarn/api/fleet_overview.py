@@ -79,7 +79,7 @@ class Rack:
 
 
 @dataclass(slots=True)
-class Difference:
+class OverviewDifference:
     """What has changed since it was asked for last."""
 
     #: Whether hosts have come, gone or moved: everything is to be read again.
@@ -213,11 +213,11 @@ class FleetOverview:
     def _key_of(self, name: str) -> RackKey:
         return _rack_key(self._hosts[name])
 
-    def difference(self, operations_max: int = OPERATIONS_MAX) -> Difference:
+    def difference(self, operations_max: int = OPERATIONS_MAX) -> OverviewDifference:
         """Return what has changed since the last call; what there is no room for is kept."""
         layout, self._told_layout = self._told_layout, self.layout
         numbers = list(self._changed_operations)[:operations_max]
-        found = Difference(
+        found = OverviewDifference(
             laid_out=layout != self.layout or len(self._changed_hosts) > CHANGED_HOSTS_MAX,
             racks=tuple(sorted(self._changed_racks)),
             operations=tuple(self._changed_operations.pop(number) for number in numbers),
@@ -378,4 +378,4 @@ def _urgency(operation: Operation) -> tuple[int, int, int]:
         return 0, operation.started_ms, operation.number
     if operation.state is OperationState.ANNOUNCED:
         return 1, operation.not_before_ms, operation.number
-    return 2, operation.asked_ms or operation.created_ms, operation.number
+    return 2, operation.requested_start_ms or operation.created_ms, operation.number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
-from forewarn.core.impact import DURATION_S_MAX, TRAITS, Target
+from forewarn.core.impact import DURATION_S_MAX, TRAITS, TargetKind
 from forewarn.core.labels import select
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.records import HOSTS_MAX
@@ -27,7 +27,7 @@ _CAUSES = Choice(
     {
         cause.value: cause
         for cause, traits in TRAITS.items()
-        if traits.routine and traits.target is Target.HOST
+        if traits.routine and traits.target is TargetKind.HOST
     }
 )
 MAINTENANCE_FORM = Form(

@@ -26,7 +26,7 @@ from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
 from forewarn.core.maintenance.refusals import UnknownPlan
 from forewarn.core.refusals import Unknown
 from forewarn.planning.difference import difference
-from forewarn.planning.plan import Asked, Bound, Plan
+from forewarn.planning.plan import Asked, Plan, WaveBound
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field, Form
 from forewarn.values import replace
@@ -176,7 +176,7 @@ def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str
     }
 
 
-_NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), Bound(0, ""))
+_NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), WaveBound(0, ""))
 
 
 def routes() -> tuple[Route, ...]:

@@ -211,7 +211,7 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             {"type": "array", "items": POSTPONEMENT.schema()},
             lambda v: POSTPONEMENT.each(v.maintenance.postponed),
         ),
-        Member("halted_by", TEXT, lambda v: v.maintenance.halted_by, "Why it does not go on."),
+        Member("halt_reason", TEXT, lambda v: v.maintenance.halt_reason, "Why it does not go on."),
         Member("created", TIME, lambda v: written(v.maintenance.created_ms)),
         Member("started", TIME, lambda v: written(v.maintenance.started_ms)),
         Member("ended", TIME, lambda v: written(v.maintenance.ended_ms)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
 from forewarn.core.labels import SelectorInvalid, read_selector
-from forewarn.planning.policy import Budget, Policy, PolicyInvalid, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration, read_time_ms
@@ -122,7 +122,7 @@ _DURATIONS = {
 }
 
 
-def read_policy_file(body: bytes, media: str) -> Policy:
+def read_policy_file(body: bytes, media: str) -> MaintenancePolicy:
     """Return the policy that a file describes.
 
     Raises:
@@ -132,7 +132,7 @@ def read_policy_file(body: bytes, media: str) -> Policy:
     return read_policy_table(parsed(body, media))
 
 
-def read_policy_table(table: object) -> Policy:
+def read_policy_table(table: object) -> MaintenancePolicy:
     """Return the policy that a table with the members of such a file describes.
 
     Raises:
@@ -140,7 +140,7 @@ def read_policy_table(table: object) -> Policy:
     """
     given = POLICY.read(table, "the policy")
     plain = {**_PLAIN, **_DURATIONS}
-    return Policy(
+    return MaintenancePolicy(
         budgets=tuple(_budget(n, each) for n, each in enumerate(given.get("budgets", ()))),
         windows=tuple(_window(name, each) for name, each in given.get("windows", {}).items()),
         freezes=tuple(_freeze(n, each) for n, each in enumerate(given.get("freezes", ()))),
@@ -189,9 +189,9 @@ def _freeze(number: int, given: Values) -> Span:
     return start_ms, end_ms
 
 
-def policy_form(policy: Policy) -> dict[str, Any]:
+def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
     """Return a policy as the form it can be applied in; defaults are left out."""
-    plain = Policy()
+    plain = MaintenancePolicy()
     found: dict[str, Any] = {}
     for names, write in ((_DURATIONS, iso_duration), (_PLAIN, int)):
         for name, attribute in names.items():
@@ -234,7 +234,7 @@ def _time_of_day(minutes: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
-def written_policy(policy: Policy, media: str) -> bytes:
+def written_policy(policy: MaintenancePolicy, media: str) -> bytes:
     """Return a policy as a file that can be applied."""
     form = policy_form(policy)
     if media == YAML:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import StateView
     from forewarn.core.topology import Host
-    from forewarn.planning.policy import Policy
+    from forewarn.planning.policy import MaintenancePolicy
     from forewarn.planning.windows import Span, Window
     from forewarn.validation.fields import Schema
 
@@ -84,7 +84,9 @@ async def _windows(call: ApiCall) -> ApiResponse:
     return ApiResponse({**ends, "spans": found})
 
 
-def open_time(policy: Policy, span: Span, *, host: Host | None = None) -> list[dict[str, str]]:
+def open_time(
+    policy: MaintenancePolicy, span: Span, *, host: Host | None = None
+) -> list[dict[str, str]]:
     """Return every open span in a time, freezes taken out: of each window, or of a host's.
 
     Args:
@@ -122,7 +124,7 @@ def _local(at_ms: int, zone: str) -> str:
     return dt.datetime.fromtimestamp(at_ms // 1000, ZoneInfo(zone)).isoformat()
 
 
-def _in_force(view: StateView) -> Policy:
+def _in_force(view: StateView) -> MaintenancePolicy:
     return maintenance_policy(view.state.applied_policy, view.policy)
 
 

@@ -214,7 +214,9 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("description", TEXT, lambda o: o.description),
         Member("duration_s", WHOLE, lambda o: o.duration_s, "0 none, -1 unknown."),
         Member("notice_s", WHOLE, lambda o: o.notice_s, "Least notice owed."),
-        Member("asked_not_before", TIME, lambda o: written(o.asked_ms), "What was asked for."),
+        Member(
+            "asked_not_before", TIME, lambda o: written(o.requested_start_ms), "What was asked for."
+        ),
         Member("not_before", TIME, lambda o: written(o.not_before_ms), "The time shown to VMs."),
         Member("created", TIME, lambda o: written(o.created_ms)),
         Member("announced", TIME, lambda o: written(o.announced_ms)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forewarn.api.connections import FULL, Connection
+from forewarn.api.connections import FULL, ApiConnection
 from forewarn.api.listener import (
     OPERATOR,
     Purpose,
@@ -88,8 +88,8 @@ async def start_operator(
     limits = settings or OperatorSettings()
     server = EmbeddedServer(app, STOP_S + FETCH_S)
 
-    def connection(tracked: TrackedConnection) -> Connection:
-        return Connection(server, tracked, limits.request_timeout_s)
+    def connection(tracked: TrackedConnection) -> ApiConnection:
+        return ApiConnection(server, tracked, limits.request_timeout_s)
 
     table = ConnectionTable(limits.max_connections, limits.max_connections_per_source)
     port = CountedPort(listener, table, connection, tls=tls, full=FULL)

@@ -27,7 +27,7 @@ HEALTH_S = 1.0
 PUBLIC = ("live", "ready", "state")
 
 
-class Health:
+class ServiceHealth:
     """How the service is, looked at once a second at most."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def routes() -> tuple[Route, ...]:
             name="get_health",
             summary="Say whether the service runs, whether it can decide, and whether it can "
             "publish; only the first three members without a token.",
-            act=Health().answer,
+            act=ServiceHealth().answer,
             answer=_HEALTH,
             also={503: "It is not ready."},
             public=True,

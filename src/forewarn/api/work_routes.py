@@ -13,7 +13,7 @@ from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
-from forewarn.core.impact import TRAITS, Cause, Target
+from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.labels import select
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.refusals import WrongState
@@ -136,7 +136,7 @@ async def _request_work(call: ApiCall) -> ApiResponse:
         raise ValidationFailed(where="the body", problem="must have either targets or a selector")
     cause: Cause = call.form["cause"]
     if selector:
-        if TRAITS[cause].target is Target.VM:
+        if TRAITS[cause].target is TargetKind.VM:
             problem = f"selects hosts, and {cause.value} is work on VMs; give targets"
             raise ValidationFailed(where="selector", problem=problem)
         targets = await call.control.read(
@@ -144,7 +144,7 @@ async def _request_work(call: ApiCall) -> ApiResponse:
         )
     if len(targets) > REQUEST_TARGETS_MAX:
         remedy = f"Ask for {REQUEST_TARGETS_MAX} at a time; nothing was changed."
-        if TRAITS[cause].routine and TRAITS[cause].target is Target.HOST:
+        if TRAITS[cause].routine and TRAITS[cause].target is TargetKind.HOST:
             hosts = f"--selector {selector}" if selector else "--file FILE"
             remedy = (
                 "Make it a maintenance, which is planned in waves: forewarn maintenance create"

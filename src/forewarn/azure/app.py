@@ -26,7 +26,7 @@ from forewarn.azure import (
     subscription_routes,
     vm_routes,
 )
-from forewarn.azure.callers import Callers
+from forewarn.azure.callers import ArmCallers
 from forewarn.azure.refusals import (
     ArmApiVersionMissing,
     ArmPreconditionFailed,
@@ -107,13 +107,15 @@ def build_arm(
     control = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
     key = token_key or Ids().token("arm").encode()
     tokens = TokenIssuer(key, read_tokens(settings.tokens))
-    return ArmApp(control, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
+    return ArmApp(
+        control, ArmCallers(settings, clock, tokens), bookkeeping=settings.open_on_loopback
+    )
 
 
 class ArmApp:
     """The application."""
 
-    def __init__(self, control: ControlClient, callers: Callers, *, bookkeeping: bool) -> None:
+    def __init__(self, control: ControlClient, callers: ArmCallers, *, bookkeeping: bool) -> None:
         """Serve over a running service."""
         self._control = control
         self._callers = callers

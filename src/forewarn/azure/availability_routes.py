@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import with_settings
-from forewarn.azure.inventory import Place, place_of
+from forewarn.azure.inventory import ResourceScope, place_of
 from forewarn.azure.json_values import member
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
@@ -46,14 +46,14 @@ async def shown_availability_sets(call: ArmCall) -> list[JsonObject]:
     """Return the availability sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
     found = inventory.groups(GroupKind.AVAILABILITY_SET, *await call.scope())
-    return [_shown(call, inventory, each, Place("", "")) for each in found]
+    return [_shown(call, inventory, each, ResourceScope("", "")) for each in found]
 
 
 async def _list(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": await shown_availability_sets(call)})
 
 
-def _shown(call: ArmCall, inventory: Inventory, group: Group, place: Place) -> JsonObject:
+def _shown(call: ArmCall, inventory: Inventory, group: Group, place: ResourceScope) -> JsonObject:
     vms, hosts = inventory.members(group), inventory.topology.hosts
     at = place_of(vms[0]) if vms else place
     return call.resources.shown(shown_availability_set(group, vms, at, hosts=hosts))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ACTOR = "azure "
 
 
-class Callers:
+class ArmCallers:
     """Knows who calls, or refuses."""
 
     def __init__(self, settings: OperatorSettings, clock: Clock, tokens: TokenIssuer) -> None:

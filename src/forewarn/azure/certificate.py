@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forewarn.errors import CallerError
-from forewarn.programs import Limits, ProgramFailed, program_output
+from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.values import value
 
 #: How long the program may take, in seconds; it takes some 20 ms.
@@ -61,6 +61,6 @@ def openssl(*words: str, given: bytes = b"") -> bytes:
         CertificateUnmade: there is none, or it failed.
     """
     try:
-        return program_output(("openssl", *words), given, Limits(TIMEOUT_S))
+        return program_output(("openssl", *words), given, ProgramLimits(TIMEOUT_S))
     except ProgramFailed as error:
         raise CertificateUnmade(reason=str(error).removesuffix(".")) from error

@@ -33,7 +33,7 @@ def location_of(vm: Vm) -> str:
 
 
 @value
-class Place:
+class ResourceScope:
     """A subscription and a resource group."""
 
     subscription: str
@@ -57,7 +57,7 @@ class Inventory:
         self._vm_names: dict[str, str] = {}
         self._group_names = {name.lower(): name for name in topology.groups}
         self._at: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        self.places: dict[tuple[str, str], Place] = {}
+        self.places: dict[tuple[str, str], ResourceScope] = {}
         for name in sorted(topology.vms):
             vm = topology.vms[name]
             place = place_of(vm)
@@ -99,6 +99,6 @@ class Inventory:
         return [self.topology.vms[name] for name in self.topology.vms_in(group.name)]
 
 
-def place_of(vm: Vm) -> Place:
+def place_of(vm: Vm) -> ResourceScope:
     """Return where a VM is."""
-    return Place(subscription_of(vm), resource_group_of(vm))
+    return ResourceScope(subscription_of(vm), resource_group_of(vm))

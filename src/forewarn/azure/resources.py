@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forewarn.azure.details import check_size, details, put_details, refuse
-from forewarn.azure.inventory import Inventory, Place, place_of
+from forewarn.azure.inventory import Inventory, ResourceScope, place_of
 from forewarn.azure.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.azure.vm_values import INSTANCE
 
@@ -55,7 +55,7 @@ class Resources:
             known = self._inventory = await self.control.compute(lambda: Inventory(fleet))
         return known
 
-    async def vm(self, place: Place, name: str) -> Vm:
+    async def vm(self, place: ResourceScope, name: str) -> Vm:
         """Return a VM; costs nothing but where its name is in another case.
 
         Raises:
@@ -68,7 +68,7 @@ class Resources:
             raise await self.unknown("Microsoft.Compute/virtualMachines", name, place)
         return vm
 
-    async def unknown(self, kind: str, name: str, place: Place) -> CallerError:
+    async def unknown(self, kind: str, name: str, place: ResourceScope) -> CallerError:
         """Return the refusal of a resource that is not there, or whose resource group is not."""
         try:
             await self.check_place(place)
@@ -78,7 +78,7 @@ class Resources:
             kind=kind, name=name[:128], resource_group=place.resource_group[:128]
         )
 
-    async def check_place(self, place: Place) -> None:
+    async def check_place(self, place: ResourceScope) -> None:
         """Refuse a resource group that is not there.
 
         Raises:
@@ -141,7 +141,7 @@ class Resources:
         self.deleted_sets[name] = None
         _limit(self.deleted_sets, REMEMBERED_MAX)
 
-    def add_resource_group(self, place: Place, shown: JsonObject) -> bool:
+    def add_resource_group(self, place: ResourceScope, shown: JsonObject) -> bool:
         """Remember a resource group; returns whether it is new."""
         new = place.key not in self.resource_groups
         self.resource_groups[place.key] = shown

@@ -8,7 +8,7 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from forewarn.azure.inventory import Place
+from forewarn.azure.inventory import ResourceScope
 from forewarn.azure.refusals import (
     ArmPathUnknown,
     ArmPreconditionFailed,
@@ -95,9 +95,9 @@ class ArmCall:
         return self.query.get("api-version", "")
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ResourceScope:
         """The subscription and resource group the path names."""
-        return Place(self.path["subscription"], self.path["resource_group"])
+        return ResourceScope(self.path["subscription"], self.path["resource_group"])
 
     async def vm(self) -> Vm:
         """Return the VM the path names; raises ArmResourceUnknown where it is not there."""

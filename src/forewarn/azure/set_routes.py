@@ -12,7 +12,7 @@ from forewarn.azure import operations
 from forewarn.azure.creation import check_allowed, scaled_out
 from forewarn.azure.details import put_details, refuse
 from forewarn.azure.event_settings import SETTINGS, with_settings
-from forewarn.azure.inventory import Place, place_of
+from forewarn.azure.inventory import ResourceScope, place_of
 from forewarn.azure.json_values import member
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
@@ -170,14 +170,14 @@ async def shown_scale_sets(call: ArmCall) -> list[JsonObject]:
     """Return the scale sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
     found = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
-    return [_shown(call, inventory, each, Place("", "")) for each in found]
+    return [_shown(call, inventory, each, ResourceScope("", "")) for each in found]
 
 
 async def _list_sets(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": await shown_scale_sets(call)})
 
 
-def _shown(call: ArmCall, inventory: Inventory, group: Group, place: Place) -> JsonObject:
+def _shown(call: ArmCall, inventory: Inventory, group: Group, place: ResourceScope) -> JsonObject:
     vms = inventory.members(group)
     at = place_of(vms[0]) if vms else place
     return call.resources.shown(shown_scale_set(group, vms, at))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import policy_of, profile_of
-from forewarn.azure.inventory import Place, location_of
+from forewarn.azure.inventory import ResourceScope, location_of
 from forewarn.azure.vm_values import (
     PROVIDER,
     SUCCEEDED,
@@ -40,7 +40,7 @@ def instance_id(group: str, vm: str) -> str:
     return instance_number(group, vm) or vm
 
 
-def shown_scale_set(group: Group, vms: Sequence[Vm], place: Place) -> JsonObject:
+def shown_scale_set(group: Group, vms: Sequence[Vm], place: ResourceScope) -> JsonObject:
     """Return a scale set; its first VM stands for its model."""
     uniform = all(instance_id(group.name, vm.name) != vm.name for vm in vms)
     properties: JsonObject = {
@@ -102,7 +102,7 @@ def shown_set_view(vms: Sequence[Vm], power: Mapping[str, str]) -> JsonObject:
 
 
 def shown_availability_set(
-    group: Group, vms: Sequence[Vm], place: Place, *, hosts: Mapping[str, Host]
+    group: Group, vms: Sequence[Vm], place: ResourceScope, *, hosts: Mapping[str, Host]
 ) -> JsonObject:
     """Return an availability set with its VMs."""
     its = [hosts[vm.host] for vm in vms]
@@ -119,7 +119,7 @@ def shown_availability_set(
     }
 
 
-def _shown(group: Group, vms: Sequence[Vm], place: Place, *, kind: str) -> JsonObject:
+def _shown(group: Group, vms: Sequence[Vm], place: ResourceScope, *, kind: str) -> JsonObject:
     return {
         "name": group.name,
         "id": provider_id(place, kind, group.name),

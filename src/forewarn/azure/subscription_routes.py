@@ -13,7 +13,7 @@ from forewarn.azure.details import check_size, details, put_details
 from forewarn.azure.filters import filtered
 from forewarn.azure.inventory import (
     DEFAULT_LOCATION,
-    Place,
+    ResourceScope,
     location_of,
 )
 from forewarn.azure.json_values import text_of
@@ -178,7 +178,7 @@ async def _delete_group(call: ArmCall) -> ArmResponse:
     return answer
 
 
-def _shown_group(place: Place, location: str = DEFAULT_LOCATION) -> JsonObject:
+def _shown_group(place: ResourceScope, location: str = DEFAULT_LOCATION) -> JsonObject:
     return {
         "id": f"/subscriptions/{place.subscription}/resourceGroups/{place.resource_group}",
         "name": place.resource_group,

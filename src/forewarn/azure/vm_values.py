@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import SETTINGS, policy_of, profile_of
-from forewarn.azure.inventory import Place, location_of, place_of
+from forewarn.azure.inventory import ResourceScope, location_of, place_of
 from forewarn.azure.json_values import text_of
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance import resource_id
@@ -51,7 +51,7 @@ APPLIED: frozenset[Path] = frozenset(_KNOWN) | {
 }
 
 
-def provider_id(place: Place, kind: str, name: str) -> str:
+def provider_id(place: ResourceScope, kind: str, name: str) -> str:
     """Return the id of a resource of Microsoft.Compute."""
     return (
         f"/subscriptions/{place.subscription}/resourceGroups/{place.resource_group}"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from forewarn.agent.cli import ACTIONS, add_arguments
 
 if TYPE_CHECKING:
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `agent` and its actions."""
     agent = commands.group("agent")
     for name, (text, action) in ACTIONS.items():

@@ -12,14 +12,14 @@ from forewarn.exit_codes import OK
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 #: What our arguments call a file that is named.
 _FILES = frozenset({"FILE", "NAME|FILE", "PATH"})
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `completion`."""
     completion = commands.command("completion", run=_completion, remote=False, answers=False)
     completion.add_argument(

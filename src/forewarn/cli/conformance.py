@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable
 
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
     from forewarn.conformance.event_trial import Hooks
     from forewarn.conformance.run import Result
 
@@ -38,7 +38,7 @@ class ActFailed(PeerError):
     advice = "Run it by hand; it must end with status 0 once it has asked for what it is to make."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `conformance`."""
     group = commands.group("conformance", default="server")
     server = group.command(
@@ -75,7 +75,7 @@ def add_commands(commands: Commands) -> None:
     _add_client(group)
 
 
-def _add_client(group: Commands) -> None:
+def _add_client(group: CommandGroup) -> None:
     client = group.command(
         "client", "check a client: awkward stories are played to it", run=_client, remote=False
     )
@@ -105,10 +105,10 @@ def _add_junit(parser: argparse.ArgumentParser) -> None:
 
 
 def _server(arguments: argparse.Namespace) -> int:
-    from forewarn.conformance.exchange import Target  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.conformance.run import run_checks  # noqa: PLC0415 - the same
 
-    target = Target(arguments.url)
+    target = ServiceUnderTest(arguments.url)
     results = _shown(
         run_checks(target, _hooks(arguments), only=arguments.only), as_json=arguments.json
     )
@@ -149,7 +149,7 @@ def _client(arguments: argparse.Namespace) -> int:
 def _hooks(arguments: argparse.Namespace) -> Hooks:
     from forewarn.conformance.agent_trial import with_agent  # noqa: PLC0415 - see `_server`
     from forewarn.conformance.event_trial import Hooks  # noqa: PLC0415 - the same
-    from forewarn.conformance.exchange import Target  # noqa: PLC0415 - the same
+    from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - the same
 
     def act(command: str | None) -> Callable[[], None] | None:
         return partial(_act, command) if command else None
@@ -158,10 +158,10 @@ def _hooks(arguments: argparse.Namespace) -> Hooks:
         schedule=act(arguments.schedule),
         cancel=act(arguments.cancel),
         fail=act(arguments.fail),
-        agent=partial(with_agent, Target(arguments.url)) if arguments.agent else None,
+        agent=partial(with_agent, ServiceUnderTest(arguments.url)) if arguments.agent else None,
         approve=arguments.approve,
-        peer=Target(arguments.peer) if arguments.peer else None,
-        other=Target(arguments.other) if arguments.other else None,
+        peer=ServiceUnderTest(arguments.peer) if arguments.peer else None,
+        other=ServiceUnderTest(arguments.other) if arguments.other else None,
         timeout_s=arguments.timeout,
     )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 #: How long the program that counts effects may take, in seconds.
 EFFECTS_TIMEOUT_S = 30
@@ -40,7 +40,7 @@ class EffectsUncounted(PeerError):
     advice = "It is given the task's id, such as op-12/1, and must print a whole number."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `driver`."""
     group = commands.group("driver")
     check = group.command(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
     from forewarn.emulator.scenario import Scenario
@@ -44,7 +44,7 @@ class OptionInvalid(CallerError):
     advice = "See `forewarn emulate --help`."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `emulate`."""
     emulate = commands.command("emulate", run=_emulate, remote=False)
     add = emulate.add_argument

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from forewarn.cli.api_client import ApiClient
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 
 #: What can be set as a fault, for `--help`.
@@ -38,7 +38,7 @@ class EmulatorMissing(CallerError):
     advice = "Start an emulator, or say where one is with --server or FOREWARN_SERVER."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `clock`, `scenario` and `fault`."""
     clock = commands.group("clock")
     _add(clock, "show", "show the clock", _show_clock)
@@ -68,7 +68,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add(
-    group: Commands, name: str, text: str, run: Callable[[argparse.Namespace], int]
+    group: CommandGroup, name: str, text: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
     """Add a command that says so where what answers is a service, which has none of this."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 _COLUMNS = {
     "host": ("name", "zone", "fault_domain", "update_domain", "health", "driver", "vms"),
@@ -25,7 +25,7 @@ _COLUMNS = {
 _TAG_HINT = "NAME=TEXT"
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `host`, `group` and `vm`."""
     host, group, vm = (commands.group(kind) for kind in ("host", "group", "vm"))
     _add_host_options(_add_record_actions(host, "host"))
@@ -35,7 +35,7 @@ def add_commands(commands: Commands) -> None:
     add_vm_work(vm)
 
 
-def _add_record_actions(commands: Commands, kind: str) -> argparse.ArgumentParser:
+def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentParser:
     """Add list, show and remove, and return the parser of add."""
     add = commands.command("add", f"add a {kind}", run=_add)
     add.add_argument("name", metavar="NAME")

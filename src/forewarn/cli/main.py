@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
-from forewarn.cli.parsing import Commands, Parser, add_json_option, add_server_options
+from forewarn.cli.parsing import CommandGroup, Parser, add_json_option, add_server_options
 from forewarn.cli.program_name import typed_name
 from forewarn.errors import CallerError, ForewarnError, PeerError
 
@@ -141,7 +141,7 @@ def parser_for(command: str = "") -> Parser:
     add_json_option(parser, default=False)
     add_server_options(parser, default="")
     parser.set_defaults(every_command=lambda: parser_for("*"))
-    commands = Commands(parser, {name: line for name, (_, line) in COMMANDS.items()}, "COMMAND")
+    commands = CommandGroup(parser, {name: line for name, (_, line) in COMMANDS.items()}, "COMMAND")
     wanted = {module for name, (module, _) in COMMANDS.items() if command in {name, "*"}}
     loaded = set()
     for name, (module, _) in COMMANDS.items():

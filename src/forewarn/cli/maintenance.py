@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import Answer, ApiClient
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 _WORDS = {
     "start": "have a draft begin",
@@ -27,7 +27,7 @@ _WORDS = {
 _CAUSES = ("host-reboot", "host-update", "network-update", "live-migration")
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `maintenance`."""
     group = commands.group("maintenance")
     plan = group.command("plan", "show the waves there would be; changes nothing", run=_plan)

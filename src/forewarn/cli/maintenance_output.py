@@ -46,7 +46,7 @@ def print_maintenances(
                 each["failed"] or "",
                 when(each["next_wave"], now_ms),
                 when(each["expected_end"], now_ms),
-                each["halted_by"] or each["reason"],
+                each["halt_reason"] or each["reason"],
             )
             for each in found
         ],
@@ -64,7 +64,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("reason", made["reason"]),
             ("asked by", made["actor"]),
             ("state", made["state"]),
-            ("because", made["halted_by"]),
+            ("because", made["halt_reason"]),
             ("progress", progress(made)),
             ("started", when(made["started"], now_ms)),
             ("gate", made["gate"] + (" (being checked)" if made["checking"] else "")),
@@ -217,8 +217,8 @@ def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
 def _line(answer: Answer, now_ms: int) -> str:
     made, waits = answer["maintenance"], answer["waits_for"]
     text = f"{made['id']} {made['state']}  {progress(made)}"
-    if made["halted_by"]:
-        return f"{text}: {made['halted_by']}"
+    if made["halt_reason"]:
+        return f"{text}: {made['halt_reason']}"
     if made["wave"]:
         text += f"; wave {made['wave']}"
     if made["expected_end"]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import ApiClient
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}(/[0-9]{1,6})?")
@@ -38,7 +38,7 @@ class SubjectUnnamed(CallerError):
     advice = "See `forewarn why --help`."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add the commands about one operation."""
     why = commands.command("why", run=_why)
     approve = commands.command("approve", run=_act)

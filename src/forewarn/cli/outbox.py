@@ -14,10 +14,10 @@ from forewarn.exit_codes import OK
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `outbox`."""
     outbox = commands.group("outbox")
     outbox.command("list", "list the destinations, and how far each is", run=_list)

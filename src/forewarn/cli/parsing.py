@@ -178,7 +178,7 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"; there is {', '.join(names)}"
 
 
-class Commands:
+class CommandGroup:
     """Where modules add their commands: the top level, or the actions of one group."""
 
     def __init__(
@@ -228,7 +228,7 @@ class Commands:
         help: str = "",  # noqa: A002 - the word argparse uses
         *,
         default: str = "",
-    ) -> Commands:
+    ) -> CommandGroup:
         """Add a word that is followed by an action, and return where actions are added.
 
         Args:
@@ -238,7 +238,7 @@ class Commands:
         """
         parser = self._add(name, help)
         parser.default_action = default
-        return Commands(parser, {}, "ACTION")
+        return CommandGroup(parser, {}, "ACTION")
 
     def add_parser(self, name: str, **_: object) -> argparse.ArgumentParser:
         """Add a command that talks to no server, as argparse's own subparsers would."""

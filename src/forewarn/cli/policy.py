@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 
 class PolicyUnreadable(CallerError):
@@ -31,7 +31,7 @@ class PolicyUnreadable(CallerError):
     advice = "Name a file that ends in .toml, .yaml or .json, or - with --format."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `policy` and `window`."""
     policy = commands.group("policy")
     apply = policy.command("apply", "put the policy of a file in force", run=_apply)
@@ -50,14 +50,14 @@ def add_commands(commands: Commands) -> None:
 
 def _apply(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-    from forewarn.cli.topology_portions import FileUnreadable, put_file  # noqa: PLC0415
+    from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file  # noqa: PLC0415
 
     body, media = described(arguments, PolicyUnreadable)
     dry_run = "true" if arguments.dry_run else "false"
     path = f"/v1/policy?dry_run={dry_run}"
     try:
         answer = json.loads(put_file(client_of(arguments), path, body, media=media))
-    except FileUnreadable as refusal:
+    except TopologyFileUnreadable as refusal:
         raise FileMalformed(what="policy", path=arguments.file, reason=refusal) from refusal
     if arguments.json:
         return print_json(answer)

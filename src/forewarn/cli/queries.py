@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
     from forewarn.protocol.documents import Document
 
 
@@ -26,7 +26,7 @@ class VmUnnamed(CallerError):
     advice = "Name one with --vm, or a metadata service with --url."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add the commands that only read."""
     events = commands.command("events", run=_events)
     add_filters(events, ("vm", "group"))

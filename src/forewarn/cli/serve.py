@@ -109,13 +109,13 @@ async def _serve(settings: Settings) -> int:
 
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
-    from forewarn.service.daemon import Bound, Daemon  # noqa: PLC0415
+    from forewarn.service.daemon import BoundAddresses, Daemon  # noqa: PLC0415
     from forewarn.service.process import notify, run_until_stopped  # noqa: PLC0415
     from forewarn.service.settings_check import warnings_of  # noqa: PLC0415
 
     log = logging.getLogger("forewarn")
 
-    def started(bound: Bound) -> None:
+    def started(bound: BoundAddresses) -> None:
         places = {
             "VMs": ", ".join(bound.metadata),
             "metadata nodes": daemon.feed_address,

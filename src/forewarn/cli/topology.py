@@ -18,7 +18,7 @@ from forewarn.garbage import uncollected
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 #: File ending -> media type.
 _MEDIA = {
@@ -49,7 +49,7 @@ class FileMalformed(CallerError):
     advice = "Correct it and run the command again; nothing was changed."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `topology`."""
     topology = commands.group("topology")
     apply = topology.command("apply", "make the fleet as a file describes it", run=_apply)
@@ -92,7 +92,7 @@ def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> t
 def _apply(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
     from forewarn.cli.topology_portions import (  # noqa: PLC0415
-        FileUnreadable,
+        TopologyFileUnreadable,
         apply_portions,
         portions_of,
     )
@@ -103,7 +103,7 @@ def _apply(arguments: argparse.Namespace) -> int:
             portions = portions_of(body, media)
             asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
             answer = apply_portions(client_of(arguments), portions, asked)
-    except FileUnreadable as refusal:
+    except TopologyFileUnreadable as refusal:
         raise FileMalformed(what="topology", path=arguments.file, reason=refusal) from refusal
     if arguments.json and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
         print_json_line(answer)

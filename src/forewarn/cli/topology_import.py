@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import threading
 
     from forewarn.cli.api_client import ApiClient
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
     from forewarn.clock import Clock
     from forewarn.drivers.found import Found
 
@@ -37,7 +37,7 @@ class HypervisorsUnnamed(CallerError):
     advice = "Give NAME=URI for each host, or --config FILE, but not both."
 
 
-class Source(Protocol):
+class FleetSource(Protocol):
     """What runs the machines."""
 
     #: After how many seconds of silence a host is reported lost; 0: never.
@@ -52,7 +52,7 @@ class Source(Protocol):
         """Return what is set when something changes before it is asked again."""
 
 
-def add_imports(group: Commands) -> None:
+def add_imports(group: CommandGroup) -> None:
     """Add `topology import kubernetes|libvirt|nova`."""
     text = "take nodes and VMs over from Kubernetes and KubeVirt"
     _add_settings(group.command("kubernetes", text, run=_import_kubernetes), "kubernetes")
@@ -116,13 +116,13 @@ def _import_libvirt(arguments: argparse.Namespace) -> int:
     from forewarn.drivers.libvirt.config import config_of_uris, read_config  # noqa: PLC0415
     from forewarn.drivers.libvirt.connection import host_name  # noqa: PLC0415
     from forewarn.drivers.libvirt.discovery import LibvirtSource  # noqa: PLC0415
-    from forewarn.drivers.libvirt.records import Records  # noqa: PLC0415
+    from forewarn.drivers.libvirt.records import DomainRecords  # noqa: PLC0415
 
     if bool(arguments.uris) == bool(arguments.config):
         raise HypervisorsUnnamed
     if arguments.config:
         config = read_config(Path(arguments.config))
-        return run_import(arguments, LibvirtSource(config, Records(config)))
+        return run_import(arguments, LibvirtSource(config, DomainRecords(config)))
     uris = {}
     for word in arguments.uris:
         name, equals, uri = word.partition("=")
@@ -131,7 +131,7 @@ def _import_libvirt(arguments: argparse.Namespace) -> int:
     return run_import(arguments, LibvirtSource(config_of_uris(uris)))
 
 
-def run_import(arguments: argparse.Namespace, source: Source) -> int:
+def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
     """Bring the topology in step, as the options say."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
 
@@ -152,7 +152,7 @@ class Importer:
     def __init__(
         self,
         client: ApiClient,
-        source: Source,
+        source: FleetSource,
         *,
         dry_run: bool = False,
         clock: Clock | None = None,

@@ -36,7 +36,7 @@ REMOVED = 100
 _KINDS = ("hosts", "groups", "vms")
 
 
-class FileUnreadable(Exception):
+class TopologyFileUnreadable(Exception):
     """A file that nobody can read; why, in half a sentence."""
 
 
@@ -60,9 +60,11 @@ def portions_of(body: bytes, media: str) -> Portions:
     try:
         fleet = _read(body, media)
     except (ValueError, RecursionError) as error:
-        raise FileUnreadable(str(error).replace("\n", " ")[:200]) from error
+        raise TopologyFileUnreadable(str(error).replace("\n", " ")[:200]) from error
     except (ImportError, FileTooComplex) as error:
-        raise FileUnreadable("it is too large for YAML; write it as JSON or TOML") from error
+        raise TopologyFileUnreadable(
+            "it is too large for YAML; write it as JSON or TOML"
+        ) from error
     return Portions(body, media, fleet if _is_fleet(fleet) else None)  # else the server says why
 
 
@@ -182,7 +184,7 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
         if refusal.code != "body-unreadable":
             raise
         reason = str(refusal).partition(": ")[2].removesuffix(".")
-        raise FileUnreadable(reason) from refusal
+        raise TopologyFileUnreadable(reason) from refusal
 
 
 def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `watch`."""
     watch = commands.command("watch", run=_watch)
     watch.add_argument("--after", metavar="N", type=int, help="begin after this entry, not now")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forewarn.cli.api_client import Answer, ApiClient
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 #: Action -> its cause at the server, and what it does.
 _HOST_WORK = {
@@ -47,7 +47,7 @@ HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
 
 
-def add_host_work(commands: Commands) -> None:
+def add_host_work(commands: CommandGroup) -> None:
     """Add what can be done to hosts."""
     for action, (cause, line) in _HOST_WORK.items():
         parser = _add_work(commands, action, cause, line)
@@ -94,7 +94,7 @@ def add_host_work(commands: Commands) -> None:
     repair.add_argument("names", metavar="NAME", nargs="+")
 
 
-def add_vm_work(commands: Commands) -> None:
+def add_vm_work(commands: CommandGroup) -> None:
     """Add what can be done to VMs."""
     for action, (cause, line) in _VM_WORK.items():
         parser = _add_work(commands, action, cause, line)
@@ -167,7 +167,9 @@ def awaited_text(waiting: Answer, now_ms: int) -> str:
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
 
-def _add_work(commands: Commands, action: str, cause: str, line: str) -> argparse.ArgumentParser:
+def _add_work(
+    commands: CommandGroup, action: str, cause: str, line: str
+) -> argparse.ArgumentParser:
     parser = commands.command(action, line, run=_ask)
     if action != "fail":
         parser.add_argument(

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import demand
-from forewarn.conformance.marks import PREPARED, Marks
+from forewarn.conformance.marks import PREPARED, ConformanceMarks
 
 if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Target
+    from forewarn.conformance.exchange import ServiceUnderTest
 
 #: How a client of ours is started, as the client suite starts any.
 AGENT = (sys.executable, "-m", "forewarn.conformance.agent_client")
 STOP_TIMEOUT_S = 30.0
 
 
-def with_agent(target: Target, act: Callable[[], str]) -> None:
+def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
     """Do something while the agent follows the server; then it must have prepared for an event.
 
     Args:
@@ -28,7 +28,7 @@ def with_agent(target: Target, act: Callable[[], str]) -> None:
         act: returns the id of the event that it made.
     """
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
-        marks = Marks(Path(directory))
+        marks = ConformanceMarks(Path(directory))
         environment = marks.environment(f"http://{target.host}:{target.port}", "")
         log = Path(directory, "log")
         with log.open("wb") as output:

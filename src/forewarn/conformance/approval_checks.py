@@ -8,11 +8,11 @@ from forewarn.conformance.checks import NOBODYS, approval_of, check, demand, exp
 from forewarn.protocol.approvals import APPROVALS_MAX
 
 if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Target
+    from forewarn.conformance.exchange import ServiceUnderTest
 
 
 @check("A-2", "a malformed approval is 400")
-def _malformed_approval(target: Target) -> None:
+def _malformed_approval(target: ServiceUnderTest) -> None:
     for body in (
         *(b"", b"{", b"[]", b"{}", b'{"StartRequests":{}}', b'{"StartRequests":[]}'),
         *(b'{"StartRequests":[{}]}', b'{"StartRequests":[{"EventId":7}]}'),
@@ -23,12 +23,12 @@ def _malformed_approval(target: Target) -> None:
 
 
 @check("A-3", "an approval of an unknown event is refused")
-def _unknown(target: Target) -> None:
+def _unknown(target: ServiceUnderTest) -> None:
     reply = target.post(approval_of(NOBODYS))
     demand(400 <= reply.status < 500, f"it is answered {reply.status}")
 
 
 @check("A-5", "too large an approval is refused")
-def _too_large(target: Target) -> None:
+def _too_large(target: ServiceUnderTest) -> None:
     body = approval_of(*[NOBODYS[:-3] + f"{number:03}" for number in range(APPROVALS_MAX + 1)])
     expect_status(target.post(body), 413, 400, of=f"POST of {APPROVALS_MAX + 1} requests")

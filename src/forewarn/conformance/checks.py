@@ -15,7 +15,7 @@ from forewarn.conformance.exchange import VERSION
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Reply, Target
+    from forewarn.conformance.exchange import Reply, ServiceUnderTest
 
 FIELDS = (
     *("EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"),
@@ -26,7 +26,7 @@ GUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 
 
-class Fault(Exception):
+class ConformanceFault(Exception):
     """What a server does otherwise than the contract says."""
 
 
@@ -46,17 +46,17 @@ class Check(Generic[Subject]):
     run: Callable[[Subject], None]
 
 
-CHECKS: list[Check[Target]] = []
+CHECKS: list[Check[ServiceUnderTest]] = []
 #: Run after all others: they may have the server refuse requests for a while.
-LAST_CHECKS: list[Check[Target]] = []
+LAST_CHECKS: list[Check[ServiceUnderTest]] = []
 
 
 def check(
-    statement: str, title: str, *, into: list[Check[Target]] = CHECKS
-) -> Callable[[Callable[[Target], None]], None]:
+    statement: str, title: str, *, into: list[Check[ServiceUnderTest]] = CHECKS
+) -> Callable[[Callable[[ServiceUnderTest], None]], None]:
     """Register a check of a statement."""
 
-    def register(run: Callable[[Target], None]) -> None:
+    def register(run: Callable[[ServiceUnderTest], None]) -> None:
         into.append(Check(statement, title, run))
 
     return register
@@ -65,7 +65,7 @@ def check(
 def demand(holds: object, fault: str) -> None:
     """Raise the fault unless something holds."""
     if not holds:
-        raise Fault(fault)
+        raise ConformanceFault(fault)
 
 
 def expect_status(reply: Reply, *wanted: int, of: str) -> None:
@@ -79,20 +79,20 @@ def json_object(reply: Reply, of: str) -> dict[str, Any]:
     try:
         form = json.loads(reply.body)
     except ValueError as error:
-        raise Fault(f"{of} is answered with a body that is not JSON") from error
+        raise ConformanceFault(f"{of} is answered with a body that is not JSON") from error
     demand(isinstance(form, dict), f"{of} is answered with JSON that is not an object")
     found: dict[str, Any] = form
     return found
 
 
-def document_of(target: Target, version: str = VERSION) -> dict[str, Any]:
+def document_of(target: ServiceUnderTest, version: str = VERSION) -> dict[str, Any]:
     """Read the document."""
     reply = target.get(query=f"api-version={version}")
     expect_status(reply, 200, of=f"GET with api-version {version}")
     return json_object(reply, f"GET with api-version {version}")
 
 
-def events_of(target: Target, version: str = VERSION) -> list[dict[str, Any]]:
+def events_of(target: ServiceUnderTest, version: str = VERSION) -> list[dict[str, Any]]:
     """Read the events; without any the check does not apply."""
     events = document_of(target, version).get("Events")
     demand(isinstance(events, list), "Events is not a list")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.conformance.agent_trial import AGENT
-from forewarn.conformance.checks import Check, Fault, NotApplicable
+from forewarn.conformance.checks import Check, ConformanceFault, NotApplicable
 from forewarn.conformance.client_stories import STORIES, Story
 from forewarn.conformance.client_trial import ClientOptions, ClientTrial
 from forewarn.conformance.run import Result, Verdict
@@ -65,7 +65,7 @@ def _judged(story: Story, options: ClientOptions) -> Result:
         skipped = ""
         try:
             story.play(trial)
-        except Fault as fault:
+        except ConformanceFault as fault:
             faults.append(str(fault))
         except NotApplicable as why:
             skipped = str(why)

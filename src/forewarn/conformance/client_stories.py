@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
-from forewarn.conformance.checks import Fault, NotApplicable
+from forewarn.conformance.checks import ConformanceFault, NotApplicable
 from forewarn.conformance.client_server import NEIGHBOUR, started
 from forewarn.conformance.client_trial import POLLS_QUIET, ClientTrial
 from forewarn.protocol.timestamps import iso8601
@@ -58,7 +58,7 @@ def _quiet(trial: ClientTrial) -> None:
         trial.wait_next_poll(number, min(GAP_S_MAX, trial.options.patience_s))
     gaps_ms = [after - before for before, after in pairwise(polls_ms)]
     if median(gaps_ms) < GAP_MS_MIN:
-        raise Fault(f"it asks too often: every {median(gaps_ms):.0f} ms")
+        raise ConformanceFault(f"it asks too often: every {median(gaps_ms):.0f} ms")
 
 
 @_story("life", "C-2", "it prepares, approves, and recovers once the event is over")
@@ -90,7 +90,7 @@ def _another(trial: ClientTrial) -> None:
     trial.server.show(theirs)
     trial.wait_polls(POLLS_QUIET)
     if trial.prepared(theirs):
-        raise Fault("it prepared for an event of another VM alone")
+        raise ConformanceFault("it prepared for an event of another VM alone")
 
 
 @_story("together", "C-3", "of two events it approves its own alone")

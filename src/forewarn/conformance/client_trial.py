@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.conformance.checks import Fault
+from forewarn.conformance.checks import ConformanceFault
 from forewarn.conformance.client_server import NAME, PlayedServer, replaced, started
-from forewarn.conformance.marks import PREPARED, RECOVERED, Marks
+from forewarn.conformance.marks import PREPARED, RECOVERED, ConformanceMarks
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ClientTrial:
     def __init__(self, options: ClientOptions, directory: Path) -> None:
         """Prepare; nothing is started."""
         self.options = options
-        self.marks = Marks(directory)
+        self.marks = ConformanceMarks(directory)
         self.server = PlayedServer(self._prepared)
         self.environment = self.marks.environment(self.server.url, NAME)
         self._directory = directory
@@ -89,7 +89,7 @@ class ClientTrial:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise Fault(f"{words[0]} cannot be started: {error.strerror}") from error
+                raise ConformanceFault(f"{words[0]} cannot be started: {error.strerror}") from error
         self._wait(lambda: self.polls() > polls, "it asked nothing", START_S)
 
     def kill(self) -> None:
@@ -162,13 +162,13 @@ class ClientTrial:
     def refuse_recovered(self, event: ScheduledEvent) -> None:
         """See that it has not recovered from an event that is still there."""
         if self.marks.count(RECOVERED, event.event_id):
-            raise Fault("it recovered from an event that is not over")
+            raise ConformanceFault("it recovered from an event that is not over")
 
     def refuse_second_preparation(self, event: ScheduledEvent) -> None:
         """See that it has prepared for an event once."""
         times = self.prepared(event)
         if times > 1:
-            raise Fault(f"it prepared {times} times for one event")
+            raise ConformanceFault(f"it prepared {times} times for one event")
 
     # --- what the service does ----------------------------------------------------------------
 
@@ -203,7 +203,9 @@ class ClientTrial:
         lasted_s = (self.server.clock.now_ms() - begun_ms) / 1000
         number = self.polls() - first
         if number > BURST + RATE_PER_S * lasted_s:
-            raise Fault(f"it asked too often: {number} times in {lasted_s:.1f} s of {fault}")
+            raise ConformanceFault(
+                f"it asked too often: {number} times in {lasted_s:.1f} s of {fault}"
+            )
 
     def wait(self, until: Callable[[], object], fault: str) -> None:
         """Wait for something with the usual patience."""
@@ -220,9 +222,9 @@ class ClientTrial:
         while not until():
             if self._process is not None and self._process.poll() is not None:
                 status = self._process.returncode
-                raise Fault(f"it ended with status {status}: {self.said()}")
+                raise ConformanceFault(f"it ended with status {status}: {self.said()}")
             lasted_ms = clock.now_ms() - begun_ms
             asked = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
             if lasted_ms > limit_ms and (asked or lasted_ms > 3 * limit_ms):
-                raise Fault(f"{fault} within {lasted_ms / 1000:.0f} s")
+                raise ConformanceFault(f"{fault} within {lasted_ms / 1000:.0f} s")
             pause.wait(LOOK_EVERY_S)

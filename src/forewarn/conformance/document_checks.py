@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.conformance.checks import (
     FIELDS,
     GUID,
-    Fault,
+    ConformanceFault,
     NotApplicable,
     check,
     demand,
@@ -30,20 +30,20 @@ from forewarn.protocol.versions import (
 )
 
 if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Target
+    from forewarn.conformance.exchange import ServiceUnderTest
 
 
 # --- versions -------------------------------------------------------------------------------------
 
 
 @check("V-1", "every api-version is served, with one incarnation")
-def _versions(target: Target) -> None:
+def _versions(target: ServiceUnderTest) -> None:
     found = {version: document_of(target, version)["DocumentIncarnation"] for version in VERSIONS}
     demand(len(set(found.values())) == 1, f"incarnations differ: {found}")
 
 
 @check("V-1", "an older version shows the fields and types it knows")
-def _older(target: Target) -> None:
+def _older(target: ServiceUnderTest) -> None:
     events_of(target)
     for version in VERSIONS:
         known = [name for name in FIELDS if FIELD_SINCE.get(name, "") <= version]
@@ -55,7 +55,7 @@ def _older(target: Target) -> None:
 
 
 @check("V-1", "resource names have a leading underscore in 2017-03-01 alone")
-def _underscore(target: Target) -> None:
+def _underscore(target: ServiceUnderTest) -> None:
     plain = {name for event in events_of(target) for name in event["Resources"]}
     first = {
         name
@@ -70,7 +70,7 @@ def _underscore(target: Target) -> None:
 
 
 @check("V-3", "an event has one EventId in every version")
-def _one_id(target: Target) -> None:
+def _one_id(target: ServiceUnderTest) -> None:
     newest = {event["EventId"] for event in events_of(target)}
     for version in VERSIONS:
         ids = {event["EventId"] for event in document_of(target, version)["Events"]}
@@ -78,7 +78,7 @@ def _one_id(target: Target) -> None:
 
 
 @check("V-5", "the preview form of 2016 is gone")
-def _preview(target: Target) -> None:
+def _preview(target: ServiceUnderTest) -> None:
     expect_status(
         target.get("/metadata/latest/scheduledevents", query=None), 404, 400, of="the 2016 path"
     )
@@ -88,7 +88,7 @@ def _preview(target: Target) -> None:
 
 
 @check("D-1", "the incarnation is an integer, and the same while nothing changes")
-def _incarnation(target: Target) -> None:
+def _incarnation(target: ServiceUnderTest) -> None:
     first, second = (target.get() for _ in range(2))
     form = json_object(first, "GET")
     number = form.get("DocumentIncarnation")
@@ -100,25 +100,25 @@ def _incarnation(target: Target) -> None:
 
 
 @check("D-3", "event ids are GUIDs")
-def _ids(target: Target) -> None:
+def _ids(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         demand(GUID.fullmatch(str(event.get("EventId"))), f"EventId is {event.get('EventId')!r}")
 
 
 @check("D-2", "Events is a list, empty where nothing is scheduled")
-def _list(target: Target) -> None:
+def _list(target: ServiceUnderTest) -> None:
     events = document_of(target).get("Events")
     demand(isinstance(events, list), f"Events is {events!r}")
 
 
 @check("D-3", "no two events have one id")
-def _distinct(target: Target) -> None:
+def _distinct(target: ServiceUnderTest) -> None:
     ids = [str(event.get("EventId")).upper() for event in events_of(target)]
     demand(len(set(ids)) == len(ids), f"the ids are {sorted(ids)}")
 
 
 @check("D-4", "events have documented types and states, and name VMs")
-def _values(target: Target) -> None:
+def _values(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         kind, state = event.get("EventType"), event.get("EventStatus")
         demand(kind in TYPE_SINCE, f"EventType is {kind!r}")
@@ -132,7 +132,7 @@ def _values(target: Target) -> None:
 
 
 @check("D-8", "Description is text, EventSource Platform or User")
-def _words(target: Target) -> None:
+def _words(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         description, source = event.get("Description"), event.get("EventSource")
         demand(isinstance(description, str), f"Description is {description!r}")
@@ -140,7 +140,7 @@ def _words(target: Target) -> None:
 
 
 @check("D-9", "DurationInSeconds is an integer, -1 where it is unknown")
-def _duration(target: Target) -> None:
+def _duration(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         duration_s = event.get("DurationInSeconds")
         demand(
@@ -150,7 +150,7 @@ def _duration(target: Target) -> None:
 
 
 @check("D-7", "NotBefore is RFC 1123 in GMT, and empty once started")
-def _not_before(target: Target) -> None:
+def _not_before(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         text = event.get("NotBefore")
         if event.get("EventStatus") == "Started":
@@ -159,12 +159,12 @@ def _not_before(target: Target) -> None:
         try:
             parsedate_to_datetime(str(text))
         except ValueError as error:
-            raise Fault(f"NotBefore is {text!r}") from error
+            raise ConformanceFault(f"NotBefore is {text!r}") from error
         demand(str(text).endswith(" GMT"), f"NotBefore is {text!r}")
 
 
 @check("D-10", "every event has every field, in the documented order")
-def _order(target: Target) -> None:
+def _order(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         demand(tuple(event) == FIELDS, f"an event has the fields {list(event)}")
 
@@ -173,7 +173,7 @@ def _order(target: Target) -> None:
 
 
 @check("I-1", "instance metadata names the VM")
-def _instance(target: Target) -> None:
+def _instance(target: ServiceUnderTest) -> None:
     reply = target.get("/metadata/instance", query="api-version=2021-02-01")
     if reply.status == 404:
         raise NotApplicable("the server has no instance metadata")
@@ -184,7 +184,7 @@ def _instance(target: Target) -> None:
 
 
 @check("I-3", "versions are listed without an api-version")
-def _listed(target: Target) -> None:
+def _listed(target: ServiceUnderTest) -> None:
     reply = target.get("/metadata/versions", query=None)
     if reply.status == 404:
         raise NotApplicable("the server lists no versions")
@@ -193,7 +193,7 @@ def _listed(target: Target) -> None:
 
 
 @check("I-2", "a leaf is answered as text where that is asked for")
-def _leaf(target: Target) -> None:
+def _leaf(target: ServiceUnderTest) -> None:
     whole = target.get("/metadata/instance", query="api-version=2021-02-01")
     if whole.status == 404:
         raise NotApplicable("the server has no instance metadata")
@@ -205,7 +205,7 @@ def _leaf(target: Target) -> None:
 
 
 @check("I-4", "all primitives are strings, keys are in order")
-def _strings(target: Target) -> None:
+def _strings(target: ServiceUnderTest) -> None:
     reply = target.get("/metadata/instance", query="api-version=2021-02-01")
     if reply.status == 404:
         raise NotApplicable("the server has no instance metadata")

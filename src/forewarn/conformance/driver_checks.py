@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from forewarn.conformance.checks import Check, Fault, NotApplicable
+from forewarn.conformance.checks import Check, ConformanceFault, NotApplicable
 from forewarn.conformance.driver_trial import Failure, Subject, Trial
 from forewarn.conformance.run import Result, Verdict
 from forewarn.drivers import Discovering, Task
@@ -32,7 +32,7 @@ def run_driver_checks(subject: Subject) -> Iterator[Result]:
     for place, check in enumerate(DRIVER_CHECKS):
         try:
             check.run(Trial(subject, place))
-        except Fault as fault:
+        except ConformanceFault as fault:
             yield Result(check, Verdict.FAILED, str(fault))
         except Failure as failure:
             yield Result(check, Verdict.FAILED, str(failure))
@@ -52,7 +52,7 @@ def _check(statement: str, title: str) -> Callable[[_Act], None]:
 def _once(trial: Trial, task: Task, after: str) -> None:
     count = trial.effects(task)
     if count != 1:
-        raise Fault(f"{task.id} was begun to effect {count} times after {after}")
+        raise ConformanceFault(f"{task.id} was begun to effect {count} times after {after}")
 
 
 def _attempt(task: Task, attempt: int) -> Task:
@@ -66,7 +66,7 @@ def _ends(trial: Trial) -> None:
     trial.begin(task)
     said = trial.ended(task)
     if said.failed:
-        raise Fault(f"{task.id} failed: {said.failed}")
+        raise ConformanceFault(f"{task.id} failed: {said.failed}")
 
 
 @_check("R-2", "a task begun twice is begun once to effect")
@@ -105,7 +105,9 @@ def _stays_ended(trial: Trial) -> None:
     trial.begin(task)
     again = trial.progress(task)
     if (first.done, bool(first.failed)) != (again.done, bool(again.failed)):
-        raise Fault(f"{task.id} had ended, and is said to go on or to have ended otherwise")
+        raise ConformanceFault(
+            f"{task.id} had ended, and is said to go on or to have ended otherwise"
+        )
     _once(trial, task, "its end")
 
 
@@ -117,7 +119,7 @@ def _does_not_lie(trial: Trial) -> None:
     except Failure:
         return
     if said.done:
-        raise Fault(f"{task.id} was never begun, and is said to be done")
+        raise ConformanceFault(f"{task.id} was never begun, and is said to be done")
 
 
 def replace_duration(task: Task) -> Task:
@@ -135,7 +137,7 @@ def _keeps_apart(trial: Trial) -> None:
     except Failure:
         return
     if said.done:
-        raise Fault(f"{other.id} is said to be done when {ending.id} was")
+        raise ConformanceFault(f"{other.id} is said to be done when {ending.id} was")
 
 
 @_check("L-7", "abort may come twice, also for what has ended")
@@ -171,7 +173,7 @@ def _heeds_abort(trial: Trial) -> None:
     if said.done and _ends_soon(trial):
         raise NotApplicable("its tasks end too soon to say whether they were aborted")
     if said.done:
-        raise Fault(f"{task.id} was aborted, and is said to be done")
+        raise ConformanceFault(f"{task.id} was aborted, and is said to be done")
 
 
 def _ends_soon(trial: Trial) -> bool:
@@ -180,7 +182,7 @@ def _ends_soon(trial: Trial) -> bool:
     trial.begin(task)
     try:
         return trial.ended(task, SOON_S).done
-    except (Fault, Failure, NotApplicable):
+    except (ConformanceFault, Failure, NotApplicable):
         return False
     finally:
         trial.abort(task)
@@ -195,7 +197,7 @@ def _stays_aborted(trial: Trial) -> None:
     trial.refused(trial.begin, Task(task.operation, task.generation + 1))
     count = trial.effects(task)
     if count:
-        raise Fault(f"{task.id} was aborted, then begun to effect {count} times")
+        raise ConformanceFault(f"{task.id} was aborted, then begun to effect {count} times")
 
 
 @_check("L-8", "a retry is begun as an attempt of its own, once")
@@ -220,7 +222,7 @@ def _refuses_late_writer(trial: Trial) -> None:
     trial.refused(trial.begin, late)
     count = trial.effects(late)
     if count:
-        raise Fault(f"{late.id} of an older writer was begun to effect")
+        raise ConformanceFault(f"{late.id} of an older writer was begun to effect")
 
 
 @_check("R-4", "discovery gives a part of a topology")
@@ -232,7 +234,9 @@ def _discovers(trial: Trial) -> None:
         raise NotApplicable("it discovers nothing")
     unknown = set(found) - KINDS
     if unknown:
-        raise Fault(f"it discovers {', '.join(sorted(map(str, unknown)))}, no part of a topology")
+        raise ConformanceFault(
+            f"it discovers {', '.join(sorted(map(str, unknown)))}, no part of a topology"
+        )
 
 
 def _see_off(trial: Trial, task: Task) -> None:
@@ -242,4 +246,4 @@ def _see_off(trial: Trial, task: Task) -> None:
     except NotApplicable:
         return
     if said.failed:
-        raise Fault(f"{task.id} failed: {said.failed}")
+        raise ConformanceFault(f"{task.id} failed: {said.failed}")

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.clock import SystemClock
-from forewarn.conformance.checks import Fault, NotApplicable
+from forewarn.conformance.checks import ConformanceFault, NotApplicable
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
@@ -129,7 +129,7 @@ class Trial:
                 raise NotApplicable(f"it waits for people: {said.waits}")
             left_s = (until_ms - now_ms()) / 1000
             if left_s <= 0:
-                raise Fault(f"{task.id} has not ended within {within_s:g} s")
+                raise ConformanceFault(f"{task.id} has not ended within {within_s:g} s")
             wait_s = max((said.again_ms - now_ms()) / 1000, LOOK_S)
             threading.Event().wait(min(wait_s, left_s))
 
@@ -158,11 +158,15 @@ class Trial:
         thread.start()
         thread.join(self.subject.call_s)
         if thread.is_alive():
-            raise Fault(f"{verb} of {task.id} has not returned within {self.subject.call_s:g} s")
+            raise ConformanceFault(
+                f"{verb} of {task.id} has not returned within {self.subject.call_s:g} s"
+            )
         if errors:
             error = errors[0]
             if not isinstance(error, Exception):
-                raise Fault(f"{verb} of {task.id} raises {type(error).__name__}, no Exception")
+                raise ConformanceFault(
+                    f"{verb} of {task.id} raises {type(error).__name__}, no Exception"
+                )
             raise Failure(f"{verb} of {task.id} failed: {error}") from error
         return answers[0]
 
@@ -175,19 +179,19 @@ def now_ms() -> int:
 def _check_progress(said: object, task: Task) -> None:
     """Refuse an answer that the control plane would have to correct. Source: R-1."""
     if not isinstance(said, Progress):
-        raise Fault(f"progress of {task.id} is a {type(said).__name__}, no Progress")
+        raise ConformanceFault(f"progress of {task.id} is a {type(said).__name__}, no Progress")
     if said.done is not True and said.done is not False:
-        raise Fault(f"done is {said.done!r}, no bool")
+        raise ConformanceFault(f"done is {said.done!r}, no bool")
     if said.done and said.failed:
-        raise Fault(f"{task.id} is done and has failed: {said.failed}")
+        raise ConformanceFault(f"{task.id} is done and has failed: {said.failed}")
     for name in ("failed", "waits", "text"):
         text = getattr(said, name)
         if not isinstance(text, str):
-            raise Fault(f"{name} is a {type(text).__name__}, no text")
+            raise ConformanceFault(f"{name} is a {type(text).__name__}, no text")
         if len(text) > TEXT_CHARACTERS_MAX:
-            raise Fault(f"{name} has {len(text)} characters; it is cut off at 1000")
+            raise ConformanceFault(f"{name} has {len(text)} characters; it is cut off at 1000")
         if not all(one.isprintable() or one.isspace() for one in text):
-            raise Fault(f"{name} has control characters: {text[:60]!r}")
+            raise ConformanceFault(f"{name} has control characters: {text[:60]!r}")
     _check_numbers(said, task)
 
 
@@ -195,8 +199,10 @@ def _check_numbers(said: Progress, task: Task) -> None:
     share: object = said.share
     again_ms: object = said.again_ms
     if share is not None and not (isinstance(share, float | int) and 0 <= share <= 1):
-        raise Fault(f"share is {share!r}, not between 0 and 1")
+        raise ConformanceFault(f"share is {share!r}, not between 0 and 1")
     if not isinstance(again_ms, int) or not 0 <= again_ms <= now_ms() + DAY_MS:
-        raise Fault(f"again_ms is {said.again_ms!r}, not a time within a day")
+        raise ConformanceFault(f"again_ms is {said.again_ms!r}, not a time within a day")
     if not (said.done or said.failed or said.again_ms or said.waits):
-        raise Fault(f"{task.id} goes on, but it is neither to be asked again nor waits for anybody")
+        raise ConformanceFault(
+            f"{task.id} goes on, but it is neither to be asked again nor waits for anybody"
+        )

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from forewarn.conformance.checks import (
     NOBODYS,
     Check,
-    Fault,
+    ConformanceFault,
     NotApplicable,
     approval_of,
     demand,
@@ -195,5 +195,5 @@ def _over(trial: EventTrial) -> None:
     """See to it that no event of an earlier check is in the way."""
     try:
         trial.finish()
-    except Fault as fault:
+    except ConformanceFault as fault:
         raise NotApplicable(f"an earlier event is in the way: {fault}") from fault

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from forewarn.conformance.checks import (
-    Fault,
+    ConformanceFault,
     NotApplicable,
     approval_of,
     expect_status,
@@ -21,7 +21,7 @@ from forewarn.conformance.checks import (
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Reply, Target
+    from forewarn.conformance.exchange import Reply, ServiceUnderTest
 
 #: How often a client of the public service asks, in seconds. Source: C-1.
 POLL_EVERY_S = 1.0
@@ -47,8 +47,8 @@ class Hooks:
     #: Whether events may be approved, which lets what they announce happen.
     approve: bool = False
     #: The service as a VM of the same group sees it, and as one of another group.
-    peer: Target | None = None
-    other: Target | None = None
+    peer: ServiceUnderTest | None = None
+    other: ServiceUnderTest | None = None
     #: Longest wait for what follows from an act, in seconds.
     timeout_s: float = TIMEOUT_S
 
@@ -70,7 +70,7 @@ class Sight:
 class EventTrial:
     """Follows one event. A stage that failed is a fault once; later it does not apply."""
 
-    def __init__(self, target: Target, hooks: Hooks) -> None:
+    def __init__(self, target: ServiceUnderTest, hooks: Hooks) -> None:
         """Prepare; nothing is asked of the server yet."""
         self.target, self.hooks = target, hooks
         #: Every document that was read, oldest first.
@@ -109,7 +109,9 @@ class EventTrial:
             reply = self.target.post(body, version="2019-08-01", headers=kind)
             expect_status(reply, 200, of="the approval")
             if reply.body:
-                raise Fault(f"the approval is answered with the body {reply.body[:80]!r}")
+                raise ConformanceFault(
+                    f"the approval is answered with the body {reply.body[:80]!r}"
+                )
             return sight
 
         self.scheduled()
@@ -156,7 +158,7 @@ class EventTrial:
         new = [str(each["EventId"]) for each in sight.events if each["EventId"] not in before]
         again = self.gone.intersection(new)
         if again:
-            raise Fault(f"the id {again.pop()} is used again")
+            raise ConformanceFault(f"the id {again.pop()} is used again")
         self._event_id = new[0]
         return sight
 
@@ -204,11 +206,11 @@ class EventTrial:
             if until(sight):
                 return sight
             self.target.pause(POLL_EVERY_S)
-        raise Fault(f"{fault} within {self.hooks.timeout_s:g} s")
+        raise ConformanceFault(f"{fault} within {self.hooks.timeout_s:g} s")
 
 
 def _date_of(reply: Reply) -> float:
     try:
         return parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
     except ValueError as error:
-        raise Fault("the answer has no Date") from error
+        raise ConformanceFault("the answer has no Date") from error

@@ -55,7 +55,7 @@ class Reply:
     body: bytes
 
 
-class Target:
+class ServiceUnderTest:
     """A service that is asked; each request has a connection of its own."""
 
     def __init__(self, url: str, *, pause: Callable[[float], object] | None = None) -> None:

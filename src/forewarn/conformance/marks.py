@@ -24,7 +24,7 @@ printf '%s %s\\n' "$1" "${{2:-$FOREWARN_EVENT_ID}}" >> {file}
 """
 
 
-class Marks:
+class ConformanceMarks:
     """The marks of one client."""
 
     def __init__(self, directory: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree as ET
 
 from forewarn.conformance import approval_checks, document_checks, transport_checks  # noqa: F401
-from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, Fault, NotApplicable
+from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, ConformanceFault, NotApplicable
 from forewarn.conformance.event_checks import EVENT_CHECKS
 from forewarn.conformance.event_trial import EventTrial, Hooks
 from forewarn.conformance.exchange import TargetUnreachable
@@ -18,7 +18,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from forewarn.conformance.exchange import Target
+    from forewarn.conformance.exchange import ServiceUnderTest
 
 
 S = TypeVar("S")
@@ -45,7 +45,7 @@ class Result:
 
 
 def run_checks(
-    target: Target, hooks: Hooks | None = None, *, only: Collection[str] = ()
+    target: ServiceUnderTest, hooks: Hooks | None = None, *, only: Collection[str] = ()
 ) -> Iterator[Result]:
     """Run one check after another.
 
@@ -79,7 +79,7 @@ def _of(checks: list[Check[S]], subject: S) -> Iterator[tuple[Check[Any], Callab
 def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
     try:
         run()
-    except Fault as fault:
+    except ConformanceFault as fault:
         return Result(check, Verdict.FAILED, str(fault))
     except NotApplicable as why:
         return Result(check, Verdict.SKIPPED, str(why))

@@ -20,20 +20,20 @@ from forewarn.conformance.exchange import VERSION
 from forewarn.protocol.versions import EVENTS_PATH
 
 if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Target
+    from forewarn.conformance.exchange import ServiceUnderTest
 
 #: Requests in a row that a rate limit of the usual size does not let through. Source: E-6.
 FLOOD = 60
 
 
 @check("E-1", "GET shows a document")
-def _get_works(target: Target) -> None:
+def _get_works(target: ServiceUnderTest) -> None:
     form = document_of(target)
     demand(set(form) == {"DocumentIncarnation", "Events"}, f"the document has {sorted(form)}")
 
 
 @check("E-2", "the Metadata header is required, in any case of its value")
-def _header(target: Target) -> None:
+def _header(target: ServiceUnderTest) -> None:
     reply = target.get(headers=())
     expect_status(reply, 400, of="GET without the Metadata header")
     demand("error" in json_object(reply, "GET without the header"), "the refusal has no `error`")
@@ -45,7 +45,7 @@ def _header(target: Target) -> None:
 
 
 @check("E-3", "api-version is required and must be known")
-def _version(target: Target) -> None:
+def _version(target: ServiceUnderTest) -> None:
     for query in (None, "api-version=", "api-version=1999-01-01", "api-version=latest"):
         of = f"GET with {query or 'no api-version'}"
         reply = target.get(query=query)
@@ -60,13 +60,13 @@ def _version(target: Target) -> None:
 
 
 @check("E-4", "a request that came through a proxy is refused")
-def _proxy(target: Target) -> None:
+def _proxy(target: ServiceUnderTest) -> None:
     headers = ("Metadata: true", "X-Forwarded-For: 203.0.113.7")
     expect_status(target.get(headers=headers), 400, of="GET with X-Forwarded-For")
 
 
 @check("E-5", "other methods are 405 with Allow, unknown paths 404")
-def _methods(target: Target) -> None:
+def _methods(target: ServiceUnderTest) -> None:
     for method in ("PUT", "DELETE"):
         headers = ("Metadata: true", "Content-Length: 0")
         reply = target.get(method=method, headers=headers)
@@ -76,7 +76,7 @@ def _methods(target: Target) -> None:
 
 
 @check("E-7", "an answer is one compact line of JSON with a length")
-def _form(target: Target) -> None:
+def _form(target: ServiceUnderTest) -> None:
     reply = target.get(headers=("Metadata: true", "Accept-Encoding: gzip, br"))
     kind = reply.headers.get("content-type", "").lower().replace(" ", "")
     demand(kind == "application/json;charset=utf-8", f"Content-Type is {kind or 'missing'}")
@@ -90,7 +90,7 @@ def _form(target: Target) -> None:
 
 
 @check("E-7", "Connection: close is honoured and echoed")
-def _close(target: Target) -> None:
+def _close(target: ServiceUnderTest) -> None:
     reply = target.get(headers=("Metadata: true", "Connection: close"))
     demand(reply.headers.get("connection", "").lower() == "close", "close is not echoed")
     demand(target.closes(asked=True), "the connection stays open after Connection: close")
@@ -98,7 +98,7 @@ def _close(target: Target) -> None:
 
 
 @check("E-7", "If-None-Match is answered 304, and ignored on POST")
-def _etag(target: Target) -> None:
+def _etag(target: ServiceUnderTest) -> None:
     first = target.get()
     tag = first.headers.get("etag")
     if not tag:
@@ -114,7 +114,7 @@ def _etag(target: Target) -> None:
 
 
 @check("E-8", "the path is matched without case, HEAD has no body")
-def _path(target: Target) -> None:
+def _path(target: ServiceUnderTest) -> None:
     expect_status(target.get("/Metadata/ScheduledEvents"), 200, of="GET /Metadata/ScheduledEvents")
     reply = target.get(method="HEAD")
     expect_status(reply, 200, of="HEAD")
@@ -122,7 +122,7 @@ def _path(target: Target) -> None:
 
 
 @check("E-8", "a malformed request is 4xx, never 5xx")
-def _malformed(target: Target) -> None:
+def _malformed(target: ServiceUnderTest) -> None:
     head = f"GET {EVENTS_PATH}?api-version={VERSION} HTTP/1.1\r\nHost: x\r\n"
     for name, text in {
         "a header without a colon": f"{head}Metadata true\r\n\r\n",
@@ -137,7 +137,7 @@ def _malformed(target: Target) -> None:
 
 
 @check("E-6", "a flood is answered 429 with Retry-After", into=LAST_CHECKS)
-def _flood(target: Target) -> None:
+def _flood(target: ServiceUnderTest) -> None:
     query = "&".join(part for part in (f"api-version={VERSION}", target.query) if part)
     head = f"GET {EVENTS_PATH}?{query} HTTP/1.1\r\nHost: {target.host}\r\nMetadata: true\r\n\r\n"
     for _ in range(FLOOD):

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from forewarn.errors import CallerError, clean_text
 from forewarn.http_client import ClientRequest, exchange
-from forewarn.programs import Limits, ProgramFailed, program_output
+from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
@@ -151,7 +151,7 @@ def _polls(silent: Sequence[str]) -> str:
 def _check(gate: Gate, subject: str) -> str:
     if gate.command:
         given = json.dumps({"maintenance": subject, "gate": gate.name}).encode() + b"\n"
-        program_output(gate.command, given, Limits(gate.timeout_s, ANSWER_BYTES_MAX))
+        program_output(gate.command, given, ProgramLimits(gate.timeout_s, ANSWER_BYTES_MAX))
         return ""
     if gate.url:
         status, _ = _get(gate, gate.url)

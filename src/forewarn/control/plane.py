@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
@@ -90,7 +90,7 @@ class StateView:
     """
 
     def __init__(
-        self, state: State, store: Store, policy: Policy, *, new_guid: Callable[[], str]
+        self, state: State, store: Store, policy: NoticePolicy, *, new_guid: Callable[[], str]
     ) -> None:
         """Look at a state.
 
@@ -154,7 +154,7 @@ class ControlPlane(StateView):
     Not for several threads: the loop owns it.
     """
 
-    def __init__(self, store: Store, policy: Policy, new_guid: Callable[[], str]) -> None:
+    def __init__(self, store: Store, policy: NoticePolicy, new_guid: Callable[[], str]) -> None:
         """Load the state; call `recover` before anything else."""
         super().__init__(store.load(), store, policy, new_guid=new_guid)
         #: Driver of hosts that name none.

@@ -29,7 +29,7 @@ from forewarn.core.topology import Health
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
-from forewarn.planning.plan import Asked, Entry, Live, Plan, State
+from forewarn.planning.plan import Asked, FleetState, Live, Plan, PlanEntry
 from forewarn.planning.plan_text import plan_body
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from forewarn.core.labels import Labels
-    from forewarn.core.policy import AppliedPolicy, Policy
-    from forewarn.core.state import State as CoreState
+    from forewarn.core.policy import AppliedPolicy, NoticePolicy
+    from forewarn.core.state import State
     from forewarn.core.topology import Topology
-    from forewarn.planning.policy import Policy as MaintenancePolicy
+    from forewarn.planning.policy import MaintenancePolicy
 
 #: Time between the plan's announcement of a wave and the notice that counts, in seconds: for the
 #: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
@@ -67,7 +67,7 @@ class PlanRefused(OurError):
 
 
 @value
-class Snapshot:
+class PlanningSnapshot:
     """What is true when a plan is made; the topology only as long as its owner leaves it be."""
 
     maintenance: Maintenance
@@ -75,7 +75,7 @@ class Snapshot:
     operations: tuple[Operation, ...]
     targets: dict[str, Target]
     in_force: MaintenancePlan | None
-    policy: Policy
+    policy: NoticePolicy
     now_ms: int
     #: How long planning may take until the plan takes force, in ms.
     planning_ms: int = 0
@@ -88,14 +88,14 @@ class Snapshot:
 
 
 def snapshot(
-    state: CoreState,
+    state: State,
     maintenance: Maintenance,
     *,
-    policy: Policy,
+    policy: NoticePolicy,
     now_ms: int,
-) -> Snapshot:
+) -> PlanningSnapshot:
     """Copy what a plan is made from, but for the topology; costs live work and hosts touched."""
-    return Snapshot(
+    return PlanningSnapshot(
         maintenance,
         state.topology,
         tuple(state.operations.values()),
@@ -144,7 +144,7 @@ class PlannerTask:
     maintenance: int
     fleet: FleetColumns
     #: Without the plan in force, which stands beside it as it is kept: that is a tenth as long.
-    state: State
+    state: FleetState
     in_force: MaintenancePlan | None
     policy: MaintenancePolicy
     asked: Asked
@@ -171,7 +171,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
     return PlanMade(task.maintenance, plan, task.asked.postponed, rests_until_ms, task.applied)
 
 
-def task_of(taken: Snapshot) -> PlannerTask:
+def task_of(taken: PlanningSnapshot) -> PlannerTask:
     """Return what the planner is to do, in which nothing changes any more; costs hosts and VMs.
 
     On the thread that owns the state; others go on meanwhile.
@@ -262,7 +262,7 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
     )
     return planned.Fleet(
         tuple(
-            planned.Host(
+            planned.FleetHost(
                 name,
                 zone=zone,
                 fault_domain=fault_domain,
@@ -272,14 +272,14 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
             )
             for name, zone, fault_domain, update_domain, labels in hosts
         ),
-        tuple(map(planned.Group, columns.groups.split(), _values(columns.owners))),
+        tuple(map(planned.FleetGroup, columns.groups.split(), _values(columns.owners))),
         columns.vm_hosts,
         columns.vm_groups,
         array("i", [1]) * len(columns.vm_hosts),
     )
 
 
-def policy_of(taken: Snapshot) -> MaintenancePolicy:
+def policy_of(taken: PlanningSnapshot) -> MaintenancePolicy:
     """Return the policy a plan keeps, with the notice that is owed and time to announce it."""
     policy = taken.policy
     margin_s = -(-policy.notice_margin_ms // SECOND_MS)
@@ -305,12 +305,12 @@ def asked_of(maintenance: Maintenance) -> Asked:
     )
 
 
-def state_of(taken: Snapshot) -> State:
+def state_of(taken: PlanningSnapshot) -> FleetState:
     """Return what is true of the fleet beside where its VMs are, without the plan in force."""
     topology = taken.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
     live = [_live(taken, each) for each in taken.operations if is_disturbing(each)]
-    return State(
+    return FleetState(
         live=tuple(each for each in live if each.host not in failed or not each.whole_host),
         failed=failed,
         done=tuple(sorted(taken.targets)),
@@ -320,7 +320,7 @@ def state_of(taken: Snapshot) -> State:
     )
 
 
-def _live(taken: Snapshot, operation: Operation) -> Live:
+def _live(taken: PlanningSnapshot, operation: Operation) -> Live:
     known = [taken.topology.vms[name] for name in operation.vms if name in taken.topology.vms]
     host = known[0].host if operation.of_vm and known else operation.host
     return Live(
@@ -333,7 +333,7 @@ def _live(taken: Snapshot, operation: Operation) -> Live:
     )
 
 
-def _ends_ms(taken: Snapshot, operation: Operation) -> int:
+def _ends_ms(taken: PlanningSnapshot, operation: Operation) -> int:
     """Return when live work ends at the latest, as far as anybody knows; 0: nobody does."""
     endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
     if endless or operation.duration_s < 0:
@@ -349,7 +349,7 @@ def _ends_ms(taken: Snapshot, operation: Operation) -> int:
     return ends_ms if ends_ms > taken.now_ms else late_ms
 
 
-def _owners_disturbed(taken: Snapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
+def _owners_disturbed(taken: PlanningSnapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
     """Return when owners were last disturbed, or will have been, where they rest afterwards.
 
     Work whose end nobody knows, and a host that has failed, disturb them now at least.
@@ -372,7 +372,7 @@ def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
     """Return a plan as the planner made it; who got notice is not needed any more."""
     duration_ms = asked.duration_s * SECOND_MS
     entries = tuple(
-        Entry(
+        PlanEntry(
             host,
             wave.number,
             wave.shown_ms,

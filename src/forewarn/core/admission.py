@@ -18,7 +18,7 @@ from forewarn.core.impact import (
     Cause,
     Impact,
     Source,
-    Target,
+    TargetKind,
 )
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState
@@ -143,7 +143,7 @@ def _operation(
     draft: Draft, ask: RequestMaintenance, target: str, *, request: int, number: int
 ) -> Operation:
     traits = TRAITS[ask.cause]
-    of_vm = traits.target is Target.VM
+    of_vm = traits.target is TargetKind.VM
     known: Mapping[str, object] = draft.topology.vms if of_vm else draft.topology.hosts
     if target not in known:
         raise Unknown(kind=traits.target.value, name=target)
@@ -161,7 +161,7 @@ def _operation(
         of_vm=of_vm,
         description=text if ask.description is None else ask.description,
         duration_s=duration_s if ask.duration_s is None else ask.duration_s,
-        asked_ms=-(-ask.not_before_ms // SECOND_MS) * SECOND_MS,
+        requested_start_ms=-(-ask.not_before_ms // SECOND_MS) * SECOND_MS,
         created_ms=draft.now_ms,
         destination=ask.destination,
         actor=draft.actor,
@@ -209,12 +209,16 @@ def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool
     if problem:
         raise OperationInvalid(cause=cause, target=target, problem=problem)
     owed_ms = draft.now_ms + operation.notice_s * SECOND_MS
-    if operation.asked_ms and not operation.silent and operation.asked_ms < owed_ms:
-        earliest = earliest_ms(draft, replace(operation, asked_ms=1))
+    if (
+        operation.requested_start_ms
+        and not operation.silent
+        and operation.requested_start_ms < owed_ms
+    ):
+        earliest = earliest_ms(draft, replace(operation, requested_start_ms=1))
         raise NoticeTooShort(
             cause=cause,
             target=target,
-            asked=iso8601(operation.asked_ms),
+            asked=iso8601(operation.requested_start_ms),
             notice_s=operation.notice_s,
             earliest=iso8601(earliest),
         )
@@ -257,7 +261,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
         vm = draft.topology.vms.get(operation.vms[0])
         if vm is None or not draft.enabled(vm.group):
             continue
-        if operation.asked_ms or not approved_by_policy(draft, operation, vm.group):
+        if operation.requested_start_ms or not approved_by_policy(draft, operation, vm.group):
             yield draft.topology.groups[vm.group].owner
 
 
@@ -294,10 +298,10 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
             return Obstacle(other.number, Waiting(reason, text, on=(other.id,)))
     if not operation.routine:
         return None
-    zone = zone_of(draft, operation)
+    zone = fault_domain_of(draft, operation)
     for group in disturbed_groups(draft.topology, operation):
         for other in _under_way(draft, operation, ("group", group)):
-            elsewhere = zone_of(draft, other)
+            elsewhere = fault_domain_of(draft, other)
             if elsewhere != zone and group in disturbed_groups(draft.topology, other):
                 text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
                 return Obstacle(other.number, Waiting("fault-domain", text, on=(other.id,)))
@@ -327,7 +331,7 @@ def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Ope
             yield other
 
 
-def zone_of(draft: Draft, operation: Operation) -> tuple[str, int]:
+def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
     """Return the fault domain that an operation disturbs."""
     topology = draft.topology
     vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None

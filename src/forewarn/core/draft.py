@@ -24,17 +24,16 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.topology import FleetChange
-    from forewarn.planning.policy import Policy as MaintenancePolicy
-    from forewarn.planning.policy import Subject
+    from forewarn.planning.policy import MaintenancePolicy, Subject
 
 
 @value
 class Terms:
     """What a step is given besides the state, the stimulus and the time."""
 
-    policy: Policy
+    policy: NoticePolicy
     #: Who does it, for history: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
     actor: str
     #: Gives the next event id. Source: D-3.
@@ -168,7 +167,7 @@ class Draft:
         for each in (*self._state.waiting.of(number), *self._waiting.get(number, ())):
             if waits.get(each, number) == number:
                 self.look_at(each)
-        self.usage.wake(operation.disturbs)
+        self.usage.wake(operation.budget_key)
 
     def look_at(self, number: int) -> None:
         """Have a live operation looked at once more before this draft is done."""
@@ -313,7 +312,7 @@ class Draft:
         places: list[Place] = [("host", name) for name in hosts]
         places += [("vm", name) for name in moved]
         for operation in self.operations(*self.taken(places)):
-            self.uncounted.add(operation.disturbs)
+            self.uncounted.add(operation.budget_key)
             self._place(operation)
             self.look_at(operation.number)
             self.wake(operation)
@@ -372,7 +371,7 @@ class Draft:
 
     def _write(self, record: Record) -> None:
         if isinstance(record, Operation):
-            self.uncounted.add(record.disturbs)
+            self.uncounted.add(record.budget_key)
         if isinstance(record, Operation) and record.live:
             before = self.operation(record.number)
             if before is None or not is_placed_alike(before, record):

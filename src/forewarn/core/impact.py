@@ -47,7 +47,7 @@ class Source(Word):
     USER = "User"
 
 
-class Target(Word):
+class TargetKind(Word):
     """What a piece of maintenance is done to."""
 
     HOST = "host"
@@ -96,7 +96,7 @@ MIGRATION_S = 5
 class Traits:
     """What a cause means unless its request says otherwise."""
 
-    target: Target
+    target: TargetKind
     impact: Impact
     source: Source
     #: Maintenance, not a recovery: G-1 binds it where the platform asks for it.
@@ -121,7 +121,7 @@ _PLATFORM, _USER = Source.PLATFORM, Source.USER
 
 TRAITS: dict[Cause, Traits] = {
     Cause.LIVE_MIGRATION: Traits(
-        Target.HOST,
+        TargetKind.HOST,
         Impact.FREEZE,
         _PLATFORM,
         True,
@@ -130,7 +130,7 @@ TRAITS: dict[Cause, Traits] = {
         moves=True,
     ),
     Cause.HOST_UPDATE: Traits(
-        Target.HOST,
+        TargetKind.HOST,
         Impact.FREEZE,
         _PLATFORM,
         True,
@@ -138,12 +138,12 @@ TRAITS: dict[Cause, Traits] = {
         duration_s=9,
         also={Impact.REBOOT: (MAINTENANCE_TEXT, DURATION_UNKNOWN_S)},
     ),
-    Cause.HOST_REBOOT: Traits(Target.HOST, Impact.REBOOT, _PLATFORM, True, MAINTENANCE_TEXT),
+    Cause.HOST_REBOOT: Traits(TargetKind.HOST, Impact.REBOOT, _PLATFORM, True, MAINTENANCE_TEXT),
     Cause.NETWORK_UPDATE: Traits(
-        Target.HOST, Impact.FREEZE, _PLATFORM, True, MAINTENANCE_TEXT, duration_s=0
+        TargetKind.HOST, Impact.FREEZE, _PLATFORM, True, MAINTENANCE_TEXT, duration_s=0
     ),
     Cause.HARDWARE_DEGRADED: Traits(
-        Target.HOST,
+        TargetKind.HOST,
         Impact.REDEPLOY,
         _PLATFORM,
         False,
@@ -152,16 +152,16 @@ TRAITS: dict[Cause, Traits] = {
         moves=True,
     ),
     Cause.HARDWARE_FAILURE: Traits(
-        Target.HOST, Impact.REBOOT, _PLATFORM, False, FAILURE_TEXT, fault=True
+        TargetKind.HOST, Impact.REBOOT, _PLATFORM, False, FAILURE_TEXT, fault=True
     ),
     Cause.HOST_LOST: Traits(
-        Target.HOST, Impact.REDEPLOY, _PLATFORM, False, FAILURE_TEXT, fault=True, moves=True
+        TargetKind.HOST, Impact.REDEPLOY, _PLATFORM, False, FAILURE_TEXT, fault=True, moves=True
     ),
-    Cause.REBOOT: Traits(Target.VM, Impact.REBOOT, _USER, True, RESTART_TEXT),
-    Cause.REDEPLOY: Traits(Target.VM, Impact.REDEPLOY, _USER, True, REDEPLOY_TEXT, moves=True),
-    Cause.EVICTION: Traits(Target.VM, Impact.PREEMPT, _PLATFORM, False, ""),
-    Cause.DELETION: Traits(Target.VM, Impact.TERMINATE, _USER, False, ""),
-    Cause.REIMAGE: Traits(Target.VM, Impact.REBOOT, _USER, True, ""),
+    Cause.REBOOT: Traits(TargetKind.VM, Impact.REBOOT, _USER, True, RESTART_TEXT),
+    Cause.REDEPLOY: Traits(TargetKind.VM, Impact.REDEPLOY, _USER, True, REDEPLOY_TEXT, moves=True),
+    Cause.EVICTION: Traits(TargetKind.VM, Impact.PREEMPT, _PLATFORM, False, ""),
+    Cause.DELETION: Traits(TargetKind.VM, Impact.TERMINATE, _USER, False, ""),
+    Cause.REIMAGE: Traits(TargetKind.VM, Impact.REBOOT, _USER, True, ""),
 }
 
 #: Causes after which the virtual machine no longer exists.

@@ -125,7 +125,7 @@ class Operation:
     silent: bool = False
     state: OperationState = OperationState.PLANNED
     #: Earliest start the operator asked for; 0: as early as notice allows.
-    asked_ms: int = 0
+    requested_start_ms: int = 0
     #: What is shown as NotBefore; whole seconds. 0 before notice and for faults.
     not_before_ms: int = 0
     created_ms: int = 0
@@ -160,11 +160,11 @@ class Operation:
     #: Number of the maintenance of many hosts that it is part of; 0: of none. Source: F-1.
     maintenance: int = 0
     #: Not started before, even if approved; ms since the epoch UTC. Source: L-6, F-3.
-    hold_ms: int = 0
+    earliest_start_ms: int = 0
     #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
     placements: tuple[tuple[str, str], ...] = ()
     #: Owners of the VMs it has disturbed, sorted, once it has ended; a user's own disturbs nobody.
-    disturbed: tuple[str, ...] = ()
+    disturbed_owners: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -197,7 +197,7 @@ class Operation:
         return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
 
     @property
-    def disturbs(self) -> str | int:
+    def budget_key(self) -> str | int:
         """What it takes of budgets: its host, by name; work on one VM counts by its own number."""
         return self.number if self.of_vm else self.host
 

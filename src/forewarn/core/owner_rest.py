@@ -40,5 +40,5 @@ def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...
 def note_end(rested_ms: dict[str, int], operation: Operation) -> None:
     """Note that work has ended and whom it has disturbed."""
     assert not operation.live, operation
-    for owner in operation.disturbed:
+    for owner in operation.disturbed_owners:
         rested_ms[owner] = max(operation.ended_ms, rested_ms.get(owner, 0))

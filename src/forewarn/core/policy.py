@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
-from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.policy_text import read_policy
 from forewarn.values import value
 
@@ -34,7 +34,7 @@ class AppliedPolicy:
 
 
 @value
-class Policy:
+class NoticePolicy:
     """Fleet-wide rules; every duration is in seconds unless the name says otherwise.
 
     Raises:
@@ -73,6 +73,6 @@ class Policy:
             raise ValueError("would shorten notice by notice_margin_ms or prediction_s")
 
 
-def maintenance_policy(applied: AppliedPolicy | None, policy: Policy) -> MaintenancePolicy:
+def maintenance_policy(applied: AppliedPolicy | None, policy: NoticePolicy) -> MaintenancePolicy:
     """Return the budgets, windows and pauses in force: those applied, else those of a policy."""
     return read_policy(applied.body) if applied else policy.maintenance

@@ -150,8 +150,8 @@ class State:
             self._adopt_operation(number, operation, moved)
         for number in moved - changes.operations.keys():
             self.places.put(self.operations[number], self.topology)
-            disturbed.add(self.operations[number].disturbs)
-        disturbed.update(each.disturbs for each in changes.operations.values())
+            disturbed.add(self.operations[number].budget_key)
+        disturbed.update(each.budget_key for each in changes.operations.values())
         self.usage.uncounted |= disturbed
         if len(self.usage.uncounted) > UNCOUNTED_MAX:
             self.counted()
@@ -229,8 +229,8 @@ class State:
             self.places.put(operation, self.topology)
         if operation.state is OperationState.ANNOUNCED:
             self.starts.put(number, operation.not_before_ms)
-            if operation.hold_ms:
-                self.holds.put(number, operation.hold_ms)
+            if operation.earliest_start_ms:
+                self.holds.put(number, operation.earliest_start_ms)
             return
         self.starts.drop(number)
         self.holds.drop(number)

@@ -25,7 +25,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import SingleStimulus, Stimulus
 
@@ -84,7 +84,7 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     return Outcome(draft.changes, about, publish, begin, abort, rest, unplanned)
 
 
-def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
+def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | None:
     """When the next thing happens by time alone, ms since the epoch UTC; None if nothing will.
 
     Deadlines already past are not named: the caller has stepped `Tick` since.
@@ -231,14 +231,14 @@ def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int
         return 1
     started = 0
     if operation.routine and unbound and _reason_to_start(draft, operation):
-        zone = admission.zone_of(draft, operation)
+        zone = admission.fault_domain_of(draft, operation)
         for group in disturbed_groups(draft.topology, operation):
             for number in unbound.get(group, ()):
                 other = draft.operation(number)
                 if other is None or other.state is not OperationState.ANNOUNCED:
                     continue
                 may = not _withdrawn_because(draft, other)
-                if may and admission.zone_of(draft, other) != zone:
+                if may and admission.fault_domain_of(draft, other) != zone:
                     started += _start_or_wait(draft, other)
     return started + _start_or_wait(draft, operation)
 
@@ -267,13 +267,13 @@ def _start_or_wait(draft: Draft, operation: Operation) -> bool:
 
 def _reason_to_start(draft: Draft, operation: Operation) -> str:
     """Say why an announced operation may start now, other work aside; empty if it may not."""
-    if operation.hold_ms > draft.now_ms:
+    if operation.earliest_start_ms > draft.now_ms:
         return ""
     if operation.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
     asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]
     if not asked:
-        return "nobody is to be asked" if operation.asked_ms <= draft.now_ms else ""
+        return "nobody is to be asked" if operation.requested_start_ms <= draft.now_ms else ""
     if any(event.state is EventState.SCHEDULED for event in asked):
         return ""
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"

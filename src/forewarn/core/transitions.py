@@ -81,16 +81,16 @@ def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
         operation.source is Source.USER
         and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
         and operation.impact in draft.topology.groups[group].automatic_approval
-        and operation.asked_ms <= draft.now_ms
+        and operation.requested_start_ms <= draft.now_ms
     )
 
 
 def earliest_ms(draft: Draft, operation: Operation) -> int:
     """When an operation announced now may start unapproved, in whole seconds. Source: N-1, N-2."""
     lead_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
-    if operation.cause is Cause.HARDWARE_DEGRADED and not operation.asked_ms:
+    if operation.cause is Cause.HARDWARE_DEGRADED and not operation.requested_start_ms:
         lead_ms = max(lead_ms, draft.policy.prediction_s * SECOND_MS)
-    earliest = max(draft.now_ms + lead_ms, operation.asked_ms)
+    earliest = max(draft.now_ms + lead_ms, operation.requested_start_ms)
     return -(-earliest // SECOND_MS) * SECOND_MS
 
 
@@ -210,7 +210,7 @@ def end(
         reason=reason,
         alerted=False,
         abort_owed=abort,
-        disturbed=disturbed_owners(operation, draft.topology),
+        disturbed_owners=disturbed_owners(operation, draft.topology),
     )
     gone = [move_event(event, move) for event in draft.events_of(operation)]
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"

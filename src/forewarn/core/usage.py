@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Topology
 
-#: What is disturbed, see `Operation.disturbs`: a host by its name, or the VMs of an operation.
+#: What is disturbed, see `Operation.budget_key`: a host by its name, or the VMs of an operation.
 Disturbed: TypeAlias = "str | int"
 #: Subjects that something takes, one for each host or VM, and whether it is disturbed already.
 Share: TypeAlias = "tuple[tuple[Subject, ...], bool]"

@@ -66,8 +66,8 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     if found:
         return tuple(found)
     asks = any(draft.enabled(event.group) for event in draft.events_of(operation))
-    if operation.hold_ms > draft.now_ms and (due or asks):  # all have approved it
-        return (Waiting("time", "its earliest start is not reached", operation.hold_ms),)
+    if operation.earliest_start_ms > draft.now_ms and (due or asks):  # all have approved it
+        return (Waiting("time", "its earliest start is not reached", operation.earliest_start_ms),)
     return (Waiting("time", "its NotBefore is not reached", operation.not_before_ms),)
 
 

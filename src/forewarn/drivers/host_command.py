@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.errors import PeerError
-from forewarn.programs import Limits, ProgramFailed, program_output
+from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HostCommand:
             CommandFailed: it cannot be run, has failed or took too long.
         """
         words = [_filled(word, {"host": host, **facts}) for word in self.words]
-        limits = Limits(self.timeout_s)
+        limits = ProgramLimits(self.timeout_s)
         try:
             program_output(words, b"", limits)
         except ProgramFailed as error:

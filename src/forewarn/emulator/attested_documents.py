@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.replication.messages import Caller
-    from forewarn.service.daemon import Bound
+    from forewarn.service.daemon import BoundAddresses
 
 #: How long a document counts, in seconds, as the public cloud's does.
 LIFETIME_S = 6 * 3600
@@ -50,7 +50,7 @@ class SigningKey:
 class AttestedDocuments:
     """Signs documents; the key is made for the first one and goes with the emulator."""
 
-    def __init__(self, clock: Clock, bound: Callable[[], Bound | None]) -> None:
+    def __init__(self, clock: Clock, bound: Callable[[], BoundAddresses | None]) -> None:
         """Make nothing yet.
 
         Args:

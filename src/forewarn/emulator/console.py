@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Topology
     from forewarn.protocol.documents import ScheduledEvent
     from forewarn.replication.messages import DocumentChange
-    from forewarn.service.daemon import Bound
+    from forewarn.service.daemon import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
 #: Changes of an operation that are printed; the others are steps nobody waits for.
@@ -43,7 +43,7 @@ NAMES_MAX = 4
 
 
 def banner(
-    bound: Bound,
+    bound: BoundAddresses,
     *,
     vms: tuple[str, ...],
     speed: float,
@@ -97,13 +97,13 @@ Ask as a VM does, and approve what you see:
 {azure}{trigger}"""
 
 
-def _page(bound: Bound) -> str:
+def _page(bound: BoundAddresses) -> str:
     """Return the address of the page; empty where no browser reaches it."""
     operator = reached(bound.operator)
     return f"{operator}/" if operator.startswith("http") else ""
 
 
-def _azure(bound: Bound) -> str:
+def _azure(bound: BoundAddresses) -> str:
     """Return the lines that point Azure's command line and SDK at the emulator. Source: Z-3."""
     return f"""
 Point `az` and the SDK at it, in another terminal:
@@ -134,7 +134,7 @@ See something happen, from another terminal:
 """
 
 
-def greeting(bound: Bound, *, vms: tuple[str, ...], speed: float) -> dict[str, object]:
+def greeting(bound: BoundAddresses, *, vms: tuple[str, ...], speed: float) -> dict[str, object]:
     """Return the same for programs: where everything is."""
     return {
         "metadata": [_url(place) for place in bound.metadata],

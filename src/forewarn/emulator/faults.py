@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.http.response import Response, refusal
 from forewarn.metadata.responder import too_many
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
@@ -169,7 +169,7 @@ class FaultPlan:
         elif self._set.pop(kind, None) is None:
             raise FaultUnknown(kind=kind.value)
 
-    def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
+    def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Return what happens to this request of this VM; None: nothing."""
         if request.path != EVENTS_PATH:  # instance metadata next door is left alone
             return None
@@ -181,7 +181,7 @@ class FaultPlan:
             found = active.meet(vm, request, now_s=self._now_s(), chance=self._chance)
             if found is not None:
                 return replace(found, hold_s=hold_s)
-        return Disturbance(hold_s=hold_s) if hold_s else None
+        return InjectedFault(hold_s=hold_s) if hold_s else None
 
 
 class _Active:
@@ -213,7 +213,7 @@ class _Active:
 
     def meet(
         self, vm: str, request: HttpRequest, *, now_s: float, chance: Callable[[], float]
-    ) -> Disturbance | None:
+    ) -> InjectedFault | None:
         """Return what happens to a request, if anything."""
         if self.over(now_s) or not self._hits(vm, request):
             return None
@@ -224,7 +224,7 @@ class _Active:
         if hit and (vm in self._ahead or len(self._ahead) < VMS_MAX):
             self._ahead[vm] = self._ahead.get(vm, 0) + 1
         ahead = self._ahead.get(vm, 0)
-        return Disturbance(incarnation_ahead=ahead) if ahead else None
+        return InjectedFault(incarnation_ahead=ahead) if ahead else None
 
     def _spent(self) -> bool:
         return bool(self.spec.times) and self._met >= self.spec.times
@@ -247,11 +247,11 @@ _ONLY_READS = frozenset(
     {FaultKind.SLOW_FIRST, FaultKind.EMPTY, FaultKind.TRUNCATE, FaultKind.INCARNATION}
 )
 
-_DISTURBANCES: dict[FaultKind, Disturbance] = {
-    FaultKind.EMPTY: Disturbance(answer=Response()),
-    FaultKind.GONE: Disturbance(answer=refusal(410, "Gone. The service is being moved.")),
-    FaultKind.TOO_MANY: Disturbance(answer=too_many(1)),
-    FaultKind.BROKEN: Disturbance(answer=refusal(500, "Internal server error.")),
-    FaultKind.RESET: Disturbance(reset=True),
-    FaultKind.TRUNCATE: Disturbance(truncate=True),
+_DISTURBANCES: dict[FaultKind, InjectedFault] = {
+    FaultKind.EMPTY: InjectedFault(answer=Response()),
+    FaultKind.GONE: InjectedFault(answer=refusal(410, "Gone. The service is being moved.")),
+    FaultKind.TOO_MANY: InjectedFault(answer=too_many(1)),
+    FaultKind.BROKEN: InjectedFault(answer=refusal(500, "Internal server error.")),
+    FaultKind.RESET: InjectedFault(reset=True),
+    FaultKind.TRUNCATE: InjectedFault(truncate=True),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.identity import Callers
 from forewarn.replication.messages import Caller, DocumentChange
 
@@ -33,8 +33,8 @@ class GoneVmAnswer(Enum):
 
 
 _DISTURBANCES = {
-    GoneVmAnswer.HANG: Disturbance(hold_s=HANG_S_MAX),
-    GoneVmAnswer.REFUSE: Disturbance(reset=True),
+    GoneVmAnswer.HANG: InjectedFault(hold_s=HANG_S_MAX),
+    GoneVmAnswer.REFUSE: InjectedFault(reset=True),
 }
 
 
@@ -66,7 +66,7 @@ class GoneVms:
         """Take these VMs for strangers from now on: an operator removed them."""
         self._callers.apply(DocumentChange(sequence=0, gone=tuple(names)))
 
-    def meet(self, peer: Peer, request: HttpRequest) -> Disturbance | None:
+    def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
         """Return what happens to a request whose sender is not a VM now, or None."""
         gone = self._callers.find(peer, request).caller
         return None if gone is None else self._disturbance

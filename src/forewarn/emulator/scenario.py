@@ -28,7 +28,7 @@ class Until(Enum):
 
 
 @value
-class Work:
+class RequestedWork:
     """Ask for maintenance."""
 
     cause: Cause
@@ -135,7 +135,7 @@ class Pause:
 
 
 Act: TypeAlias = (
-    Work
+    RequestedWork
     | Maintain
     | Wait
     | Approval
@@ -147,7 +147,7 @@ Act: TypeAlias = (
     | Pause
 )
 #: What may have a label.
-Labelled: TypeAlias = Work | Maintain
+Labelled: TypeAlias = RequestedWork | Maintain
 
 
 @value
@@ -162,7 +162,7 @@ class ScenarioStep:
 
 
 @value
-class Machines:
+class DeclaredMachines:
     """What a scenario says of hosts, groups and VMs, by their names, as in a topology file."""
 
     hosts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class Scenario:
     title: str
     about: str
     steps: tuple[ScenarioStep, ...]
-    machines: Machines = field(default_factory=Machines)
+    machines: DeclaredMachines = field(default_factory=DeclaredMachines)
     #: Its steps by their labels.
     labels: Mapping[str, Labelled] = field(default_factory=dict)
     #: The policy that is in force while it runs, as in a policy file; empty: the one in force.

@@ -18,18 +18,18 @@ from forewarn.emulator.scenario import (
     Approval,
     Cancellation,
     Completion,
+    DeclaredMachines,
     Labelled,
-    Machines,
     Maintain,
     Pause,
     Remark,
     Repairing,
+    RequestedWork,
     Resumption,
     Scenario,
     ScenarioStep,
     Until,
     Wait,
-    Work,
 )
 from forewarn.emulator.scenario_policy import policy_at
 from forewarn.errors import CallerError
@@ -149,7 +149,7 @@ def _scenario(name: str, written: Table) -> Scenario:
     for number, table in enumerate(tables, start=1):
         where = f"step {number}"
         step = _step(table, where, labels)
-        if isinstance(step.act, Work | Maintain) and step.act.label:
+        if isinstance(step.act, RequestedWork | Maintain) and step.act.label:
             if step.act.label in labels:
                 raise _Wrong(f"{where}: {step.act.label!r} is the label of two steps")
             labels[step.act.label] = step.act
@@ -159,7 +159,7 @@ def _scenario(name: str, written: Table) -> Scenario:
         title=_text(written, "title", name),
         about=_text(written, "about", "").strip(),
         steps=tuple(steps),
-        machines=Machines(
+        machines=DeclaredMachines(
             hosts=_machines(written, "hosts"),
             groups=_machines(written, "groups"),
             vms=_machines(written, "vms"),
@@ -225,7 +225,7 @@ def _step(table: Table, where: str, labels: Mapping[str, Labelled]) -> ScenarioS
     return ScenarioStep(read(place), at_ms=at_ms, after_ms=place.ms("after"))
 
 
-def _work(place: _Place) -> Work:
+def _work(place: _Place) -> RequestedWork:
     table, where = place.table, place.where
     text = partial(_text, table, where=where)
     times = Integer(1, TIMES_MAX).read(table.get("times", 1), f"{where}: times")
@@ -233,7 +233,7 @@ def _work(place: _Place) -> Work:
     if "duration" in table:
         unknown = table["duration"] == "unknown"
         duration_s = DURATION_UNKNOWN_S if unknown else place.ms("duration") // 1000
-    return Work(
+    return RequestedWork(
         cause=_member(Cause, table["do"], f"{where}: do"),
         on=_names(table, "on", where),
         label=text("as", ""),

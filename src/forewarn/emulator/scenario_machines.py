@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from forewarn.core.topology import Host, Topology
-    from forewarn.emulator.scenario import Machines
+    from forewarn.emulator.scenario import DeclaredMachines
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
 
@@ -47,7 +47,7 @@ def stage_for(topology: Topology, vm: str) -> ScenarioFleet | None:
     return ScenarioFleet(machine.name, machine.host, machine.group) if machine else None
 
 
-def brought(topology: Topology, machines: Machines, stage: ScenarioFleet) -> ChangeTopology:
+def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet) -> ChangeTopology:
     """Return the change that brings a scenario's machines.
 
     A name that is there already is changed in what the scenario says, and keeps the rest.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import Stimulus
     from forewarn.emulator.scenario import Maintain, Scenario
     from forewarn.emulator.scenario_machines import ScenarioFleet
-    from forewarn.planning.policy import Policy
+    from forewarn.planning.policy import MaintenancePolicy
 
 log = logging.getLogger("forewarn.emulator")
 
@@ -60,8 +60,8 @@ class ScenarioMaintenances:
         self._control, self._actor = control, actor
         #: Numbers by label; those without one by their own number.
         self.numbers: dict[str, int] = {}
-        self._brought: Policy | None = None
-        self._before: Policy | None = None
+        self._brought: MaintenancePolicy | None = None
+        self._before: MaintenancePolicy | None = None
 
     async def bring_policy(self, scenario: Scenario, begun_ms: int) -> None:
         """Put the policy of a scenario in force, if it has one.
@@ -152,5 +152,5 @@ class ScenarioMaintenances:
         return await asyncio.wrap_future(self._control.read(query))
 
 
-def _policy(plane: ControlPlane) -> Policy:
+def _policy(plane: ControlPlane) -> MaintenancePolicy:
     return maintenance_policy(plane.state.applied_policy, plane.policy)

@@ -13,12 +13,12 @@ from forewarn.validation.fields import Duration, wrong
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.planning.policy import Policy
+    from forewarn.planning.policy import MaintenancePolicy
 
 MINUTE_S, DAY_MIN = 60, 24 * 60
 
 
-def policy_at(table: Mapping[str, object], begun_ms: int) -> Policy:
+def policy_at(table: Mapping[str, object], begun_ms: int) -> MaintenancePolicy:
     """Return the policy of a scenario that began then, ms since the epoch UTC.
 
     `from` and `to` of a window may be written as `+75m`: so long after the scenario began, to the

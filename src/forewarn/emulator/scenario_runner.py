@@ -23,11 +23,11 @@ from forewarn.emulator.scenario import (
     Pause,
     Remark,
     Repairing,
+    RequestedWork,
     Resumption,
     Scenario,
     ScenarioStep,
     Wait,
-    Work,
 )
 from forewarn.emulator.scenario_machines import ScenarioFleet, Touched
 from forewarn.emulator.scenario_maintenances import OVER, ScenarioMaintenances
@@ -194,7 +194,7 @@ class Run:
 
     async def _do(self, act: Act) -> None:  # noqa: C901 - a flat table
         match act:
-            case Work():
+            case RequestedWork():
                 await self._work(act)
             case Maintain() | Resumption():
                 await self._maintain(act)
@@ -226,7 +226,7 @@ class Run:
         else:
             await self._each(act.of, lambda number: Cancel(number, act.reason))
 
-    async def _work(self, work: Work) -> None:
+    async def _work(self, work: RequestedWork) -> None:
         targets = self.stage.names(work.on)
         if work.times == 1:
             await self._ask(work, targets)
@@ -241,7 +241,7 @@ class Run:
             jitter = self._service.ids.fraction("scenario") if work.jitter_ms else 0.0
             due_ms += work.every_ms + int(jitter * work.jitter_ms)
 
-    async def _ask(self, work: Work, targets: tuple[str, ...]) -> None:
+    async def _ask(self, work: RequestedWork, targets: tuple[str, ...]) -> None:
         ask = RequestMaintenance(
             cause=work.cause,
             targets=targets,
@@ -369,4 +369,4 @@ async def _never() -> bool:
 
 
 def _takes_time(act: object) -> bool:
-    return isinstance(act, Wait) or (isinstance(act, Work) and act.times > 1)
+    return isinstance(act, Wait) or (isinstance(act, RequestedWork) and act.times > 1)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @value
-class Disturbance:
+class InjectedFault:
     """What happens to one answer; the parts may be combined."""
 
     hold_s: float = 0.0
@@ -34,12 +34,12 @@ class Disturbance:
 class Fault(Protocol):
     """Decides about each request; `MetadataServer.set_fault` installs it at run time."""
 
-    def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
+    def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Return what happens to this request of this VM; None: nothing."""
 
 
 class Absence(Protocol):
     """Decides about requests of nobody; `MetadataServer.set_absence` installs it."""
 
-    def meet(self, peer: Peer, request: HttpRequest) -> Disturbance | None:
+    def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
         """Return whether it is held, then reset, or reset at once; None: it is answered 404."""

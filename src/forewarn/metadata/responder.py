@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
-from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.figures import Figures
 from forewarn.metadata.http import request as requests
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
@@ -48,7 +48,7 @@ KNOWN_BYTES_MAX = 2048
 
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
-CUT = Disturbance(reset=True)
+CUT = InjectedFault(reset=True)
 """What a request of nobody gets that was held."""
 FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import DocumentChange, Upstream
     from forewarn.settings import MetadataSettings
 
-DOORS_MAX = 65_536
+VIEWS_BY_ADDRESS_MAX = 65_536
 """Addresses whose view is remembered for connections that send one request and close."""
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class MetadataService:
         self.upstream = upstream
         self.loop = asyncio.get_running_loop()
         self.responder = Responder(settings)
-        self.doors: dict[str, tuple[PublishedView, Bucket]] = {}
+        self.views_by_address: dict[str, tuple[PublishedView, Bucket]] = {}
         """Peer address -> what its VM is shown and its tokens, where the address says who asks."""
         self.connections = OpenConnections(settings, self.responder.callers, fds_max=fd_limit())
         self.tick = 0
@@ -97,12 +97,12 @@ class MetadataService:
         if not view.enabling:
             self._enable(view, caller.vm)
 
-    def open_door(self, peer: Peer, view: PublishedView, bucket: Bucket) -> None:
+    def remember_address(self, peer: Peer, view: PublishedView, bucket: Bucket) -> None:
         """Let new connections from this address be answered from memory."""
         if not peer.interface and not self.responder.callers.interfaces_matter:
-            if len(self.doors) >= DOORS_MAX:
-                self.doors.clear()
-            self.doors[peer.address] = view, bucket
+            if len(self.views_by_address) >= VIEWS_BY_ADDRESS_MAX:
+                self.views_by_address.clear()
+            self.views_by_address[peer.address] = view, bucket
 
     def joined(self, pieces: Pieces) -> bytes:
         """Return an answer with the present date."""
@@ -123,7 +123,7 @@ class MetadataService:
         moved: list[OpenConnection] = []
         of_callers = change.callers or change.gone or change.whole
         if of_callers and self.responder.apply(change):
-            self.doors.clear()
+            self.views_by_address.clear()
             for connection in self.connections:
                 if connection.identity_moved():
                     moved.append(connection)

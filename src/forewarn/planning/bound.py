@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.planning import colouring
-from forewarn.planning.plan import Bound
+from forewarn.planning.plan import WaveBound
 from forewarn.planning.policy import Scope, subject_text
 
 if TYPE_CHECKING:
@@ -15,32 +15,36 @@ if TYPE_CHECKING:
 _NAMED_MAX = 4
 
 
-def bound_of(problem: Problem) -> Bound:
+def bound_of(problem: Problem) -> WaveBound:
     """Return the largest of the bounds known for some hosts that share a calendar.
 
     Cost: grows with the groups on them, and for small components with the square of their hosts.
     """
     if not problem.hosts:
-        return Bound(0, "no host is to be done")
-    candidates = [Bound(1, "there are hosts to be done"), _of_limits(problem), _of_groups(problem)]
+        return WaveBound(0, "no host is to be done")
+    candidates = [
+        WaveBound(1, "there are hosts to be done"),
+        _of_limits(problem),
+        _of_groups(problem),
+    ]
     candidates.append(_of_cliques(problem))
     return max(candidates, key=lambda bound: bound.waves)
 
 
-def together(bounds: list[Bound]) -> Bound:
+def together(bounds: list[WaveBound]) -> WaveBound:
     """Return the sum of bounds for sets of hosts that never share a wave."""
     found = [bound for bound in bounds if bound.waves]
     argument = "; for hosts with other windows, ".join(bound.argument for bound in found)
-    return Bound(sum(bound.waves for bound in found), argument or "no host is to be done")
+    return WaveBound(sum(bound.waves for bound in found), argument or "no host is to be done")
 
 
-def _of_limits(problem: Problem) -> Bound:
+def _of_limits(problem: Problem) -> WaveBound:
     """What is wanted of a limit, divided by its room."""
     wanted = [0] * len(problem.room)
     for amounts in problem.amounts:
         for limit, amount in amounts:
             wanted[limit] += amount
-    best = Bound(0, "")
+    best = WaveBound(0, "")
     for limit, total in enumerate(wanted):
         waves = -(-total // problem.room[limit])
         if waves > best.waves:
@@ -48,23 +52,23 @@ def _of_limits(problem: Problem) -> Bound:
             what = "VMs" if subject[0] in {Scope.OWNER, Scope.GROUP} else "hosts"
             place = "the fleet" if subject[0] is Scope.FLEET else subject_text(subject)
             text = f"{total} {what} of {place} are to be done, {problem.room[limit]} at a time"
-            best = Bound(waves, text)
+            best = WaveBound(waves, text)
     return best
 
 
-def _of_groups(problem: Problem) -> Bound:
+def _of_groups(problem: Problem) -> WaveBound:
     """The fault domains of one group, which are done one after another."""
     zones = [0] * len(problem.groups)
     for group in problem.group_of_slot:
         zones[group] += 1
     if not zones:
-        return Bound(0, "")
+        return WaveBound(0, "")
     most = max(range(len(zones)), key=lambda group: (zones[group], -group))
     name = problem.index.fleet.groups[problem.groups[most]].name
-    return Bound(zones[most], f"group {name} lies in {zones[most]} fault domains")
+    return WaveBound(zones[most], f"group {name} lies in {zones[most]} fault domains")
 
 
-def _of_cliques(problem: Problem) -> Bound:
+def _of_cliques(problem: Problem) -> WaveBound:
     """Hosts of which every two share a group in different fault domains."""
     best: list[int] = []
     for part in problem.components():
@@ -76,4 +80,4 @@ def _of_cliques(problem: Problem) -> Bound:
     names = [hosts[problem.hosts[place]].name for place in best]
     rest = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     text = f"every two of {', '.join(names[:_NAMED_MAX])}{rest}"
-    return Bound(len(best), f"{text} share a group in different fault domains")
+    return WaveBound(len(best), f"{text} share a group in different fault domains")

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from forewarn.planning.policy import Policy, Scope
+from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.planning.wall_clock import open_throughout
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from forewarn.planning.fleet import Fleet, Host
-    from forewarn.planning.plan import Entry, Plan, State
+    from forewarn.planning.fleet import Fleet, FleetHost
+    from forewarn.planning.plan import FleetState, Plan, PlanEntry
 
     Found = Iterator[tuple[str, str]]
     #: Host, VMs by group it disturbs there, when it ends, whether it has the host, arrivals.
@@ -34,7 +34,9 @@ class Finding:
     sentence: str
 
 
-def check(plan: Plan, fleet: Fleet, *, state: State, policy: Policy) -> tuple[Finding, ...]:
+def check(
+    plan: Plan, fleet: Fleet, *, state: FleetState, policy: MaintenancePolicy
+) -> tuple[Finding, ...]:
     """Return every rule that a plan breaks; where there is none, it may take force."""
     return tuple(
         Finding(rule, text)
@@ -43,7 +45,9 @@ def check(plan: Plan, fleet: Fleet, *, state: State, policy: Policy) -> tuple[Fi
 
 
 class _Checker:
-    def __init__(self, plan: Plan, fleet: Fleet, *, state: State, policy: Policy) -> None:
+    def __init__(
+        self, plan: Plan, fleet: Fleet, *, state: FleetState, policy: MaintenancePolicy
+    ) -> None:
         self.plan, self.fleet, self.state, self.policy = plan, fleet, state, policy
         self.hosts = {host.name: host for host in fleet.hosts}
         self.group = list(map([each.name for each in fleet.groups].__getitem__, fleet.vm_groups))
@@ -57,7 +61,7 @@ class _Checker:
             self.size[host] += size
         before = state.in_force.entries if state.in_force else ()
         self.kept = {entry.host: entry for entry in before if entry.host in state.announced}
-        self.waves: dict[int, list[Entry]] = defaultdict(list)
+        self.waves: dict[int, list[PlanEntry]] = defaultdict(list)
         for entry in plan.entries:
             if entry.host not in self.kept:
                 self.waves[entry.wave].append(entry)
@@ -107,7 +111,7 @@ class _Checker:
         if plan.bound.waves > len(self.waves):
             yield "bound", f"{len(self.waves)} waves are fewer than the bound"
 
-    def _times(self, entry: Entry) -> Found:
+    def _times(self, entry: PlanEntry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
         length = dict(asked.durations_s).get(host, asked.duration_s) * 1000
         notice = entry.latest_start_ms - entry.shown_ms
@@ -124,7 +128,7 @@ class _Checker:
         if not self._open(self.hosts[host], start, entry.latest_end_ms):
             yield "window", f"{host} is worked on in closed time"
 
-    def _open(self, host: Host, start_ms: int, end_ms: int) -> bool:
+    def _open(self, host: FleetHost, start_ms: int, end_ms: int) -> bool:
         if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):
             return False
         windows = tuple(each for each in self.policy.windows if set(each.hosts) <= _labels(host))
@@ -143,12 +147,12 @@ class _Checker:
             arrivals = frozenset(move.to_host for move in entry.moves)
             yield entry.host, self.on[entry.host].copy(), self._until(entry), True, arrivals
 
-    def _until(self, entry: Entry) -> int:
+    def _until(self, entry: PlanEntry) -> int:
         """Return when an announced host is done; one that is late takes its time again."""
         again = self.plan.made_ms + entry.latest_end_ms - entry.latest_start_ms
         return entry.latest_end_ms if entry.latest_end_ms > self.plan.made_ms else again
 
-    def _together(self, number: int, entries: list[Entry], works: list[Work]) -> Found:
+    def _together(self, number: int, entries: list[PlanEntry], works: list[Work]) -> Found:
         zones: dict[str, set[tuple[str, int]]] = defaultdict(set)
         disturbed: dict[str, Counter[str]] = defaultdict(Counter)
         busy = {host for host, _, _, whole, _ in works if whole}
@@ -170,7 +174,9 @@ class _Checker:
         if self.limits:
             yield from self._budgets(number, entries, disturbed)
 
-    def _budgets(self, number: int, entries: list[Entry], all_on: dict[str, Counter[str]]) -> Found:
+    def _budgets(
+        self, number: int, entries: list[PlanEntry], all_on: dict[str, Counter[str]]
+    ) -> Found:
         used: Counter[tuple[Scope, str]] = Counter()
         for host, on in all_on.items():
             used.update(self._taken([host], on))
@@ -201,10 +207,10 @@ class _Checker:
                 found[Scope.OWNER, self.owner[group]] += count
         return found
 
-    def _owners(self, entries: Iterable[Entry]) -> set[str]:
+    def _owners(self, entries: Iterable[PlanEntry]) -> set[str]:
         return {self.owner[group] for entry in entries for group in entry.groups} - {""}
 
-    def _moved(self, entries: list[Entry], works: list[Work]) -> Found:
+    def _moved(self, entries: list[PlanEntry], works: list[Work]) -> Found:
         """Judge where VMs go, then put them there."""
         moves = {move.vm: (entry.host, move.to_host) for entry in entries for move in entry.moves}
         hosts = {entry.host for entry in entries}
@@ -225,5 +231,5 @@ class _Checker:
             self.at[vm] = there
 
 
-def _labels(host: Host) -> set[str]:
+def _labels(host: FleetHost) -> set[str]:
     return {f"zone={host.zone}", f"rack={host.rack}", *host.labels}

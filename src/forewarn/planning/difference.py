@@ -25,7 +25,7 @@ class Changed:
 
 
 @value
-class Difference:
+class PlanDifference:
     """What is other in the second of two plans; every list by name of the host."""
 
     #: Hosts that only the second one has a wave for.
@@ -40,10 +40,10 @@ class Difference:
     @property
     def empty(self) -> bool:
         """Whether both say the same."""
-        return self == Difference((), (), (), (), ())
+        return self == PlanDifference((), (), (), (), ())
 
 
-def difference(before: Plan, after: Plan) -> Difference:
+def difference(before: Plan, after: Plan) -> PlanDifference:
     """Return what is other in a plan than in the one before it."""
     old = {entry.host: entry for entry in before.entries}
     new = {entry.host: entry for entry in after.entries}
@@ -60,7 +60,7 @@ def difference(before: Plan, after: Plan) -> Difference:
         != (new[host].wave, new[host].latest_start_ms)
     ]
     stuck_before, stuck_after = dict(before.blocked).keys(), dict(after.blocked).keys()
-    return Difference(
+    return PlanDifference(
         tuple(sorted(new.keys() - old.keys())),
         tuple(sorted(old.keys() - new.keys())),
         tuple(changed),

@@ -10,10 +10,10 @@ from forewarn.planning.windows import SPANS_DAYS_MAX, Span
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.planning.fleet import Host, Index
+    from forewarn.planning.fleet import FleetHost, Index
     from forewarn.planning.occupied import Occupied
-    from forewarn.planning.plan import Asked, State
-    from forewarn.planning.policy import Limits, Policy
+    from forewarn.planning.plan import Asked, FleetState
+    from forewarn.planning.policy import BudgetLimits, MaintenancePolicy
 
 #: How far ahead openings are looked for, where no deadline comes first.
 HORIZON_MS = SPANS_DAYS_MAX * 86_400_000
@@ -39,7 +39,7 @@ class Calendar:
 class Calendars:
     """The calendar of each host; those of one zone, rack and labels are worked out once."""
 
-    def __init__(self, policy: Policy, asked: Asked, now_ms: int) -> None:
+    def __init__(self, policy: MaintenancePolicy, asked: Asked, now_ms: int) -> None:
         """Note what calendars depend on."""
         self._policy = policy
         self._span = (now_ms, min(asked.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
@@ -48,7 +48,7 @@ class Calendars:
         }
         self._known: dict[object, Calendar] = {}
 
-    def of(self, host: Host) -> Calendar:
+    def of(self, host: FleetHost) -> Calendar:
         """Return the calendar of a host."""
         place = (host.zone, host.rack, host.labels)
         postponed = self._postponed.get(host.name, (0, ""))
@@ -57,7 +57,7 @@ class Calendars:
             found = self._known.setdefault((place, postponed), self._made(host, *postponed))
         return found
 
-    def _made(self, host: Host, not_before_ms: int, by: str) -> Calendar:
+    def _made(self, host: FleetHost, not_before_ms: int, by: str) -> Calendar:
         windows = self._policy.windows_of(host.words)
         names = tuple(window.name for window in windows)
         key = (windows, not_before_ms, by)
@@ -68,7 +68,7 @@ class Calendars:
 
 
 def sorted_out(
-    index: Index, occupied: Occupied, limits: Limits, *, terms: Terms
+    index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done, by calendar, and the others with their blockers."""
     calendars = Calendars(terms.policy, terms.asked, terms.now_ms)
@@ -92,7 +92,7 @@ def sorted_out(
 
 
 def _blocker(
-    index: Index, occupied: Occupied, limits: Limits, *, host: int, now_ms: int
+    index: Index, occupied: Occupied, limits: BudgetLimits, *, host: int, now_ms: int
 ) -> Blocker | None:
     """Return what keeps a host from being done for a time that nobody knows."""
     groups = index.groups_on[host]
@@ -114,10 +114,12 @@ def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
     return Blocker(code, calendar.subject, now_ms)
 
 
-class Terms:
+class PlanningTerms:
     """What a plan is made under: the live state, policy, what is asked for, and the time."""
 
-    def __init__(self, state: State, policy: Policy, *, asked: Asked, now_ms: int) -> None:
+    def __init__(
+        self, state: FleetState, policy: MaintenancePolicy, *, asked: Asked, now_ms: int
+    ) -> None:
         """Keep them together."""
         assert asked.duration_s > 0
         self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms

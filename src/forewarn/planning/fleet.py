@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @value
-class Host:
+class FleetHost:
     """A physical machine that runs virtual machines."""
 
     name: str
@@ -41,7 +41,7 @@ class Host:
 
 
 @value
-class Group:
+class FleetGroup:
     """Virtual machines that share a document, and whose they are."""
 
     name: str
@@ -55,8 +55,8 @@ class Fleet:
     Nobody changes a fleet once it is made. The number of a VM is its place in the three arrays.
     """
 
-    hosts: tuple[Host, ...]
-    groups: tuple[Group, ...] = ()
+    hosts: tuple[FleetHost, ...]
+    groups: tuple[FleetGroup, ...] = ()
     vm_hosts: array[int] = field(default_factory=lambda: array("i"))
     vm_groups: array[int] = field(default_factory=lambda: array("i"))
     vm_sizes: array[int] = field(default_factory=lambda: array("i"))
@@ -64,8 +64,8 @@ class Fleet:
     @classmethod
     def of(
         cls,
-        hosts: Iterable[Host],
-        groups: Iterable[Group],
+        hosts: Iterable[FleetHost],
+        groups: Iterable[FleetGroup],
         vms: Iterable[tuple[str, str, int]] = (),
     ) -> Fleet:
         """Return a fleet from names: each VM is (host, group, size)."""

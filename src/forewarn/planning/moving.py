@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.planning.plan import Move
+from forewarn.planning.plan import VmMove
 from forewarn.planning.timing import Batch
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.planning.eligible import Calendar
     from forewarn.planning.fleet import Index
     from forewarn.planning.occupied import Occupied
-    from forewarn.planning.policy import Limits, Subject
+    from forewarn.planning.policy import BudgetLimits, Subject
 
 #: Hosts in a row that do not fit into a wave that has some, before the wave is closed.
 _MISSES_MAX = 500
@@ -108,7 +108,7 @@ class Placement:
 class Mover:
     """Makes batches one after another; those that fit nowhere are left over."""
 
-    def __init__(self, placement: Placement, limits: Limits, occupied: Occupied) -> None:
+    def __init__(self, placement: Placement, limits: BudgetLimits, occupied: Occupied) -> None:
         """Keep what every wave must respect."""
         self._placement, self._limits, self._occupied = placement, limits, occupied
 
@@ -144,7 +144,7 @@ class Mover:
             batch.hosts.append(host)
             batch.groups[host] = placement.groups_on(host)
             batch.moves[host] = tuple(
-                Move(vm, names[there].name) for vm, there in sorted(moves.items())
+                VmMove(vm, names[there].name) for vm, there in sorted(moves.items())
             )
         for host, moves in wave.moves.items():
             placement.arrive(moves, host)
@@ -159,7 +159,9 @@ class Mover:
 class _Wave:
     """Hosts taken into one wave, with the rules that hold within it."""
 
-    def __init__(self, limits: Limits, taken: dict[Subject, int], placement: Placement) -> None:
+    def __init__(
+        self, limits: BudgetLimits, taken: dict[Subject, int], placement: Placement
+    ) -> None:
         self._limits, self._placement = limits, placement
         self._used = dict(taken)
         self._zone_of_group: dict[int, int] = {}

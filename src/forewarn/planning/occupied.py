@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forewarn.planning.fleet import Index
-    from forewarn.planning.plan import Entry, State
-    from forewarn.planning.policy import Limits, Subject
+    from forewarn.planning.plan import FleetState, PlanEntry
+    from forewarn.planning.policy import BudgetLimits, Subject
 
 #: Why a host waits for live work, until when (0: nobody knows), and for which.
 Obstacle = tuple[Code, int, str]
 
 
-def live_work(state: State, now_ms: int) -> list[Live]:
+def live_work(state: FleetState, now_ms: int) -> list[Live]:
     """Return everything that occupies hosts now, failures and announced entries included."""
     found = [Live(f"the failure of host {name}", name) for name in state.failed]
     return [*found, *state.live, *announced(state, now_ms)]
 
 
-def announced(state: State, now_ms: int) -> list[Live]:
+def announced(state: FleetState, now_ms: int) -> list[Live]:
     """Return the entries of the plan in force that are announced or running, as live work."""
     if state.in_force is None:
         return []
@@ -35,7 +35,7 @@ def announced(state: State, now_ms: int) -> list[Live]:
     return [_live(each, now_ms) for each in state.in_force.entries if each.host in hosts]
 
 
-def _live(entry: Entry, now_ms: int) -> Live:
+def _live(entry: PlanEntry, now_ms: int) -> Live:
     """Return an announced entry as live work; one that is late is given its whole time again."""
     ends_ms = entry.latest_end_ms
     if ends_ms <= now_ms:
@@ -47,7 +47,7 @@ def _live(entry: Entry, now_ms: int) -> Live:
 class Occupied:
     """Live work, looked up by host, group and limit. Cost: grows with the work and its groups."""
 
-    def __init__(self, index: Index, limits: Limits, live: Iterable[Live]) -> None:
+    def __init__(self, index: Index, limits: BudgetLimits, live: Iterable[Live]) -> None:
         """Note what each work occupies; work on hosts that are not in the fleet is left out."""
         self._index, self._limits = index, limits
         self.live = [work for work in live if work.host in index.number]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from forewarn.planning.fleet import Index
-    from forewarn.planning.policy import Limits, Subject
+    from forewarn.planning.policy import BudgetLimits, Subject
     from forewarn.planning.prng import Prng
 
 
@@ -31,7 +31,7 @@ class Problem:
     """
 
     def __init__(
-        self, index: Index, limits: Limits, hosts: Sequence[int], *, taken: dict[Subject, int]
+        self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, taken: dict[Subject, int]
     ) -> None:
         """Number what binds; `taken` is what other work takes of the limits."""
         self.index = index
@@ -67,7 +67,7 @@ class Problem:
                 found.append(slot)
             self.slots.append(found)
 
-    def _number_limits(self, limits: Limits, taken: dict[Subject, int]) -> None:
+    def _number_limits(self, limits: BudgetLimits, taken: dict[Subject, int]) -> None:
         """Keep the limits that do not have room for all hosts at once."""
         wanted: dict[Subject, int] = {}
         amounts = [limits.amounts(host, self.index.groups_on[host]) for host in self.hosts]

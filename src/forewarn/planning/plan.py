@@ -55,7 +55,7 @@ class Live:
 
 
 @value
-class State:
+class FleetState:
     """What is true of the fleet now, beside where its VMs are."""
 
     #: Work that is announced or running, without that of the hosts in `announced`.
@@ -77,7 +77,7 @@ class State:
 
 
 @value
-class Move:
+class VmMove:
     """A VM, by its number in the fleet, and the host it goes to before the work starts."""
 
     vm: int
@@ -85,7 +85,7 @@ class Move:
 
 
 @value
-class Entry:
+class PlanEntry:
     """What a plan says of one host that can be done."""
 
     host: str
@@ -99,7 +99,7 @@ class Entry:
     latest_end_ms: int
     #: Names of the groups that get notice: all with VMs on the host then.
     groups: tuple[str, ...] = ()
-    moves: tuple[Move, ...] = ()
+    moves: tuple[VmMove, ...] = ()
 
 
 @value
@@ -118,7 +118,7 @@ class Wave:
 
 
 @value
-class Bound:
+class WaveBound:
     """A number of waves that no plan for the same can go below, and why."""
 
     waves: int
@@ -135,22 +135,24 @@ class Plan:
     made_ms: int
     asked: Asked
     #: One for each host that can be done, by wave and name.
-    entries: tuple[Entry, ...]
+    entries: tuple[PlanEntry, ...]
     #: Hosts that cannot be done, by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...]
     #: Waves that are not announced, in the order of time.
     waves: tuple[Wave, ...]
     #: For the waves that are not announced.
-    bound: Bound
+    bound: WaveBound
     #: The limits that hold, each resolved to a number; those that never bind are left out.
     limits: tuple[tuple[Subject, int], ...] = ()
 
-    def entry_of(self, host: str) -> Entry | None:
+    def entry_of(self, host: str) -> PlanEntry | None:
         """Return what it says of one host; cost: one look through the entries."""
         return next((entry for entry in self.entries if entry.host == host), None)
 
 
-def content_id(parent: str, made_ms: int, *, entries: tuple[Entry, ...], blocked: object) -> str:
+def content_id(
+    parent: str, made_ms: int, *, entries: tuple[PlanEntry, ...], blocked: object
+) -> str:
     """Return the id of a plan: 16 hexadecimal digits, the same for the same content."""
     digest = hashlib.sha256(f"{parent} {made_ms} {blocked}\n".encode())
     for entry in entries:

@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.plan import Bound, Wave
+from forewarn.planning.plan import Wave, WaveBound
 from forewarn.planning.policy import Budget, Scope
 from forewarn.values import value
 
@@ -31,7 +31,7 @@ class PlanBody:
     #: Hosts that could not be done, by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...] = field(compare=False, repr=False)
     #: The number of waves that no plan could go below, and why.
-    bound: Bound = field(compare=False, repr=False)
+    bound: WaveBound = field(compare=False, repr=False)
     #: The budgets that could bind, resolved to numbers when the plan was made.
     limits: dict[Subject, int] = field(compare=False, repr=False)
 
@@ -77,7 +77,7 @@ def read_plan(text: str) -> PlanBody:
     )
     blocked = tuple((host, _blocker(*rest)) for host, *rest in form["blocked"])
     limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
-    return PlanBody(text, waves, blocked, Bound(*form["bound"]), limits)
+    return PlanBody(text, waves, blocked, WaveBound(*form["bound"]), limits)
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:

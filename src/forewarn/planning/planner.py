@@ -9,27 +9,29 @@ from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.bound import bound_of, together
-from forewarn.planning.eligible import Terms, sorted_out
+from forewarn.planning.eligible import PlanningTerms, sorted_out
 from forewarn.planning.fleet import Index
 from forewarn.planning.moving import Mover, Placement
 from forewarn.planning.occupied import Occupied, live_work
 from forewarn.planning.packing import Problem, classes_of, first_fit, packed
-from forewarn.planning.plan import Bound, Plan, content_id
-from forewarn.planning.policy import Limits
+from forewarn.planning.plan import Plan, WaveBound, content_id
+from forewarn.planning.policy import BudgetLimits
 from forewarn.planning.prng import Prng
 from forewarn.planning.timing import Batch, Timetable
 
 if TYPE_CHECKING:
     from forewarn.planning.eligible import Calendar
     from forewarn.planning.fleet import Fleet
-    from forewarn.planning.plan import Asked, Entry, State
-    from forewarn.planning.policy import Policy
+    from forewarn.planning.plan import Asked, FleetState, PlanEntry
+    from forewarn.planning.policy import MaintenancePolicy
 
 #: For each canary, hosts that are looked at to find those that may go together.
 _CANARY_CANDIDATES = 50
 
 
-def plan(fleet: Fleet, state: State, policy: Policy, *, now_ms: int, asked: Asked) -> Plan:
+def plan(
+    fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, asked: Asked
+) -> Plan:
     """Return the plan of a maintenance: all its hosts, each with its wave or its blocker.
 
     What is announced or running of the plan in force stays as it is; its other hosts stay
@@ -37,21 +39,21 @@ def plan(fleet: Fleet, state: State, policy: Policy, *, now_ms: int, asked: Aske
 
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
-    return _Planning(Index(fleet), Terms(state, policy, asked=asked, now_ms=now_ms)).plan()
+    return _Planning(Index(fleet), PlanningTerms(state, policy, asked=asked, now_ms=now_ms)).plan()
 
 
 class _Planning:
     """One plan in the making."""
 
-    def __init__(self, index: Index, terms: Terms) -> None:
+    def __init__(self, index: Index, terms: PlanningTerms) -> None:
         self._index, self._terms = index, terms
-        self._limits = Limits(index, (*terms.policy.budgets, *terms.asked.budgets))
+        self._limits = BudgetLimits(index, (*terms.policy.budgets, *terms.asked.budgets))
         live = live_work(terms.state, terms.now_ms)
         self._occupied = Occupied(index, self._limits, live)
         self._prng = Prng(terms.asked.seed)
         self._before = _waves_before(terms.state)
         #: Hosts that share a calendar, and their bound.
-        self._bounds: list[tuple[list[int], Bound]] = []
+        self._bounds: list[tuple[list[int], WaveBound]] = []
 
     def plan(self) -> Plan:
         """Sort hosts out, put them into waves, and give the waves their times."""
@@ -132,12 +134,12 @@ class _Planning:
             stuck += [self._unplaced(host) for host in guided]
         return batches, stuck
 
-    def _bound(self, table: Timetable) -> Bound:
+    def _bound(self, table: Timetable) -> WaveBound:
         """Return the bound for the hosts that have a wave."""
         if not table.waves:
             return together([])
         if self._terms.asked.moves:
-            return Bound(1, "VMs that move change which hosts conflict")
+            return WaveBound(1, "VMs that move change which hosts conflict")
         late = {self._index.number[name] for name, _ in table.late}
         found = []
         for hosts, bound in self._bounds:
@@ -200,14 +202,14 @@ def _stable(problem: Problem, before: list[int]) -> list[int]:
     return first_fit(problem, order, [rank.get(wave, -1) for wave in before])
 
 
-def _waves_before(state: State) -> dict[str, int]:
+def _waves_before(state: FleetState) -> dict[str, int]:
     """Return the wave that each host has in the plan in force."""
     if state.in_force is None:
         return {}
     return {entry.host: entry.wave for entry in state.in_force.entries}
 
 
-def _kept(state: State) -> tuple[Entry, ...]:
+def _kept(state: FleetState) -> tuple[PlanEntry, ...]:
     """Return what is announced or running, as it was."""
     if state.in_force is None:
         return ()
@@ -215,7 +217,9 @@ def _kept(state: State) -> tuple[Entry, ...]:
     return tuple(entry for entry in state.in_force.entries if entry.host in announced)
 
 
-def _since(state: State, blocked: list[tuple[str, Blocker]]) -> tuple[tuple[str, Blocker], ...]:
+def _since(
+    state: FleetState, blocked: list[tuple[str, Blocker]]
+) -> tuple[tuple[str, Blocker], ...]:
     """Return blockers that were there before with the time since when."""
     before = dict(state.in_force.blocked) if state.in_force else {}
     found = []

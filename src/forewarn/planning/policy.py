@@ -12,7 +12,7 @@ from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from forewarn.planning.fleet import Group, Index
+    from forewarn.planning.fleet import FleetGroup, Index
 
 
 class PolicyInvalid(CallerError):
@@ -64,7 +64,7 @@ class Budget:
 
 
 @value
-class Policy:
+class MaintenancePolicy:
     """Everything a plan must respect beside the guarantees that always hold."""
 
     budgets: tuple[Budget, ...] = ()
@@ -108,7 +108,7 @@ def subject_text(subject: Subject) -> str:
     return f"{subject[0].value} {subject[1]}".strip()
 
 
-class Limits:
+class BudgetLimits:
     """The limits that hold in a fleet: for each subject of a budget the strictest one.
 
     Cost: grows with hosts, and with VMs where budgets are for owners or groups.
@@ -152,7 +152,7 @@ class Limits:
                 found[subject] = found.get(subject, 0) + count
         return list(found.items())
 
-    def _subjects_of(self, group: Group) -> list[Subject]:
+    def _subjects_of(self, group: FleetGroup) -> list[Subject]:
         found: list[Subject] = []
         if Scope.GROUP in self._scopes:
             found.append((Scope.GROUP, group.name))

@@ -9,7 +9,7 @@ import json
 from functools import lru_cache
 
 from forewarn.planning.plan_text import budgets_text, read_budgets
-from forewarn.planning.policy import Policy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Window
 
 #: Policies whose text is not read again: one is in force, and old ones are rarely asked for.
@@ -25,7 +25,7 @@ _NUMBERS = (
 )
 
 
-def policy_text(policy: Policy) -> str:
+def policy_text(policy: MaintenancePolicy) -> str:
     """Return a policy as text; the same policy gives the same text."""
     windows = [[getattr(each, name) for name in each.__match_args__] for each in policy.windows]
     form = {
@@ -38,10 +38,10 @@ def policy_text(policy: Policy) -> str:
 
 
 @lru_cache(POLICIES_REMEMBERED)
-def read_policy(text: str) -> Policy:
+def read_policy(text: str) -> MaintenancePolicy:
     """Return a policy from its text; numbers that are missing have their defaults."""
     form = json.loads(text)
-    return Policy(
+    return MaintenancePolicy(
         budgets=read_budgets(json.dumps(form["budgets"])),
         windows=tuple(
             Window(name, zone, tuple(days), from_min, to_min, tuple(dates), tuple(hosts))
@@ -52,4 +52,6 @@ def read_policy(text: str) -> Policy:
     )
 
 
-assert {*_NUMBERS, "budgets", "windows", "freezes"} == {*Policy.__match_args__}, "all is kept"
+assert {*_NUMBERS, "budgets", "windows", "freezes"} == {*MaintenancePolicy.__match_args__}, (
+    "all is kept"
+)

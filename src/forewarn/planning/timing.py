@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.occupied import announced
-from forewarn.planning.plan import Entry, Move, Wave
+from forewarn.planning.plan import PlanEntry, VmMove, Wave
 from forewarn.planning.policy import subject_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forewarn.planning.eligible import Calendar, Terms
+    from forewarn.planning.eligible import Calendar, PlanningTerms
     from forewarn.planning.fleet import Index
     from forewarn.planning.occupied import Occupied
-    from forewarn.planning.policy import Limits, Subject
+    from forewarn.planning.policy import BudgetLimits, Subject
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Batch:
     #: Host -> groups on it when the batch is done, and how many VMs.
     groups: dict[int, dict[int, int]] | None = None
     #: Host -> where its VMs go first.
-    moves: dict[int, tuple[Move, ...]] | None = None
+    moves: dict[int, tuple[VmMove, ...]] | None = None
 
     def groups_on(self, index: Index, host: int) -> dict[int, int]:
         """VMs by group on one of its hosts at that time."""
@@ -48,7 +48,9 @@ _Earliest = tuple[int, Code, str]
 class Timetable:
     """Batches become waves one by one; it remembers what the next one must wait for."""
 
-    def __init__(self, index: Index, limits: Limits, *, occupied: Occupied, terms: Terms) -> None:
+    def __init__(
+        self, index: Index, limits: BudgetLimits, *, occupied: Occupied, terms: PlanningTerms
+    ) -> None:
         """Begin after what is announced or running of the plan in force."""
         self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
         self._rested = dict(terms.state.owners_disturbed)
@@ -64,7 +66,7 @@ class Timetable:
         self._live_after: dict[int, list[_Earliest]] = {}
         #: What became of the batches.
         self.waves: list[Wave] = []
-        self.entries: list[Entry] = []
+        self.entries: list[PlanEntry] = []
         self.late: list[tuple[str, Blocker]] = []
 
     def add_all(self, batches: list[Batch], *, dependent: bool) -> None:
@@ -135,12 +137,12 @@ class Timetable:
         hosts = self._index.fleet.hosts
         self.late += [(hosts[host].name, blocker) for host in batch.hosts]
 
-    def _entry(self, batch: Batch, host: int, wave: Wave) -> Entry:
+    def _entry(self, batch: Batch, host: int, wave: Wave) -> PlanEntry:
         fleet = self._index.fleet
         name = fleet.hosts[host].name
         duration_ms = self._terms.duration_s(name) * 1000
         groups = sorted(fleet.groups[group].name for group in batch.groups_on(self._index, host))
-        return Entry(
+        return PlanEntry(
             name,
             wave.number,
             wave.shown_ms,
@@ -263,7 +265,7 @@ class Timetable:
         return self._limits.limit[subject]
 
 
-def _last_touched(terms: Terms) -> int:
+def _last_touched(terms: PlanningTerms) -> int:
     """Return the number of the last wave of the plan in force that is announced or done."""
     plan = terms.state.in_force
     if plan is None:

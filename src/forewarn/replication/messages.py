@@ -284,7 +284,7 @@ class Upstream(Protocol):
         """Note that VMs of these groups asked within a second, until `age_ms` ago. Source: B-2."""
 
 
-class ControlPlane(Upstream, Protocol):
+class FeedControlPlane(Upstream, Protocol):
     """What nodes away from the control plane ask of it."""
 
     def approve(

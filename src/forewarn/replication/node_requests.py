@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, ControlPlane
+    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, FeedControlPlane
     from forewarn.replication.scopes import ScopedFeed, Scopes
 
 
@@ -22,7 +22,7 @@ class NodeRequests:
 
     def __init__(
         self,
-        upstream: ControlPlane,
+        upstream: FeedControlPlane,
         scopes: Scopes,
         *,
         feed: ScopedFeed,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from forewarn.replication.access import NodeAccess
-    from forewarn.replication.messages import ControlPlane, DocumentChange, Follow, Upstream
+    from forewarn.replication.messages import DocumentChange, FeedControlPlane, Follow, Upstream
     from forewarn.replication.nodes import FeedPace
     from forewarn.replication.scopes import ScopedFeed
 
@@ -68,7 +68,7 @@ class FeedServer:
 
     def __init__(
         self,
-        upstream: ControlPlane,
+        upstream: FeedControlPlane,
         *,
         epoch: str = "",
         access: NodeAccess | None = None,

@@ -29,7 +29,7 @@ log = logging.getLogger("forewarn")
 _T = TypeVar("_T")
 
 
-class MetadataNode(Protocol):
+class LocalNode(Protocol):
     """The metadata node of this process, on the event loop."""
 
     def apply(self, change: DocumentChange) -> None:
@@ -72,7 +72,7 @@ class Bridge:
         """Connect nothing yet."""
         self._loop = loop
         self._control: ControlEngine | None = None
-        self._node: MetadataNode | None = None
+        self._node: LocalNode | None = None
         self._far: RemoteNodes | None = None
         self._wait_s = SHOWN_S_MAX
         #: Who did not confirm the last publication in time.
@@ -88,7 +88,7 @@ class Bridge:
     def connect(
         self,
         control: ControlEngine,
-        node: MetadataNode,
+        node: LocalNode,
         *,
         far: RemoteNodes | None = None,
         wait_s: float = SHOWN_S_MAX,

@@ -63,7 +63,7 @@ class Operator(Protocol):
 
 
 @value
-class Bound:
+class BoundAddresses:
     """Where the service really listens."""
 
     metadata: tuple[str, ...]
@@ -115,7 +115,7 @@ class Daemon:
         #: Set when the service should end.
         self.ended = asyncio.Event()
         #: Where it listens; None while it does not.
-        self.bound: Bound | None = None
+        self.bound: BoundAddresses | None = None
         #: The processes that share the metadata addresses; None where there are none.
         self.workers: Workers | None = None
         #: The feed for metadata nodes in other processes; None where there are none.
@@ -130,7 +130,7 @@ class Daemon:
         self.planner = PlannerProcess()
         self._closing = contextlib.AsyncExitStack()
 
-    async def start(self) -> Bound:
+    async def start(self) -> BoundAddresses:
         """Open the store, run the control loop, listen.
 
         Raises:
@@ -144,7 +144,7 @@ class Daemon:
         except BaseException:
             await self.stop()
             raise
-        self.bound = Bound(metadata, operator, azure, certificate)
+        self.bound = BoundAddresses(metadata, operator, azure, certificate)
         return self.bound
 
     async def stop(self) -> None:

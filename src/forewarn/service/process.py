@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from forewarn.garbage import freeze_garbage
 
 if TYPE_CHECKING:
-    from forewarn.service.daemon import Bound, Daemon
+    from forewarn.service.daemon import BoundAddresses, Daemon
 
 log = logging.getLogger("forewarn")
 
@@ -54,7 +54,7 @@ def run(
     return status
 
 
-async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) -> int:
+async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], None]) -> int:
     """Wait until a signal or a lost store ends a started service, then stop it.
 
     Returns:

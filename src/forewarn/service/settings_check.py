@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.azure.tokens import KEY_BYTES_MIN
 from forewarn.core.impact import Impact
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
@@ -143,7 +143,7 @@ def _check_store(settings: Settings) -> None:
         _refuse("store.url", "has no colon; an address of PostgreSQL begins with postgresql://")
 
 
-def policy_of(settings: PolicySettings) -> Policy:
+def policy_of(settings: PolicySettings) -> NoticePolicy:
     """Return the core's policy.
 
     Raises:
@@ -151,7 +151,7 @@ def policy_of(settings: PolicySettings) -> Policy:
     """
     notice_s = {impact: getattr(settings, f"notice_{impact.value.lower()}_s") for impact in Impact}
     try:
-        return Policy(
+        return NoticePolicy(
             notice_s=notice_s,
             notice_margin_ms=settings.notice_margin_ms,
             prediction_s=settings.prediction_s,

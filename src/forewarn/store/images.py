@@ -46,7 +46,7 @@ _WORDS = (
     b'[["operation",1,{"number":1,"request":1,"cause":"host-reboot","impact":"Reboot","source":"Platform'
     b'","routine":1,"host":"","vms":"[\\"\\", \\"","of_vm":0,"description":"","duration_s":-1,'
     b'"notice_s"'
-    b':900,"silent":0,"state":"planned","asked_ms":17,"not_before_ms":0,"created_ms":0,"announced_ms":0'
+    b':900,"silent":0,"state":"planned","requested_start_ms":17,"not_before_ms":0,"created_ms":0,"announced_ms":0'
     b',"shown_ms":0,"started_ms":0,"begun_ms":0,"ended_ms":0,"attempt":0,"reason":"","alerted":0,'
     b'"destination":"","actor":"operator","events":"[]","abort_owed":0,"driver":""}]]'
     b'[["~operation",1,{"state":"succeeded","ended_ms":17}],["~event","","{"state":"completed"}],'

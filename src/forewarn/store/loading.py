@@ -8,7 +8,7 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
-from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, Policy, maintenance_policy
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy, maintenance_policy
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, Host, Topology, Vm
@@ -69,5 +69,5 @@ def _rested(
     then is not known to it.
     """
     applied = policies.get(FLEET_POLICY)
-    rest_s = max(maintenance_policy(applied, Policy()).owner_rest_s, REST_S_MIN)
+    rest_s = max(maintenance_policy(applied, NoticePolicy()).owner_rest_s, REST_S_MIN)
     return reader.decoded(Operation, transaction.rows("load_ended", within_ms=rest_s * SECOND_MS))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @value
-class Migration:
+class SchemaMigration:
     """One step of the schema, from a file such as `0001_initial.sql`."""
 
     number: int
@@ -38,10 +38,10 @@ class Migration:
 
 
 @cache
-def every_step() -> tuple[Migration, ...]:
+def every_step() -> tuple[SchemaMigration, ...]:
     """Return the steps this version knows, in their order."""
     steps = tuple(
-        Migration(int(file.name[:4]), file.stem, file.read_text(encoding="utf-8"))
+        SchemaMigration(int(file.name[:4]), file.stem, file.read_text(encoding="utf-8"))
         for file in sorted(Path(__file__).with_name("schema").glob("*.sql"))
     )
     assert [step.number for step in steps] == list(range(1, len(steps) + 1)), steps
@@ -49,7 +49,7 @@ def every_step() -> tuple[Migration, ...]:
 
 
 def migrate(
-    engine: Engine, steps: tuple[Migration, ...] | None = None, *, must_exist: bool = False
+    engine: Engine, steps: tuple[SchemaMigration, ...] | None = None, *, must_exist: bool = False
 ) -> int:
     """Bring the schema up to date; return how many steps were run.
 
@@ -86,7 +86,7 @@ def migrate(
     return len(known) - len(done)
 
 
-def _is_current(engine: Engine, known: tuple[Migration, ...]) -> bool:
+def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
     """Whether exactly these steps were run; a store may be one that can only be read now."""
     try:
         with engine.reading() as transaction:

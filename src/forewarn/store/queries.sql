@@ -72,7 +72,7 @@ ORDER BY number
 
 -- name: load_ended
 SELECT {operation} FROM operation
-WHERE ended_ms > 0 AND disturbed <> '[]'
+WHERE ended_ms > 0 AND disturbed_owners <> '[]'
     AND ended_ms > (SELECT MAX(ended_ms) FROM operation WHERE ended_ms > 0) - :within_ms
 ORDER BY number
 

@@ -112,7 +112,7 @@ function card(each) {
     each.expected_end && each.state === "running"
       ? h("p", { className: "soft" }, "ends ", moment(each.expected_end), " by its plan")
       : "",
-    each.halted_by ? h("p", { className: "reason" }, each.halted_by) : "",
+    each.halt_reason ? h("p", { className: "reason" }, each.halt_reason) : "",
   );
 }
 
@@ -164,7 +164,7 @@ export function maintenance(main, id) {
             { className: "card" },
             h("h2", {}, "How it stands"),
             progress(each),
-            each.halted_by ? h("p", { className: "reason" }, each.halted_by) : "",
+            each.halt_reason ? h("p", { className: "reason" }, each.halt_reason) : "",
             facts(each),
           ),
           h(

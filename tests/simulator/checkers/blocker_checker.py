@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.maintenance.records import Maintenance
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
     from forewarn.core.stimulus import Stimulus
     from forewarn.planning.blockers import Blocker
-    from forewarn.planning.policy import Policy as MaintenancePolicy
+    from forewarn.planning.policy import MaintenancePolicy
 
 STEPS_MAX = 200
 """Steps in which what follows from a blocker's end must have come."""
@@ -48,7 +48,7 @@ UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.WAVE, Code.UNKNOWN_HOST, Code.CA
 
 
 def check_blockers(
-    state: State, policy: Policy, *, now_ms: int, number: int, premises: Counter[str]
+    state: State, policy: NoticePolicy, *, now_ms: int, number: int, premises: Counter[str]
 ) -> None:
     """Hold what a maintenance and its hosts are said to wait for against a copy of the world.
 
@@ -85,7 +85,7 @@ def check_blockers(
 class WorldCopy:
     """The core and the planner over a state of their own, stepped until they rest."""
 
-    def __init__(self, state: State, policy: Policy, now_ms: int) -> None:
+    def __init__(self, state: State, policy: NoticePolicy, now_ms: int) -> None:
         """Begin at a time of the service."""
         self.state, self.now_ms = state, now_ms
         self._policy = policy

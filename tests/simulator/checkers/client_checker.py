@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes
     from tests.simulator.checkers.state_checker import StateChecker
     from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
@@ -45,7 +45,7 @@ EARLY_MS = 5 * 60_000
 class ClientChecker:
     """Follows every client, and what must happen because of what it was answered."""
 
-    def __init__(self, states: StateChecker, policy: Policy) -> None:
+    def __init__(self, states: StateChecker, policy: NoticePolicy) -> None:
         """Begin with nobody there."""
         self.history = ClientHistory()
         self._states = states
@@ -263,7 +263,7 @@ class ClientChecker:
         if not self._is_released(operation):
             self._awaited.discard(number)
             return
-        held = operation.hold_ms > now_ms + self._ahead_ms
+        held = operation.earliest_start_ms > now_ms + self._ahead_ms
         if held or states.in_its_way(operation):
             free_since_ms = now_ms
         free_since_ms = max(free_since_ms, self._states.sound_since_ms(None))
@@ -302,7 +302,7 @@ class ClientChecker:
             left = {name for name in event.resources if name in topology.vms}
             if not (left <= accepted if group.strict_approval else accepted):
                 return False
-        return asked or not operation.asked_ms
+        return asked or not operation.requested_start_ms
 
     # ---- what is durable -----------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def owed_s(operation: Operation, topology: Topology, prediction_s: int = PREDICT
 
 def is_prediction(operation: Operation) -> bool:
     """Whether a failure is predicted, and no time was given for it. Source: N-2."""
-    return operation.cause.value == "hardware-degraded" and not operation.asked_ms
+    return operation.cause.value == "hardware-degraded" and not operation.requested_start_ms
 
 
 def view_owed(vm: Vm, group: Group) -> str:
@@ -101,7 +101,7 @@ def _splits(group: Group) -> bool:
 def is_a_users_wish(operation: Operation) -> bool:
     """Whether a user asks for it at once, so that a group's policy may approve. Source: A-10."""
     users = operation.cause.value in {"reboot", "redeploy"} and operation.source.value == "User"
-    return users and not operation.asked_ms
+    return users and not operation.requested_start_ms
 
 
 def is_routine(operation: Operation) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Record
     from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
@@ -50,7 +50,7 @@ LATE_MS = 120_000
 class InvariantChecker(StateChecker):
     """Everything that can be seen of the product from outside."""
 
-    def __init__(self, queue: EventQueue, policy: Policy) -> None:
+    def __init__(self, queue: EventQueue, policy: NoticePolicy) -> None:
         """Begin with nothing seen."""
         super().__init__(queue)
         self._policy = policy

@@ -13,7 +13,7 @@ from forewarn.core.impact import Source
 from forewarn.core.maintenance.records import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning import checker
-from forewarn.planning.plan import State as Beside
+from forewarn.planning.plan import FleetState as Beside
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault
 from tests.simulator.checkers.maintenance_rules import closed, over_budget
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         Postponement,
         Target,
     )
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
-    from forewarn.planning.policy import Policy as MaintenancePolicy
+    from forewarn.planning.policy import MaintenancePolicy
 
 M = MaintenanceState
 OF_FLEET = frozenset({"fault-domain", "budget", "owner-rest"})
@@ -49,7 +49,7 @@ Clocked: TypeAlias = "tuple[int, int]"
 class MaintenanceChecker:
     """Follows every durable change of maintenances and of the work that carries them out."""
 
-    def __init__(self, state: State, policy: Policy, premises: Counter[str]) -> None:
+    def __init__(self, state: State, policy: NoticePolicy, premises: Counter[str]) -> None:
         """Look at a state that the caller keeps up to date, and count premises where it does."""
         self.state, self.premises = state, premises
         self._policy = policy
@@ -286,7 +286,7 @@ class MaintenanceChecker:
             )
             if over:
                 raise Violation("15", f"{name} is announced beyond the budget of {over}")
-        start_ms = max(operation.hold_ms, operation.announced_ms)
+        start_ms = max(operation.earliest_start_ms, operation.announced_ms)
         self._check_time(operation, start_ms, operation.not_before_ms)
         self._check_late_enough(operation, operation.not_before_ms)
         wave = self._targets[f"{maintenance.number}/{operation.host}"].wave
@@ -300,7 +300,7 @@ class MaintenanceChecker:
         number, rest_ms = operation.maintenance, self.policy.owner_rest_s * 1000
         if (number, self._targets[f"{number}/{operation.host}"].wave) in begun:
             return
-        start_ms = max(operation.hold_ms, operation.announced_ms)
+        start_ms = max(operation.earliest_start_ms, operation.announced_ms)
         for owner in self._owners(operation.host) if rest_ms else ():
             last_ms = self._rested_ms.get(owner, 0)
             self.premises["15: an owner has rested from any work"] += bool(last_ms)
@@ -345,7 +345,7 @@ class MaintenanceChecker:
         at_ms = operation.started_ms
         self._check_time(operation, at_ms, at_ms)
         self._check_late_enough(operation, at_ms)
-        if at_ms < operation.hold_ms:
+        if at_ms < operation.earliest_start_ms:
             raise Violation("15", f"{name} starts before its wave may")
         before = self._announced_by.get(operation.number, self.policy)
         pause_ms = min(before.pause_s, self.policy.pause_s) * 1000

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.state import State
     from forewarn.core.topology import Host, Topology
-    from forewarn.planning.policy import Budget, Policy
+    from forewarn.planning.policy import Budget, MaintenancePolicy
 
 Key = tuple[str, str]
 """What a budget counts for: its scope, and the name in it."""
 
 
-def closed(policy: Policy, host: Host, *, start_ms: int, end_ms: int) -> bool:
+def closed(policy: MaintenancePolicy, host: Host, *, start_ms: int, end_ms: int) -> bool:
     """Whether a time is not wholly open for a host. Source: F-7."""
     if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in policy.freezes):
         return True

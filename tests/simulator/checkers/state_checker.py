@@ -317,7 +317,7 @@ class StateChecker:
             for event_id in operation.events
             if self._is_asked(self._group_of(event_id, changes), changes)
         ]
-        if not waiting and operation.asked_ms > operation.started_ms:
+        if not waiting and operation.requested_start_ms > operation.started_ms:
             raise Violation("1", f"{operation.id} started before its time")
         for event_id in waiting:
             if not self._is_approved(event_id, operation, topology, changes):

@@ -30,7 +30,7 @@ from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
     from forewarn.core.step import Outcome
     from forewarn.core.stimulus import Stimulus
@@ -46,7 +46,7 @@ def check_untouched(before: Situation, same: bool) -> None:
 
 
 def check_step(
-    before: Situation, stimulus: Stimulus, outcome: Outcome, after: Situation, policy: Policy
+    before: Situation, stimulus: Stimulus, outcome: Outcome, after: Situation, policy: NoticePolicy
 ) -> tuple[tuple[str, int], ...]:
     """Check a step; return the events whose time has come with it, and the notice of each."""
     _check_history(outcome)
@@ -87,7 +87,7 @@ def _check_history(outcome: Outcome) -> None:
 
 
 def _check_changes(
-    before: Situation, stimulus: Stimulus, outcome: Outcome, after: Situation, policy: Policy
+    before: Situation, stimulus: Stimulus, outcome: Outcome, after: Situation, policy: NoticePolicy
 ) -> None:
     """Check a change as that of a random world, and that no id was given out twice."""
     state = before.state
@@ -213,7 +213,7 @@ def _has_reason(operation: Operation, state: State, now_ms: int) -> bool:
         return True
     asked = any(state.events[each].group in state.enrolments for each in operation.events)
     if not asked:
-        return operation.asked_ms <= now_ms
+        return operation.requested_start_ms <= now_ms
     if not _approved_by_all(operation, state):
         return False
     return operation.impact.value != "Terminate" or not _undecided_siblings(operation, state)

@@ -16,7 +16,7 @@ from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
     from tests.simulator.exploration.situations import Situation
 
@@ -91,7 +91,7 @@ def _check_deadlines(state: State) -> None:
         raise Violation("B-2", "nobody looks whether a group is silent")
 
 
-def check_in_time(situation: Situation, policy: Policy) -> None:
+def check_in_time(situation: Situation, policy: NoticePolicy) -> None:
     """B-2 and L-8: silent groups are disabled, and long work raises an alert. Source: B-2."""
     state, now_ms = situation.state, situation.now_ms
     for operation in state.operations.values():

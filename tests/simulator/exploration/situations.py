@@ -23,7 +23,7 @@ from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
 
 START_MS = 1_790_000_100_000
 GRAIN_MS = 300_000
@@ -70,7 +70,7 @@ class Situation:
 class Situations:
     """Every situation that was met, and what leads from one to another."""
 
-    def __init__(self, policy: Policy, *, silence: bool) -> None:
+    def __init__(self, policy: NoticePolicy, *, silence: bool) -> None:
         """Begin with none; without `silence` no group is ever disabled."""
         self.policy = policy
         self.all: list[Situation] = []
@@ -247,7 +247,7 @@ def _beginning(state: State, number: int) -> tuple[int, int, tuple[str, ...]]:
 def _operation_key(operation: Operation, now_ms: int) -> object:
     """What of an operation can matter to anything that comes."""
     o = operation
-    asked = (max(o.asked_ms - now_ms, 0),) if o.asked_ms else ()
+    asked = (max(o.requested_start_ms - now_ms, 0),) if o.requested_start_ms else ()
     fixed = (o.number, o.request, o.cause.value, o.host, o.vms, o.destination, o.silent, asked)
     if o.state is S.PLANNED:
         return fixed

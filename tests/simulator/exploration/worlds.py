@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 
 PREDICTION_S = 1500
 """How far ahead failures are foreseen: days would only be more of the same time."""
-POLICY = Policy(prediction_s=PREDICTION_S, overdue_after_s=1200)
+POLICY = NoticePolicy(prediction_s=PREDICTION_S, overdue_after_s=1200)
 HOSTS = (Host("a", 0, 0, "1"), Host("b", 1, 1, "2"))
 SPARE = Host("c", 0, 2, "2")
 WEB, DB = Group("web", owner="ann", terminate_notice_s=300), Group("db", terminate_notice_s=600)
@@ -35,7 +35,7 @@ class SmallWorld:
     vms: tuple[Vm, ...] = VMS
     #: Groups that are enabled from the start.
     enabled: tuple[str, ...] = ("web", "db")
-    policy: Policy = POLICY
+    policy: NoticePolicy = POLICY
     crashes: int = 1
     #: How often another writer takes over.
     failovers: int = 0
@@ -122,7 +122,7 @@ WORLDS: tuple[SmallWorld, ...] = (
         share=5,
         groups=(STRICT, DB),
         enabled=(),
-        policy=Policy(prediction_s=PREDICTION_S, overdue_after_s=1200, disable_after_s=840),
+        policy=NoticePolicy(prediction_s=PREDICTION_S, overdue_after_s=1200, disable_after_s=840),
         silence=True,
         operators=True,
         crashes=1,

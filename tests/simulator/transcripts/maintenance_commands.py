@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.why import why_host, why_maintenance
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.store import HistoryPage
 from tests.simulator.transcripts.time_spans import clock_time, seconds
@@ -117,7 +117,7 @@ class MaintenanceCommands:
         at_once = options.get("at-once")
         now_ms = self._deployment.service.clock.now_ms()
         frozen_ms = seconds(options.get("freeze", "0s")) * 1000
-        policy = Policy(
+        policy = MaintenancePolicy(
             budgets=(Budget(Scope.FLEET, int(at_once)),) if at_once else (),
             windows=(_window(options),) if "window" in options else (),
             freezes=((now_ms, now_ms + frozen_ms),) if frozen_ms else (),

@@ -14,7 +14,7 @@ from forewarn.control.gate_checks import Gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance.records import Maintenance
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.drivers import Progress
 from forewarn.protocol.versions import VERSIONS
 from tests.simulator.world.agent_habits import AgentHabits
@@ -162,7 +162,7 @@ class ScriptedDeployment(Deployment):
 
     def __init__(self, *drivers: ScriptedDriver) -> None:
         """Begin with an empty fleet and a running service, with no node but its own."""
-        super().__init__(1, Policy(), nodes=1, drivers={each.name: each for each in drivers})
+        super().__init__(1, NoticePolicy(), nodes=1, drivers={each.name: each for each in drivers})
         self.far: set[str] = set()
         #: Every VM there is or was.
         self.ever: set[str] = set()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
     from forewarn.core.maintenance.stimuli import PlannerReport
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.stimulus import Stimulus
     from forewarn.drivers import Driver, Task
     from forewarn.replication.messages import DocumentChange, PublishResult
@@ -135,7 +135,7 @@ class ProcessEnvironment:
 
     #: Opens the store, as every process does again.
     open_store: Callable[[], SimulatedStore]
-    policy: Policy
+    policy: NoticePolicy
     new_guid: Callable[[], str]
     drivers: Mapping[str, Driver]
     default_driver: str

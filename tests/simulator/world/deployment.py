@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forewarn.control.driver_calls import Executor
     from forewarn.control.gate_checks import Gate
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes
     from forewarn.core.topology import Topology, Vm
     from forewarn.drivers import Driver
@@ -65,7 +65,7 @@ class Deployment:
     terms = FeedTerms(None, PORTION_BYTES)
 
     def __init__(
-        self, seed: int, policy: Policy, *, nodes: int, drivers: Mapping[str, Driver]
+        self, seed: int, policy: NoticePolicy, *, nodes: int, drivers: Mapping[str, Driver]
     ) -> None:
         """Join the parts; the first driver is the default one, the first node the service's."""
         self.publish_lag_ms = self._trouble_ms = 0

@@ -12,7 +12,7 @@ from forewarn.core.labels import select
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.policy import maintenance_policy
-from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.values import replace
 from tests.simulator.world.event_queue import DAY_MS, HOUR_MS
@@ -93,7 +93,7 @@ def apply_policy(people: Operators, dice: Dice) -> None:
     zone = people.world.topology.hosts["h0"].zone
     now_ms = people.world.service.clock.now_ms()
     frozen_ms = now_ms + dice.between(-2, 12) * HOUR_MS
-    policy = Policy(
+    policy = MaintenancePolicy(
         budgets=_budgets(dice, zone),
         windows=_windows(dice),
         freezes=((frozen_ms, frozen_ms + dice.between(1, 12) * HOUR_MS),)

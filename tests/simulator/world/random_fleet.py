@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Impact
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.protocol.versions import VERSIONS
@@ -100,7 +100,7 @@ class RandomFleet(Deployment):
         self.driver = SimDriver(Dice(plan.seed, "driver"))
         self._clock_dice = Dice(plan.seed, "clock over a restart")
         self._runs_true = "clock" in plan.without
-        policy = Policy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
+        policy = NoticePolicy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=self._draw_nodes(plan), drivers=drivers)
         self.checker.clients.polls_are_marked = True

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from forewarn.agent.core import records as rec
 from forewarn.agent.core.coordination import heard, is_silent, turn
-from forewarn.agent.core.event_tracking import Following, telling
+from forewarn.agent.core.event_tracking import TrackedEvents, telling
 from forewarn.agent.core.records import EventRecord, StepRecord
 from forewarn.agent.core.step_table import StepTable, worst
 from forewarn.agent.core.values import (
@@ -84,7 +84,7 @@ class AgentEngine:
         """
         self._identity = identity
         self._out: list[Intent] = []
-        self._following = Following(identity, rules, out=self._out)
+        self._following = TrackedEvents(identity, rules, out=self._out)
         self._table = StepTable(self._out)
         self._resumed = journal is None
         self._generation = 0

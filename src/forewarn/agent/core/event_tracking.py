@@ -29,7 +29,7 @@ def telling(action: str, event: ScheduledEvent, text: str, *, level: str = "info
     return NotifyIntent(action, event, text=sentence, level=level)
 
 
-class Following:
+class TrackedEvents:
     """The events this VM knows of, and what was decided when each was first seen."""
 
     def __init__(self, identity: Identity, rules: tuple[Rule, ...], *, out: list[Intent]) -> None:

@@ -100,7 +100,7 @@ class Admission:
         ends = [(owner, draft.rested_ms(owner)) for owner in owners]
         return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
 
-    def hold_ms(self, host: str, wave: Wave) -> int:
+    def earliest_start_ms(self, host: str, wave: Wave) -> int:
         """Return before when work must not start, ms since the epoch UTC; 0: it may at any time.
 
         What people asked for, the pause and owners' rests are kept though they have passed: the
@@ -128,7 +128,7 @@ class Admission:
         """
         draft, maintenance = self._draft, self._maintenance
         end_ms = draft.now_ms + maintenance.duration_s * SECOND_MS
-        if draft.now_ms <= operation.asked_ms:
+        if draft.now_ms <= operation.requested_start_ms:
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return "it would end after the deadline"
@@ -151,7 +151,7 @@ class Admission:
         end_ms = operation.not_before_ms + self._maintenance.duration_s * SECOND_MS
         if put_ahead and 0 < self._maintenance.deadline_ms < end_ms:
             return "it would end after the deadline"
-        start_ms = max(operation.hold_ms, draft.now_ms)
+        start_ms = max(operation.earliest_start_ms, draft.now_ms)
         if put_ahead and not put_back:
             start_ms = max(start_ms, operation.announced_ms)
         if start_ms < end_ms and not self._is_open(operation.host, (start_ms, end_ms)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, Target
+from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, TargetKind
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.admission import postpone
 from forewarn.core.maintenance.policy_change import apply_policy
@@ -118,7 +118,7 @@ def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
 
 def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
     traits = TRAITS[asked.cause]
-    if traits.target is not Target.HOST or not traits.routine or traits.source is Source.USER:
+    if traits.target is not TargetKind.HOST or not traits.routine or traits.source is Source.USER:
         return f"{asked.cause.value} is not routine work on hosts"
     if asked.impact not in {None, traits.impact, *traits.also}:
         return f"its impact cannot be {asked.impact.value if asked.impact else ''}"
@@ -160,7 +160,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
     paused = replace(
         move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms),
-        halted_by=word.reason,
+        halt_reason=word.reason,
         keeps_announced=word.keep_announced,
         plan_wanted=maintenance.plan_wanted and word.keep_announced,
         due_ms=0,
@@ -192,7 +192,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     resumed = replace(
         move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
-        halted_by="",
+        halt_reason="",
         keeps_announced=False,
         forgiven=forgiven,
     )
@@ -214,7 +214,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
         move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms),
-        halted_by=word.reason,
+        halt_reason=word.reason,
         ended_ms=draft.now_ms,
         plan_wanted=False,
         due_ms=0,
@@ -250,7 +250,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         plan_wanted=False,
         due_ms=due_ms,
         plan_due=plan_due,
-        halted_by=_halted_by(maintenance, ""),
+        halt_reason=_halt_reason(maintenance, ""),
     )
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
     blocked = plan.body.blocked
@@ -292,16 +292,16 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
         plan_wanted=False,
         due_ms=draft.now_ms + PLAN_AGAIN_S * SECOND_MS,
         plan_due=True,
-        halted_by=_halted_by(maintenance, failed.reason),
+        halt_reason=_halt_reason(maintenance, failed.reason),
     )
     text = f"no plan could be made for {later.id}: {failed.reason}"
     draft.put("maintenance.unplanned", text, later)
 
 
-def _halted_by(maintenance: Maintenance, unplanned: str) -> str:
+def _halt_reason(maintenance: Maintenance, unplanned: str) -> str:
     """Return why it does not go on, where `unplanned` is why no plan of it could be made."""
     halted = maintenance.state in {MaintenanceState.PAUSED, MaintenanceState.STOPPED}
-    return maintenance.halted_by if halted else unplanned
+    return maintenance.halt_reason if halted else unplanned
 
 
 def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Progress:
+class TargetProgress:
     """The hosts that one maintenance has touched."""
 
     targets: dict[str, Target] = field(default_factory=dict)
@@ -49,16 +49,16 @@ class Maintenances:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._of: dict[int, Progress] = {}
+        self._of: dict[int, TargetProgress] = {}
 
-    def of(self, number: int) -> Progress:
+    def of(self, number: int) -> TargetProgress:
         """Return the progress of a maintenance, which nobody else may change."""
-        return self._of.get(number) or Progress()
+        return self._of.get(number) or TargetProgress()
 
     def put(self, before: Target | None, after: Target | None) -> None:
         """Take a change in."""
         if after is not None:
-            self._of.setdefault(after.maintenance, Progress()).put(after)
+            self._of.setdefault(after.maintenance, TargetProgress()).put(after)
         elif before is not None:
             self._of[before.maintenance].drop(before.host)
 

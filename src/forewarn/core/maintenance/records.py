@@ -102,7 +102,7 @@ class Maintenance:
     #: When it came into its state.
     moved_ms: int = 0
     #: Why it is paused or stopped; where it is neither, why no plan of it could be made.
-    halted_by: str = ""
+    halt_reason: str = ""
     #: While it is paused: whether what is announced stays so. Source: F-6.
     keeps_announced: bool = False
     #: Failures that an operator has seen and let pass.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact
     from forewarn.core.maintenance.records import MaintenancePlan
     from forewarn.core.policy import AppliedPolicy
-    from forewarn.planning.policy import Budget, Policy
+    from forewarn.planning.policy import Budget, MaintenancePolicy
 
 
 @value
@@ -119,7 +119,7 @@ class GatePassed:
 class ApplyPolicy:
     """An operator puts a maintenance policy in place of the one in force. Source: F-3."""
 
-    policy: Policy
+    policy: MaintenancePolicy
 
 
 OperatorWord: TypeAlias = (

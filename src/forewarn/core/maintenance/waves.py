@@ -104,7 +104,7 @@ def _conclude(draft: Draft, number: int) -> None:
             plan_wanted=False,
             due_ms=0,
             wave=0,
-            halted_by="",
+            halt_reason="",
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
 
@@ -153,7 +153,7 @@ def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
     """Stop a maintenance by its gate; what is announced is withdrawn, what runs ends. F-5."""
     stopped = replace(
         move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms),
-        halted_by=reason,
+        halt_reason=reason,
         plan_wanted=False,
         gate_wanted=False,
         due_ms=0,
@@ -207,15 +207,15 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
             return announced
         touched = draft.maintenances.target(maintenance.number, host)
         if touched is None and admission.blocker(host, wave) is None:
-            hold_ms = admission.hold_ms(host, wave)
-            _announce(draft, maintenance, wave, host=host, hold_ms=hold_ms)
+            earliest_start_ms = admission.earliest_start_ms(host, wave)
+            _announce(draft, maintenance, wave, host=host, earliest_start_ms=earliest_start_ms)
             announced += 1
     _wave_called(draft, maintenance, working=bool(working or announced))
     return announced
 
 
 def _announce(
-    draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, hold_ms: int
+    draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, earliest_start_ms: int
 ) -> None:
     """Announce the work on one host, to start when its wave does."""
     asked = RequestMaintenance(
@@ -231,7 +231,7 @@ def _announce(
         operation,
         maintenance=maintenance.number,
         actor=maintenance.actor,
-        hold_ms=hold_ms,
+        earliest_start_ms=earliest_start_ms,
     )
     target = Target(
         target_key(maintenance.number, host),

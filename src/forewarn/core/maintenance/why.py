@@ -37,7 +37,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         number = min(target.operation for target in working)
         operation = draft.operation(number)
         return blocker_of(draft, operation) if operation else None
-    if maintenance.halted_by:
+    if maintenance.halt_reason:
         return _planning(maintenance, maintenance.due_ms)
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None or maintenance.plan_due or not plan.waves:
@@ -128,20 +128,20 @@ def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         MaintenanceState.DRAFT: f"start {maintenance.id}",
         MaintenanceState.PAUSED: f"resume {maintenance.id}, which is paused",
     }.get(maintenance.state, f"look at {maintenance.id}, which is stopped, and resume it")
-    if maintenance.halted_by:
-        subject += f" ({maintenance.halted_by})"
+    if maintenance.halt_reason:
+        subject += f" ({maintenance.halt_reason})"
     return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
 
 
 def _planning(maintenance: Maintenance, again_ms: int = 0) -> Blocker:
     """Return that a plan is made, or will be; and why none could be before."""
-    text = f"no plan of {maintenance.id} could be made: {maintenance.halted_by}"
+    text = f"no plan of {maintenance.id} could be made: {maintenance.halt_reason}"
     return Blocker(
         Code.PLANNING,
         maintenance.id,
         maintenance.moved_ms,
         again_ms,
-        text=text if maintenance.halted_by else "",
+        text=text if maintenance.halt_reason else "",
     )
 
 

@@ -15,7 +15,7 @@ from forewarn.drivers import Progress
 from forewarn.drivers.command import runner
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_files import TaskFiles, held
-from forewarn.programs import ANSWER_BEGINS, Limits, ProgramFailed, program_output
+from forewarn.programs import ANSWER_BEGINS, ProgramFailed, ProgramLimits, program_output
 from forewarn.validation.fields import Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.validation.json_reader import read_json
@@ -170,7 +170,7 @@ class CommandDriver:
         return self._run(words, encoded(task_message(verb, task)))
 
     def _run(self, words: tuple[str, ...], message: bytes) -> list[bytes]:
-        output = program_output(words, message, Limits(self._programs.call_timeout_s))
+        output = program_output(words, message, ProgramLimits(self._programs.call_timeout_s))
         return [each for each in output.split(b"\n") if each.startswith(ANSWER_BEGINS)]
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from forewarn.drivers.task_files import LOCK, write_durably
 from forewarn.programs import (
     ANSWER_BEGINS,
-    Limits,
     ProgramFailed,
+    ProgramLimits,
     Watch,
     run_program,
 )
@@ -98,7 +98,7 @@ def _run(directory: Path) -> None:
     try:
         with (directory / TASK).open("rb") as stdin:
             watch = Watch(keep, begun, lambda: bool(STOPPED))
-            run_program(run["words"], stdin, Limits(run["timeout_s"]), watch=watch)
+            run_program(run["words"], stdin, ProgramLimits(run["timeout_s"]), watch=watch)
     except ProgramFailed as error:
         failed = str(error)
     except Exception as error:  # noqa: BLE001 - nobody else hears of it

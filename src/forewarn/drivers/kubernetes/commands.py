@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REMEMBERED_MAX = 10_000
 
 
-class Commands:
+class LastCommands:
     """The last command of each operation."""
 
     def __init__(self) -> None:

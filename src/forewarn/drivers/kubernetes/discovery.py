@@ -87,7 +87,7 @@ class KubernetesSource:
         """Connect to nobody yet."""
         self._driver = driver
         self._kubernetes = Kubernetes(config)
-        self._following: Following | None = None
+        self._following: ClusterFollower | None = None
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
@@ -99,7 +99,7 @@ class KubernetesSource:
     def watch(self) -> threading.Event:
         """Follow the cluster; return what is set when it changes."""
         changed = threading.Event()
-        self._following = Following(self._kubernetes, self._driver, changed)
+        self._following = ClusterFollower(self._kubernetes, self._driver, changed)
         return changed
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def discover(kubernetes: Kubernetes, driver: str) -> Found:
     return found_of(nodes, machines, driver)
 
 
-class Following:
+class ClusterFollower:
     """What a cluster holds, kept in step with it."""
 
     def __init__(self, kubernetes: Kubernetes, driver: str, changed: threading.Event) -> None:

@@ -18,11 +18,11 @@ from forewarn.drivers.kubernetes.client import (
     KubernetesRefused,
     KubernetesUnreachable,
 )
-from forewarn.drivers.kubernetes.commands import Commands
+from forewarn.drivers.kubernetes.commands import LastCommands
 from forewarn.drivers.kubernetes.config import read_options
 from forewarn.drivers.kubernetes.discovery import discover
-from forewarn.drivers.kubernetes.records import DONE, Records
-from forewarn.drivers.kubernetes.work import Work
+from forewarn.drivers.kubernetes.records import DONE, KubernetesRecords
+from forewarn.drivers.kubernetes.work import NodeWork
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.errors import ForewarnError
 
@@ -57,8 +57,8 @@ class KubernetesDriver:
         self.name = name
         self._config = config
         self._kubernetes = Kubernetes(config)
-        self._records = Records(self._kubernetes, config.namespace, name)
-        self._commands = Commands()
+        self._records = KubernetesRecords(self._kubernetes, config.namespace, name)
+        self._commands = LastCommands()
         self._lock = threading.Lock()
         #: Task -> since when the API server has been away, ms since the epoch UTC.
         self._away_ms: dict[str, int] = {}
@@ -138,9 +138,9 @@ class KubernetesDriver:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
         return difference(discover(self._kubernetes, self.name), {})
 
-    def _work(self, task: Task) -> Work:
+    def _work(self, task: Task) -> NodeWork:
         parts = (self._kubernetes, self._records)
-        return Work(task, *parts, config=self._config, commands=self._commands)
+        return NodeWork(task, *parts, config=self._config, commands=self._commands)
 
     def _prune(self, now_ms: int) -> None:
         try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.client import Kubernetes
     from forewarn.drivers.kubernetes.config import KubernetesConfig
-    from forewarn.drivers.kubernetes.records import Records
+    from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
 #: Phases of a migration, in their order; others count as the first.
@@ -33,7 +33,7 @@ class MigrationFailed(PeerError):
 
 
 @value
-class Step:
+class MachineStep:
     """How far something is."""
 
     done: bool = False
@@ -42,14 +42,19 @@ class Step:
     waits: str = ""
 
 
-FINISHED = Step(done=True)
+FINISHED = MachineStep(done=True)
 
 
-class Machines:
+class TaskMachines:
     """The VMs of one task."""
 
     def __init__(
-        self, task: Task, kubernetes: Kubernetes, records: Records, *, config: KubernetesConfig
+        self,
+        task: Task,
+        kubernetes: Kubernetes,
+        records: KubernetesRecords,
+        *,
+        config: KubernetesConfig,
     ) -> None:
         """Ask nothing yet."""
         self._task = task
@@ -60,7 +65,7 @@ class Machines:
         #: VM -> node it is taken to, or runs on now.
         self.placements: dict[str, str] = {}
 
-    def migrate(self, vm: str) -> Step:
+    def migrate(self, vm: str) -> MachineStep:
         """Migrate a VM alive, from the operation's host.
 
         Raises:
@@ -93,7 +98,7 @@ class Machines:
         if self.now_ms - begun.timestamp() * 1000 > self._config.migration_timeout_s * 1000:
             return self._time_out(vm, machine)
         done = PHASES.index(phase) / len(PHASES) if phase in PHASES else 0.0
-        return Step(text=f"migrating {vm}: {phase}", share=done)
+        return MachineStep(text=f"migrating {vm}: {phase}", share=done)
 
     def _state(self, vm: str, machine: dict[str, Any], migration: dict[str, Any]) -> dict[str, Any]:
         """Return what a VM says of a migration, and take where that goes."""
@@ -127,7 +132,7 @@ class Machines:
         }
         return self._kubernetes.ask("POST", folder, form)
 
-    def _time_out(self, vm: str, machine: dict[str, Any]) -> Step:
+    def _time_out(self, vm: str, machine: dict[str, Any]) -> MachineStep:
         reason = f"it was ended after {self._config.migration_timeout_s} s"
         self._records.note(self._task, f"migration {vm}", reason)
         if self._config.restart_when_late:
@@ -143,7 +148,7 @@ class Machines:
         if found and not _is_over(found):
             self._kubernetes.ask("DELETE", place)
 
-    def restart(self, vm: str, *, elsewhere: bool = False) -> Step:
+    def restart(self, vm: str, *, elsewhere: bool = False) -> MachineStep:
         """Have a VM boot again, once: the instance that runs now is not asked to go twice."""
         machine = self._machine(vm)
         facts = self._records.facts(self._task)
@@ -158,9 +163,9 @@ class Machines:
                 return FINISHED
         elif machine is not None and "deletionTimestamp" not in machine["metadata"]:
             self._act(vm, "restart", {})
-        return Step(text=f"restarting {vm}", share=0.5)
+        return MachineStep(text=f"restarting {vm}", share=0.5)
 
-    def stop(self, vm: str) -> Step:
+    def stop(self, vm: str) -> MachineStep:
         """Have a VM shut down, and not come back."""
         machine = self._machine(vm)
         if machine is None:
@@ -168,7 +173,7 @@ class Machines:
         if "deletionTimestamp" not in machine["metadata"]:
             left_s = (self._task.operation.not_before_ms - self.now_ms) // 1000
             self._act(vm, "stop", {"gracePeriod": max(left_s, FAREWELL_S)})
-        return Step(text=f"stopping {vm}", share=0.5)
+        return MachineStep(text=f"stopping {vm}", share=0.5)
 
     def _act(self, vm: str, verb: str, form: object) -> None:
         """Ask for a subresource; KubeVirt answers a conflict while the same is under way."""

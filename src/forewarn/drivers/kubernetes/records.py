@@ -31,7 +31,7 @@ KEPT_MS, PRUNED_MAX = 90 * 24 * 3600 * 1000, 1000
 LABEL, VALUE = "forewarn.dev/record", "task"
 
 
-class Records:
+class KubernetesRecords:
     """The tasks of one driver."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, driver: str) -> None:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.kubernetes.client import KubernetesRefused
-from forewarn.drivers.kubernetes.machines import FINISHED, Machines, MigrationFailed, Step
+from forewarn.drivers.kubernetes.machines import (
+    FINISHED,
+    MachineStep,
+    MigrationFailed,
+    TaskMachines,
+)
 from forewarn.drivers.kubernetes.nodes import Nodes, address, boot_id, is_ready
 from forewarn.errors import PeerError
 
@@ -19,9 +24,9 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.client import Kubernetes
-    from forewarn.drivers.kubernetes.commands import Commands
+    from forewarn.drivers.kubernetes.commands import LastCommands
     from forewarn.drivers.kubernetes.config import KubernetesConfig
-    from forewarn.drivers.kubernetes.records import Records
+    from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 #: VMs that something is done to at a time, where the configuration does not say.
 AT_ONCE_MAX = 20
@@ -45,17 +50,17 @@ class NodeAway(PeerError):
     advice = "Look at the node; then retry, complete or fail the operation."
 
 
-class Work:
+class NodeWork:
     """One task, brought a step further from wherever it stands."""
 
     def __init__(
         self,
         task: Task,
         kubernetes: Kubernetes,
-        records: Records,
+        records: KubernetesRecords,
         *,
         config: KubernetesConfig,
-        commands: Commands,
+        commands: LastCommands,
     ) -> None:
         """Do nothing yet."""
         self._task = task
@@ -64,14 +69,14 @@ class Work:
         self._config = config
         self._commands = commands
         self._nodes = Nodes(kubernetes, records.operation(task))
-        self._machines = Machines(task, kubernetes, records, config=config)
+        self._machines = TaskMachines(task, kubernetes, records, config=config)
 
     @property
     def placements(self) -> dict[str, str]:
         """VM -> node, of those that go to another, as far as that is known."""
         return dict(self._machines.placements)
 
-    def advance(self, now_ms: int) -> Step:
+    def advance(self, now_ms: int) -> MachineStep:
         """Do what can be done now.
 
         Raises:
@@ -87,7 +92,7 @@ class Work:
             return self._each(machines.stop)
         if traits.fault and operation.impact is not Impact.REDEPLOY:
             ready = is_ready(self._nodes.get(operation.host))
-            return FINISHED if ready else Step(waits=f"node {operation.host} to be ready")
+            return FINISHED if ready else MachineStep(waits=f"node {operation.host} to be ready")
         if operation.impact is Impact.REDEPLOY and not traits.fault:
             return self._away(lambda vm: machines.restart(vm, elsewhere=True), AT_ONCE_MAX)
         if operation.impact is Impact.FREEZE and traits.moves:
@@ -112,26 +117,28 @@ class Work:
         """Undo what this operation did to its node."""
         self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
 
-    def _away(self, act: Callable[[str], Step], at_once: int) -> Step:
+    def _away(self, act: Callable[[str], MachineStep], at_once: int) -> MachineStep:
         """Move VMs away; their host takes no others meanwhile."""
         other = self._nodes.cordon(self._operation.host)
         if other:
-            return Step(waits=f"{other}, which has cordoned {self._operation.host}")
+            return MachineStep(waits=f"{other}, which has cordoned {self._operation.host}")
         step = self._each(act, at_once)
         if step.done and self._operation.cause is not Cause.HARDWARE_DEGRADED:
             self.give_back()
         return step
 
-    def _reboot(self, now_ms: int) -> Step:
+    def _reboot(self, now_ms: int) -> MachineStep:
         """Empty a node, have it rebooted, and give it back once it is ready."""
         host, facts = self._operation.host, self._records.facts(self._task)
         if "boot" not in facts:
             other = self._nodes.cordon(host)
             if other:
-                return Step(waits=f"{other}, which has cordoned {host}")
+                return MachineStep(waits=f"{other}, which has cordoned {host}")
             left, waiting = self._nodes.drain(host, unmanaged=self._config.evict_unmanaged)
             if left:
-                return Step(text=f"draining {host}: {left} pods left", waits="; ".join(waiting))
+                return MachineStep(
+                    text=f"draining {host}: {left} pods left", waits="; ".join(waiting)
+                )
             self._records.note(self._task, "since_ms", now_ms)
             facts["since_ms"] = now_ms
             facts["boot"] = boot_id(self._nodes.get(host))
@@ -151,15 +158,17 @@ class Work:
                 return waits
         return self._waits_for_boot(now_ms, facts)
 
-    def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> Step:
+    def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> MachineStep:
         host, config = self._operation.host, self._config
         asked = config.reboot_annotation or config.reboot_command
         if asked and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
             raise NodeAway(host=host, seconds=config.reboot_timeout_s)
         waits = "" if asked else f"people to reboot {host}"
-        return Step(text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5)
+        return MachineStep(
+            text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5
+        )
 
-    def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> Step | None:
+    def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> MachineStep | None:
         """Run the command once in an attempt, whatever becomes of the service meanwhile.
 
         Whether one that was begun before a restart did its work, the node's boot ID says.
@@ -167,7 +176,7 @@ class Work:
         host, operation = self._operation.host, self._records.operation(self._task)
         if COMMAND not in facts:
             if self._commands.runs(operation):
-                return Step(waits=f"the command of the attempt before to end on {host}")
+                return MachineStep(waits=f"the command of the attempt before to end on {host}")
             self._records.note(self._task, COMMAND, fact=True)
             command = HostCommand(
                 "reboot_command", self._config.reboot_command, self._config.command_timeout_s
@@ -179,10 +188,10 @@ class Work:
             raise failed
         return None
 
-    def _each(self, act: Callable[[str], Step], at_once: int = AT_ONCE_MAX) -> Step:
+    def _each(self, act: Callable[[str], MachineStep], at_once: int = AT_ONCE_MAX) -> MachineStep:
         """Bring VMs a step further, also where one fails; that is raised at the end."""
         vms, over = self._operation.vms, 0
-        going: list[Step] = []
+        going: list[MachineStep] = []
         failed: PeerError | None = None
         for vm in vms:
             if len(going) == at_once:
@@ -196,7 +205,7 @@ class Work:
             going += [] if step.done else [step]
         if going:
             share = (over + sum(each.share for each in going)) / len(vms)
-            return Step(text="; ".join(each.text for each in going), share=share)
+            return MachineStep(text="; ".join(each.text for each in going), share=share)
         if failed is not None:
             raise failed
         return FINISHED

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
     from forewarn.drivers.libvirt.domain import Domain
-    from forewarn.drivers.libvirt.records import Records
+    from forewarn.drivers.libvirt.records import DomainRecords
 
 #: Of the element `vm` in a domain's metadata, which says what libvirt has no word for.
 NAMESPACE = "https://forewarn.dev/libvirt/1"
@@ -30,7 +30,7 @@ class LibvirtSource:
     #: How often all hosts are asked while they are followed, in seconds.
     every_s = 2.0
 
-    def __init__(self, config: LibvirtConfig, records: Records | None = None) -> None:
+    def __init__(self, config: LibvirtConfig, records: DomainRecords | None = None) -> None:
         """Connect to nobody yet."""
         self._config, self._records = config, records
         self._connections = Connections(config)
@@ -46,7 +46,7 @@ class LibvirtSource:
 
 
 def discover(
-    config: LibvirtConfig, connections: Connections, records: Records | None = None
+    config: LibvirtConfig, connections: Connections, records: DomainRecords | None = None
 ) -> Found:
     """Ask every host what it holds; costs two calls of a host and two of each domain.
 
@@ -78,7 +78,7 @@ def discover(
     return found
 
 
-def _take(found: Found, domain: Domain, records: Records | None) -> None:
+def _take(found: Found, domain: Domain, records: DomainRecords | None) -> None:
     with failing(domain.host):
         active = domain.active
         rank = (active, active and not domain.paused)

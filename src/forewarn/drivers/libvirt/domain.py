@@ -27,7 +27,7 @@ PREFIX = "forewarn-task"
 
 
 @value
-class Mark:
+class DomainMark:
     """What is done to one domain, by which operation, in whose name."""
 
     #: `op-12@` and when it was asked for, so that no two stores mean the same.
@@ -52,11 +52,11 @@ class Mark:
         )
 
 
-def read_mark(element: str) -> Mark | None:
+def read_mark(element: str) -> DomainMark | None:
     """Return the mark that a domain's metadata holds; None if that is not a mark of ours."""
     try:
         said = ET.fromstring(element).attrib  # noqa: S314 - libvirt wrote it from its own tree
-        return Mark(
+        return DomainMark(
             said["operation"],
             int(said["attempt"]),
             int(said["generation"]),
@@ -105,7 +105,7 @@ class Domain:
         total = said.get("data_total", 0)
         return said.get("data_processed", 0) / total if total else 0.0
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> DomainMark | None:
         """Return the mark it carries."""
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
         try:
@@ -126,7 +126,7 @@ class Domain:
                 return False
             raise
 
-    def put_mark(self, mark: Mark) -> None:
+    def put_mark(self, mark: DomainMark) -> None:
         """Have it carry a mark; one that is pending only while this run of it lasts."""
         lib = self.libvirt
         if self.handle.isPersistent():
@@ -135,7 +135,7 @@ class Domain:
             with self._ended():
                 self._put(mark, lib.VIR_DOMAIN_AFFECT_LIVE)
 
-    def _put(self, mark: Mark, flags: int) -> None:
+    def _put(self, mark: DomainMark, flags: int) -> None:
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
         self.handle.setMetadata(kind, mark.element, PREFIX, NAMESPACE, flags)
 

@@ -14,10 +14,10 @@ from forewarn.drivers import Progress, Task
 from forewarn.drivers.found import difference
 from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import discover
-from forewarn.drivers.libvirt.guests import Guests, TaskSuperseded
+from forewarn.drivers.libvirt.guests import Guests, GuestTaskSuperseded
 from forewarn.drivers.libvirt.migration import Stopped
-from forewarn.drivers.libvirt.records import Records
-from forewarn.drivers.libvirt.work import Work
+from forewarn.drivers.libvirt.records import DomainRecords
+from forewarn.drivers.libvirt.work import GuestWork
 from forewarn.errors import PeerError
 from forewarn.values import replace
 
@@ -63,7 +63,7 @@ class TaskCalledOff(PeerError):
 class _Attempt:
     """One attempt, on its thread."""
 
-    def __init__(self, task: Task, stopped: threading.Event, records: Records) -> None:
+    def __init__(self, task: Task, stopped: threading.Event, records: DomainRecords) -> None:
         self.task = task
         self.stopped = stopped
         self._records = records
@@ -75,7 +75,7 @@ class _Attempt:
         self._told, self._known = False, threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, work: Work) -> None:
+    def start(self, work: GuestWork) -> None:
         """Carry it out."""
         self._thread = threading.Thread(
             target=self._run, args=(work,), name=f"libvirt {self.task.id}", daemon=True
@@ -101,7 +101,7 @@ class _Attempt:
             if self.stopped.wait(LOOK_S):
                 raise Stopped
 
-    def _run(self, work: Work) -> None:
+    def _run(self, work: GuestWork) -> None:
         try:
             self._when_free(work)
         except Stopped:
@@ -109,7 +109,7 @@ class _Attempt:
         except Exception as error:  # noqa: BLE001 - whatever it is, people must look
             self._failed = str(error).removesuffix(".") or type(error).__name__
 
-    def _when_free(self, work: Work) -> None:
+    def _when_free(self, work: GuestWork) -> None:
         """Carry it out once no process before this one is at it, which may hang for long."""
         ends_ms = self._clock.now_ms() + HELD_MS
         while True:
@@ -151,7 +151,7 @@ class LibvirtDriver:
         self.name = name
         self._config = config
         self._connections = Connections(config)
-        self._records = Records(config)
+        self._records = DomainRecords(config)
         self._records.prune(SystemClock().now_ms())
         self._lock = threading.Lock()
         #: Operation -> its newest attempt.
@@ -221,7 +221,7 @@ class LibvirtDriver:
 
     def _check_writer(self, task: Task) -> None:
         if task.generation < self._generation:
-            raise TaskSuperseded(generation=self._generation, vm=task.operation.target)
+            raise GuestTaskSuperseded(generation=self._generation, vm=task.operation.target)
         self._generation = task.generation
 
     def _attempt(self, task: Task) -> _Attempt:
@@ -236,12 +236,14 @@ class LibvirtDriver:
             del self._attempts[next(iter(self._attempts))]
         return found
 
-    def _work(self, attempt: _Attempt) -> Work:
+    def _work(self, attempt: _Attempt) -> GuestWork:
         task, stopped = attempt.task, attempt.stopped
         parts = (self._connections, self._config)
         guests = Guests(task, *parts, stopped=stopped, say=attempt.say, take=attempt.take)
         guests.ended = self._ended_before(task)
-        return Work(task, guests, self._records, stopped=stopped, until_known=attempt.until_known)
+        return GuestWork(
+            task, guests, self._records, stopped=stopped, until_known=attempt.until_known
+        )
 
     def _ended_before(self, task: Task) -> int:
         """Return the last attempt before this one that ended well; 0 if none did."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
-from forewarn.drivers.libvirt.domain import Mark
+from forewarn.drivers.libvirt.domain import DomainMark
 from forewarn.drivers.libvirt.migration import LOOK_EVERY_S, Migration, Stopped
 from forewarn.errors import ForewarnError, PeerError
 
@@ -44,7 +44,7 @@ class NoRoom(PeerError):
     advice = "Make room or name a destination, then retry."
 
 
-class TaskSuperseded(PeerError):
+class GuestTaskSuperseded(PeerError):
     """A later writer has begun something with the guest."""
 
     code = "task-superseded"
@@ -265,14 +265,14 @@ class Guests:
         """Whether an attempt that ended well, while people asked for another, has moved it away."""
         return bool(self.ended) and domain.host != self._task.operation.host
 
-    def _marked(self, domain: Domain, *, moves: bool = False) -> Mark:
+    def _marked(self, domain: Domain, *, moves: bool = False) -> DomainMark:
         """Return the mark that this operation has put on a guest, putting it if there is none."""
         with failing(domain.host):
             mark, active, attempt = domain.mark(), domain.active, self._task.operation.attempt
             if mark is None or mark.operation != self._key:
                 mark = None
             elif mark.generation > self._task.generation:
-                raise TaskSuperseded(generation=mark.generation, vm=domain.name)
+                raise GuestTaskSuperseded(generation=mark.generation, vm=domain.name)
             elif not moves or domain.host == mark.to or mark.attempt == attempt:
                 return mark
             to = self._destination(domain) if moves else ""
@@ -280,9 +280,9 @@ class Guests:
             domain.put_mark(made)
             return made
 
-    def _fresh(self, *, ran: bool, to: str = "", pending: bool = False) -> Mark:
+    def _fresh(self, *, ran: bool, to: str = "", pending: bool = False) -> DomainMark:
         operation = self._task.operation
-        return Mark(
+        return DomainMark(
             self._key,
             operation.attempt,
             self._task.generation,
@@ -319,7 +319,7 @@ class Guests:
             raise NoRoom(vm=vm, mib=kib // 1024)
         return best
 
-    def _start(self, host: str, vm: str, mark: Mark) -> None:
+    def _start(self, host: str, vm: str, mark: DomainMark) -> None:
         domain = self.connections.domain(host, vm)
         if domain is None:
             raise GuestMissing(vm=vm)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEPT_MS = 90 * 24 * 3600 * 1000
 
 
-class Records:
+class DomainRecords:
     """Files of one directory, each written whole or not at all."""
 
     def __init__(self, config: LibvirtConfig) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
     from forewarn.drivers.libvirt.guests import Guests
-    from forewarn.drivers.libvirt.records import Records
+    from forewarn.drivers.libvirt.records import DomainRecords
 
 #: How long a guest that is removed has at least, where its notice is over, in seconds.
 FAREWELL_S = 5
@@ -46,14 +46,14 @@ class HostAway(PeerError):
     advice = "Look at the host; then retry or fail the operation."
 
 
-class Work:
+class GuestWork:
     """One task, carried out from wherever it stands."""
 
     def __init__(
         self,
         task: Task,
         guests: Guests,
-        records: Records,
+        records: DomainRecords,
         *,
         stopped: threading.Event,
         until_known: Callable[[], None],

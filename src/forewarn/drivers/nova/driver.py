@@ -15,9 +15,9 @@ from forewarn.drivers.found import difference
 from forewarn.drivers.nova.client import Nova, NovaUnreachable
 from forewarn.drivers.nova.config import read_options
 from forewarn.drivers.nova.discovery import discover
-from forewarn.drivers.nova.mark import Marks
+from forewarn.drivers.nova.mark import ServerMarks
 from forewarn.drivers.nova.servers import Memory, Servers
-from forewarn.drivers.nova.work import Work
+from forewarn.drivers.nova.work import ServerWork
 from forewarn.drivers.task_files import DONE, TaskFiles, TaskSuperseded
 from forewarn.errors import ForewarnError
 
@@ -59,7 +59,7 @@ class NovaDriver:
         self._config = config
         self._nova = Nova(config)
         self._files = TaskFiles(Path(config.state))
-        self._marks = Marks(self._nova, Path(config.state) / "marks")
+        self._marks = ServerMarks(self._nova, Path(config.state) / "marks")
         self._lock = threading.Lock()
         self._memories: dict[str, Memory] = {}
 
@@ -134,14 +134,14 @@ class NovaDriver:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
         return difference(discover(self._nova, self._config, self.name), {})
 
-    def _work(self, task: Task, now_ms: int, memory: Memory) -> Work:
+    def _work(self, task: Task, now_ms: int, memory: Memory) -> ServerWork:
         servers = Servers(task, self._nova, self._marks, config=self._config)
         servers.memory, servers.now_ms = memory, now_ms
         others = {int(each.name): each for each in self._files.others(task)}
         well = [number for number, each in others.items() if (each / DONE).exists()]
         servers.ended = max((each for each in well if each < task.operation.attempt), default=0)
         earlier = sorted((each for each in others if each > servers.ended), reverse=True)
-        return Work(servers, [self._files.attempt(task), *(others[each] for each in earlier)])
+        return ServerWork(servers, [self._files.attempt(task), *(others[each] for each in earlier)])
 
     def _memory(self, task: Task) -> Memory:
         name = f"{task.id}@{task.operation.created_ms}"

@@ -29,7 +29,7 @@ NONE = "-"
 
 
 @value
-class Mark:
+class ServerMark:
     """Which task works on a server, and what had happened to the server before it."""
 
     #: `op-12@`, when it was asked for, and the last attempt that ended well.
@@ -50,16 +50,18 @@ class Mark:
         return " ".join((self.operation, *map(str, numbers), self.action))
 
 
-def read_mark(text: str) -> Mark | None:
+def read_mark(text: str) -> ServerMark | None:
     """Return the mark that a text holds; None if that is not one."""
     try:
         operation, attempt, generation, ran, migration, action = text.split(" ")
-        return Mark(operation, int(attempt), int(generation), ran == "1", int(migration), action)
+        return ServerMark(
+            operation, int(attempt), int(generation), ran == "1", int(migration), action
+        )
     except ValueError:
         return None
 
 
-class Marks:
+class ServerMarks:
     """The marks of a cloud's servers."""
 
     def __init__(self, nova: Nova, directory: Path) -> None:
@@ -67,7 +69,7 @@ class Marks:
         self._nova = nova
         self._directory = directory
 
-    def read(self, server: Server, operation: str) -> Mark | None:
+    def read(self, server: Server, operation: str) -> ServerMark | None:
         """Return the newest mark of an operation; None if the server has none of it."""
         path = self._directory / server.id
         found = [self._signed(server)]
@@ -76,7 +78,7 @@ class Marks:
         own = [each for each in found if each is not None and each.operation == operation]
         return max(own, key=lambda each: (each.attempt, each.generation), default=None)
 
-    def put(self, server: Server, mark: Mark) -> None:
+    def put(self, server: Server, mark: ServerMark) -> None:
         """Mark a server, before anything is done to it.
 
         Nova takes no metadata of a server in error or in the middle of something: then the file
@@ -92,7 +94,7 @@ class Marks:
         """Forget a server that is gone."""
         (self._directory / server_id).unlink(missing_ok=True)
 
-    def _signed(self, server: Server) -> Mark | None:
+    def _signed(self, server: Server) -> ServerMark | None:
         text, _, signature = server.metadata.get(KEY, "").rpartition(" ")
         right = self._signature(server, text)
         return read_mark(text) if hmac.compare_digest(right.encode(), signature.encode()) else None

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from forewarn.drivers.nova.client import NovaMissing, NovaRefused
 from forewarn.drivers.nova.config import GIVE_UP
 from forewarn.drivers.nova.server import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
-from forewarn.drivers.nova.servers import DONE, ServerFailed, ServerUnfit, Step
+from forewarn.drivers.nova.servers import DONE, ServerFailed, ServerStep, ServerUnfit
 from forewarn.errors import PeerError
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.drivers.nova.mark import Mark
+    from forewarn.drivers.nova.mark import ServerMark
     from forewarn.drivers.nova.server import Server
     from forewarn.drivers.nova.servers import Servers
 
@@ -26,7 +26,7 @@ OVER = FAILED | {"completed"}
 ABORTABLE = frozenset({"queued", "preparing", "running"})
 
 
-class MigrationTimedOut(PeerError):
+class ServerMigrationTimedOut(PeerError):
     """A live migration that took too long and was given up."""
 
     code = "nova-migration-timed-out"
@@ -35,7 +35,7 @@ class MigrationTimedOut(PeerError):
 
 
 @value
-class Move:
+class ServerMove:
     """One kind of move."""
 
     #: What Nova calls it in its list of migrations, and in a server's list of actions.
@@ -48,18 +48,18 @@ class Move:
     doing: str
 
 
-LIVE = Move(
+LIVE = ServerMove(
     "live-migration",
     "live-migration",
     "os-migrateLive",
     (("block_migration", "auto"),),
     "migrating",
 )
-COLD = Move("migration", "migrate", "migrate", (), "moving")
-EVACUATION = Move("evacuation", "evacuate", "evacuate", (), "evacuating")
+COLD = ServerMove("migration", "migrate", "migrate", (), "moving")
+EVACUATION = ServerMove("evacuation", "evacuate", "evacuate", (), "evacuating")
 
 
-class Moves:
+class ServerMoves:
     """Moves of one task's servers off the operation's host."""
 
     def __init__(self, servers: Servers) -> None:
@@ -68,7 +68,7 @@ class Moves:
         self._nova = servers.nova
         self._source = servers.task.operation.host
 
-    def alive(self, vm: str) -> Step:
+    def alive(self, vm: str) -> ServerStep:
         """Migrate a server while it runs; one that is off is moved as it is."""
         server = self._servers.needed(vm)
         if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
@@ -79,7 +79,7 @@ class Moves:
             raise ServerUnfit(vm=vm, status=server.status, what="migrated while it runs")
         return self._move(vm, server, LIVE)
 
-    def cold(self, vm: str) -> Step:
+    def cold(self, vm: str) -> ServerStep:
         """Shut a server down and start it elsewhere, and confirm that to Nova."""
         server = self._servers.needed(vm)
         if server.status == VERIFY_RESIZE:
@@ -90,7 +90,7 @@ class Moves:
             raise ServerUnfit(vm=vm, status=server.status, what="moved")
         return self._move(vm, server, COLD)
 
-    def evacuate(self, vm: str) -> Step:
+    def evacuate(self, vm: str) -> ServerStep:
         """Start a server of a host that is gone elsewhere."""
         server = self._servers.needed(vm)
         if self._has_left(server, vm):
@@ -115,7 +115,7 @@ class Moves:
             self._servers.memory.placements[vm] = server.host
         return left
 
-    def _move(self, vm: str, server: Server, move: Move) -> Step:
+    def _move(self, vm: str, server: Server, move: ServerMove) -> ServerStep:
         """Have Nova move a server, once in this attempt."""
         mark = self._servers.mark_of(server)
         found = self._newest(server, mark, move) if mark else None
@@ -141,14 +141,16 @@ class Moves:
         self._servers.act(server, {move.verb: {**body, **dict(move.more)}})
         return self._servers.going(vm, f"{move.doing} {vm}", 0)
 
-    def _newest(self, server: Server, mark: Mark, move: Move) -> dict[str, Any] | None:
+    def _newest(self, server: Server, mark: ServerMark, move: ServerMove) -> dict[str, Any] | None:
         """Return Nova's record of the newest move of a kind since the mark."""
         query = {"instance_uuid": server.id, "migration_type": move.kind, "limit": LOOKED_AT}
         found: list[dict[str, Any]] = self._nova.get("/os-migrations", **query)["migrations"]
         newer = [each for each in found if each["id"] > mark.migration]
         return max(newer, key=lambda each: int(each["id"]), default=None)
 
-    def _watch(self, vm: str, server: Server, found: dict[str, Any], move: Move) -> Step:
+    def _watch(
+        self, vm: str, server: Server, found: dict[str, Any], move: ServerMove
+    ) -> ServerStep:
         """Say how far a move is; do what the policy says where it takes too long."""
         config, to = self._servers.config, found["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
@@ -197,17 +199,17 @@ class Moves:
             return False
         return True
 
-    def _failure(self, vm: str, server: Server, mark: Mark, move: Move) -> PeerError:
+    def _failure(self, vm: str, server: Server, mark: ServerMark, move: ServerMove) -> PeerError:
         config = self._servers.config
         if vm in self._servers.memory.helped and config.migration_fallback == GIVE_UP:
-            return MigrationTimedOut(vm=vm, seconds=config.migration_timeout_s)
+            return ServerMigrationTimedOut(vm=vm, seconds=config.migration_timeout_s)
         asked = self._servers.action_since(server, mark, move.action)
         found = self._newest(server, mark, move)
         if found is not None and found["status"] == "cancelled":
             return ServerFailed(what=move.doing, vm=vm, reason="it was cancelled")
         return self._servers.failure(server, asked, vm, doing=move.doing)
 
-    def _confirm(self, vm: str, server: Server) -> Step:
+    def _confirm(self, vm: str, server: Server) -> ServerStep:
         """Confirm a move of this task; one that its project has to confirm is left to it."""
         mark = self._servers.mark_of(server)
         if mark is None or self._newest(server, mark, COLD) is None:

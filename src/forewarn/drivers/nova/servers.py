@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.drivers.nova.client import NovaMissing
 from forewarn.drivers.nova.config import BY_ID
-from forewarn.drivers.nova.mark import NONE, Mark
+from forewarn.drivers.nova.mark import NONE, ServerMark
 from forewarn.drivers.nova.server import (
     ACTIVE,
     ERROR,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.nova.client import Nova
     from forewarn.drivers.nova.config import NovaConfig
-    from forewarn.drivers.nova.mark import Marks
+    from forewarn.drivers.nova.mark import ServerMarks
 
 #: How long a server that is removed has at least, where its notice is over, in milliseconds.
 FAREWELL_MS = 5000
@@ -82,7 +82,7 @@ class ServerSlow(PeerError):
 
 
 @value
-class Step:
+class ServerStep:
     """How far something is."""
 
     done: bool = False
@@ -92,11 +92,11 @@ class Step:
     share: float = 0.0
 
 
-DONE = Step(done=True, share=1.0)
+DONE = ServerStep(done=True, share=1.0)
 
 
 @value
-class Verb:
+class ServerVerb:
     """Something that Nova does to a server."""
 
     #: What Nova calls it in a server's list of actions.
@@ -106,10 +106,10 @@ class Verb:
     doing: str
 
 
-STOP = Verb("stop", {"os-stop": None}, "shutting down")
-START = Verb("start", {"os-start": None}, "starting")
-PAUSE = Verb("pause", {"pause": None}, "pausing")
-UNPAUSE = Verb("unpause", {"unpause": None}, "unpausing")
+STOP = ServerVerb("stop", {"os-stop": None}, "shutting down")
+START = ServerVerb("start", {"os-start": None}, "starting")
+PAUSE = ServerVerb("pause", {"pause": None}, "pausing")
+UNPAUSE = ServerVerb("unpause", {"unpause": None}, "unpausing")
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Memory:
 class Servers:
     """The servers of one task."""
 
-    def __init__(self, task: Task, nova: Nova, marks: Marks, *, config: NovaConfig) -> None:
+    def __init__(self, task: Task, nova: Nova, marks: ServerMarks, *, config: NovaConfig) -> None:
         """Ask nobody yet."""
         self.task = task
         self.nova = nova
@@ -189,29 +189,29 @@ class Servers:
 
     # --- what is done to it ---------------------------------------------------------------
 
-    def reboot(self, vm: str) -> Step:
+    def reboot(self, vm: str) -> ServerStep:
         """End a server's run and begin another; one that does not run is left as it is."""
         server = self.needed(vm)
         if server.status in {ERROR, "UNKNOWN"} and self.task.operation.of_vm:
             raise ServerUnfit(vm=vm, status=server.status, what="rebooted")
         body = {"reboot": {"type": self.config.reboot_type.upper()}}
-        return self.once(vm, server, Verb("reboot", body, "rebooting"), where=ACTIVE)
+        return self.once(vm, server, ServerVerb("reboot", body, "rebooting"), where=ACTIVE)
 
-    def stop(self, vm: str) -> Step:
+    def stop(self, vm: str) -> ServerStep:
         """Shut a server down if it runs."""
         return self.once(vm, self.needed(vm), STOP, where=ACTIVE)
 
-    def pause(self, vm: str) -> Step:
+    def pause(self, vm: str) -> ServerStep:
         """Stop a server's processors if it runs."""
         return self.once(vm, self.needed(vm), PAUSE, where=ACTIVE)
 
-    def start(self, vm: str) -> Step:
+    def start(self, vm: str) -> ServerStep:
         """Start a server that ran when the task began."""
         server = self.needed(vm)
         mark = self.mark_of(server)
         return self.once(vm, server, START, where=SHUTOFF) if mark and mark.ran else DONE
 
-    def unpause(self, vm: str) -> Step:
+    def unpause(self, vm: str) -> ServerStep:
         """Let a server's processors go on if it ran when the task began."""
         server = self.find(vm)
         mark = self.mark_of(server) if server else None
@@ -219,7 +219,7 @@ class Servers:
             return DONE
         return self.once(vm, server, UNPAUSE, where=PAUSED)
 
-    def start_fallen(self, vm: str) -> Step:
+    def start_fallen(self, vm: str) -> ServerStep:
         """Start a server that its host's failure has stopped, not one that people have."""
         server = self.needed(vm)
         if server.status == SHUTOFF and self.mark_of(server) is None:
@@ -228,15 +228,15 @@ class Servers:
                 return DONE
         return self.once(vm, server, START, where=SHUTOFF)
 
-    def rebuild(self, vm: str) -> Step:
+    def rebuild(self, vm: str) -> ServerStep:
         """Write a server's disk again, from its image."""
         server = self.needed(vm)
         if not server.image:
             raise ServerUnfit(vm=vm, status="booted from a volume", what="rebuilt from an image")
         body = {"rebuild": {"imageRef": server.image}}
-        return self.once(vm, server, Verb("rebuild", body, "rebuilding"), where="")
+        return self.once(vm, server, ServerVerb("rebuild", body, "rebuilding"), where="")
 
-    def remove(self, vm: str) -> Step:
+    def remove(self, vm: str) -> ServerStep:
         """Shut a server down, and delete it once it is off or its notice is over."""
         operation = self.task.operation
         server = self.find(vm)
@@ -250,11 +250,11 @@ class Servers:
         if server.status == ACTIVE and left_ms > 0:
             if not server.task:
                 self.act(server, STOP.body)
-            return Step(text=f"shutting {vm} down")
+            return ServerStep(text=f"shutting {vm} down")
         self.nova.delete(f"/servers/{server.id}")
         return self.going(vm, f"deleting {vm}", 0.5)
 
-    def once(self, vm: str, server: Server, verb: Verb, *, where: str) -> Step:
+    def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> ServerStep:
         """Have Nova do something to a server, once in this task.
 
         Args:
@@ -287,7 +287,7 @@ class Servers:
         """Return what was done to a server, the newest first."""
         return actions_of(self.nova.get(f"/servers/{server.id}/os-instance-actions"))
 
-    def action_since(self, server: Server, mark: Mark, name: str) -> Action | None:
+    def action_since(self, server: Server, mark: ServerMark, name: str) -> Action | None:
         """Return the newest action of a kind that this user has asked for since the mark."""
         user = self.nova.user
         for each in self.actions(server):
@@ -297,7 +297,7 @@ class Servers:
                 return each
         return None
 
-    def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> Step | None:
+    def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> ServerStep | None:
         """Return how far Nova is with an action; None if it has failed."""
         if server.task:
             return self.going(vm, f"{doing} {vm}", 0.5)
@@ -325,7 +325,7 @@ class Servers:
 
     # --- the mark -------------------------------------------------------------------------
 
-    def mark_of(self, server: Server) -> Mark | None:
+    def mark_of(self, server: Server) -> ServerMark | None:
         """Return the mark that this operation has put on a server.
 
         Raises:
@@ -337,13 +337,13 @@ class Servers:
             raise TaskSuperseded(task=self.task.id, **facts)
         return mark
 
-    def put_mark(self, server: Server) -> Mark:
+    def put_mark(self, server: Server) -> ServerMark:
         """Mark a server: what Nova records of it from now on is this task's work."""
         before = self.mark_of(server)
         query = {"instance_uuid": server.id, "limit": NEWEST}
         migrations = self.nova.get("/os-migrations", **query)["migrations"]
         newest = next(iter(self.actions(server)), None)
-        mark = Mark(
+        mark = ServerMark(
             self.key,
             self.task.operation.attempt,
             self.task.generation,
@@ -366,7 +366,7 @@ class Servers:
         """Ask Nova for something."""
         self.nova.post(f"/servers/{server.id}/action", body)
 
-    def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> Step:
+    def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> ServerStep:
         """Return that something goes on.
 
         Raises:
@@ -375,7 +375,7 @@ class Servers:
         limit_s = limit_s or self.config.server_timeout_s
         if self.now_ms - self.since_ms(f"{vm}: {text}") > limit_s * 1000:
             raise ServerSlow(vm=vm, text=text, seconds=limit_s)
-        return Step(text=text, share=share)
+        return ServerStep(text=text, share=share)
 
     def since_ms(self, what: str) -> int:
         """Return since when something is waited for."""

@@ -13,8 +13,8 @@ from forewarn.drivers.command import runner
 from forewarn.drivers.messages import encoded, task_message
 from forewarn.drivers.nova.client import NovaBusy, NovaUnreachable
 from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
-from forewarn.drivers.nova.moves import Moves
-from forewarn.drivers.nova.servers import DONE, Servers, Step
+from forewarn.drivers.nova.moves import ServerMoves
+from forewarn.drivers.nova.servers import DONE, Servers, ServerStep
 from forewarn.drivers.task_files import TaskSuperseded, held
 from forewarn.errors import PeerError
 
@@ -61,7 +61,7 @@ class NovaStillWorking(PeerError):
     advice = "The driver is asked again until Nova has ended it."
 
 
-class Work:
+class ServerWork:
     """One task, brought a step further by a call from wherever it stands."""
 
     def __init__(self, servers: Servers, attempts: list[Path]) -> None:
@@ -74,11 +74,11 @@ class Work:
         self._servers = servers
         self._operation = servers.task.operation
         self._config = servers.config
-        self._moves = Moves(servers)
+        self._moves = ServerMoves(servers)
         self._hosts = ComputeHosts(servers.nova, servers.key)
         self._attempts = attempts
 
-    def advance(self) -> Step:
+    def advance(self) -> ServerStep:
         """Do what can be done now; costs some requests for each server under way.
 
         Raises:
@@ -124,11 +124,13 @@ class Work:
             if vm not in calm:
                 raise NovaStillWorking(vm=vm)
 
-    def _each(self, phase: str, act: Callable[[str], Step], at_once: int = AT_ONCE_MAX) -> Step:
+    def _each(
+        self, phase: str, act: Callable[[str], ServerStep], at_once: int = AT_ONCE_MAX
+    ) -> ServerStep:
         """Bring servers a step further, also where one fails; that is raised at the end."""
         memory, vms = self._servers.memory, self._operation.vms
         left = [vm for vm in vms if (phase, vm) not in {*memory.finished, *memory.failed}]
-        going: list[Step] = []
+        going: list[ServerStep] = []
         for vm in left[:LOOKS_MAX]:
             if len(going) < at_once:
                 step = self._step((phase, vm), act)
@@ -136,13 +138,13 @@ class Work:
         over = [vm for vm in vms if (phase, vm) in {*memory.finished, *memory.failed}]
         if len(over) < len(vms):
             share = (len(over) + sum(each.share for each in going)) / len(vms)
-            return Step(text="; ".join(each.text for each in going), share=share)
+            return ServerStep(text="; ".join(each.text for each in going), share=share)
         for vm in vms:
             if (phase, vm) in memory.failed:
                 raise memory.failed[phase, vm]
         return DONE
 
-    def _step(self, part: tuple[str, str], act: Callable[[str], Step]) -> Step:
+    def _step(self, part: tuple[str, str], act: Callable[[str], ServerStep]) -> ServerStep:
         """Bring one server a step further; remember its end, good or bad."""
         memory, vm = self._servers.memory, part[1]
         try:
@@ -161,7 +163,7 @@ class Work:
             memory.failed[part] = error
         return DONE
 
-    def _drain(self, act: Callable[[str], Step]) -> Step:
+    def _drain(self, act: Callable[[str], ServerStep]) -> ServerStep:
         """Move servers away; their host takes no others meanwhile."""
         operation, at_once = self._operation, self._config.parallel_moves
         if operation.of_vm:
@@ -173,7 +175,7 @@ class Work:
             self._hosts.enable(operation.host)
         return step
 
-    def _update(self) -> Step:
+    def _update(self) -> ServerStep:
         """Run the update command, with the servers paused unless no interruption is announced."""
         operation, quiet = self._operation, self._operation.duration_s != 0
         if not self._config.update_command:
@@ -195,7 +197,7 @@ class Work:
             self._hosts.enable(operation.host)
         return step
 
-    def _reboot_host(self) -> Step:
+    def _reboot_host(self) -> ServerStep:
         operation = self._operation
         self._hosts.disable(operation.host, operation.cause.value)
         if not self._begun("reboot_command"):
@@ -211,12 +213,12 @@ class Work:
             self._hosts.enable(operation.host)
         return step
 
-    def _start_again(self) -> Step:
+    def _start_again(self) -> ServerStep:
         """Have the servers of a host that failed run again, once it is back."""
         step = self._wait_for_host()
         return self._each("start", self._servers.start_fallen) if step.done else step
 
-    def _bring_up_elsewhere(self) -> Step:
+    def _bring_up_elsewhere(self) -> ServerStep:
         """Evacuate the servers of a lost host, once it is certain that it is off."""
         if not self._config.fence_command:
             raise self._unsupported("fence_command is not set, so the host may still be running")
@@ -226,20 +228,20 @@ class Work:
         self._hosts.force_down(self._operation.host)
         return self._each("evacuate", self._moves.evacuate, self._config.parallel_moves)
 
-    def _wait_for_host(self) -> Step:
+    def _wait_for_host(self) -> ServerStep:
         host, limit_s = self._operation.host, self._config.host_timeout_s
         if self._hosts.is_up(host):
             return DONE
         if self._servers.now_ms - self._servers.since_ms("host") > limit_s * 1000:
             raise NovaHostAway(host=host, seconds=limit_s)
-        return Step(text=f"waiting for the compute service of {host}")
+        return ServerStep(text=f"waiting for the compute service of {host}")
 
     # --- commands -------------------------------------------------------------------------
 
     def _begun(self, setting: str) -> bool:
         return any((each / setting / runner.STARTED).exists() for each in self._attempts)
 
-    def _command(self, setting: str, words: tuple[str, ...]) -> Step:
+    def _command(self, setting: str, words: tuple[str, ...]) -> ServerStep:
         """Run a command that must not run twice in one attempt, nor again once it ended well."""
         for each in self._attempts:
             end = each / setting / runner.END
@@ -247,10 +249,10 @@ class Work:
                 return DONE
         directory = self._attempts[0] / setting
         if held(directory):
-            return Step(text=f"{setting} runs")
+            return ServerStep(text=f"{setting} runs")
         if not (directory / runner.STARTED).exists():
             self._begin_command(directory, words)
-            return Step(text=f"{setting} runs")
+            return ServerStep(text=f"{setting} runs")
         end, host = directory / runner.END, self._operation.host
         reason = "it was killed; whether it did its work is not known"
         if end.exists():

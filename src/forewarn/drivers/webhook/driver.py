@@ -72,7 +72,7 @@ def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
     secret = Path(read["secret_file"]).read_bytes().strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise ValueError(f"the secret in {read['secret_file']} is shorter than 16 bytes")
-    endpoint = Endpoint(
+    endpoint = WebhookEndpoint(
         name,
         read["url"],
         secret,
@@ -89,7 +89,12 @@ class WebhookDriver:
     """Sends tasks to another service; what it knows of them stands in files."""
 
     def __init__(
-        self, endpoint: Endpoint, files: TaskFiles, *, polls: bool = False, poll_s: float = POLL_S
+        self,
+        endpoint: WebhookEndpoint,
+        files: TaskFiles,
+        *,
+        polls: bool = False,
+        poll_s: float = POLL_S,
     ) -> None:
         """Send nothing yet."""
         self.name = endpoint.driver
@@ -175,7 +180,7 @@ class WebhookFailed(PeerError):
 
 
 @value
-class Endpoint:
+class WebhookEndpoint:
     """Where requests go, and how."""
 
     driver: str
@@ -189,7 +194,7 @@ class Endpoint:
     ca_file: str = ""
 
 
-def send(endpoint: Endpoint, verb: str, task: str, *, body: bytes) -> bytes:
+def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> bytes:
     """Send a request, a few times if need be; return its answer.
 
     Raises:
@@ -216,7 +221,7 @@ def send(endpoint: Endpoint, verb: str, task: str, *, body: bytes) -> bytes:
     raise WebhookFailed(url=shown_url(endpoint.url), problem=problem, verb=verb, task=task)
 
 
-def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
+def _exchange(endpoint: WebhookEndpoint, key: str, body: bytes) -> tuple[int, bytes]:
     headers = {
         "content-type": "application/json",
         "idempotency-key": key,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from forewarn.metadata.http.addresses import BACKLOG, interface_of
 from forewarn.metadata.http.connection import NOTHING, Connection
-from forewarn.metadata.http.open_connections import Client
+from forewarn.metadata.http.open_connections import ConnectedClient
 from forewarn.metadata.identity import UNIX, Peer, canonical
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINGER_S = 2.0  # as in the transport for Linux
 WRITE_HIGH_BYTES = 64 * 1024
-NOBODYS_CLIENT = Client("", is_known=False)
+NOBODYS_CLIENT = ConnectedClient("", is_known=False)
 """Whose a connection is before its transport is there; it has none."""
 
 

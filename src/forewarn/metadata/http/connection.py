@@ -20,7 +20,7 @@ from forewarn.metadata.routing import ApproveEvents
 if TYPE_CHECKING:
     import asyncio
 
-    from forewarn.metadata.http.open_connections import Client
+    from forewarn.metadata.http.open_connections import ConnectedClient
     from forewarn.metadata.http.request_reader import PendingRequest
     from forewarn.metadata.identity import Peer
     from forewarn.metadata.responder import Reaction
@@ -57,7 +57,7 @@ class Connection:
         "stamp",
     )
 
-    def __init__(self, service: MetadataService, peer: Peer, client: Client) -> None:
+    def __init__(self, service: MetadataService, peer: Peer, client: ConnectedClient) -> None:
         """Start idle."""
         self.service = service
         self.peer = peer
@@ -283,7 +283,7 @@ class Connection:
         assert asked.view is not None
         self._home = asked.view.ready
         self.bucket = self.service.responder.bucket(asked.caller)
-        self.service.open_door(self.peer, asked.view, self.bucket)
+        self.service.remember_address(self.peer, asked.view, self.bucket)
 
     def _octets(self, asked: PendingRequest, reaction: Reaction) -> bytes | None:
         """Do what a request gets: return its answer, or None where there is none now."""

@@ -22,7 +22,7 @@ from forewarn.metadata.identity import UNIX, Peer, canonical
 
 if TYPE_CHECKING:
     from forewarn.metadata.http.event_loop import Events
-    from forewarn.metadata.http.open_connections import Client
+    from forewarn.metadata.http.open_connections import ConnectedClient
     from forewarn.metadata.rate_limit import Bucket
     from forewarn.metadata.service import MetadataService
     from forewarn.metadata.snapshot import PublishedView
@@ -46,7 +46,7 @@ class EpollConnection(Connection):
     __slots__ = ("_closing", "_interest", "_out", "_transport", "fd", "sock")
 
     def __init__(
-        self, transport: EpollTransport, sock: socket.socket, *, peer: Peer, client: Client
+        self, transport: EpollTransport, sock: socket.socket, *, peer: Peer, client: ConnectedClient
     ) -> None:
         """Take over a connected socket; it is not watched yet."""
         super().__init__(transport.service, peer, client)
@@ -306,7 +306,7 @@ class EpollTransport:
         listener = self._listeners.get(fd)
         if listener is None:  # a connection that was closed in this very round
             return
-        doors = self.service.doors if listener.is_plain else {}
+        views_by_address = self.service.views_by_address if listener.is_plain else {}
         while self._accepts_left > 0:
             self._accepts_left -= 1
             try:
@@ -317,11 +317,11 @@ class EpollTransport:
                 self._not_accepted(listener, error)
                 return
             sock = listener.socket(sock_fd)
-            door = doors.get(address)
+            known = views_by_address.get(address)
             octets = b""
             rest = b""
-            if door is not None:
-                said, rest = self._answer_last(sock, door, times)
+            if known is not None:
+                said, rest = self._answer_last(sock, known, times)
                 if said is None:
                     continue
                 octets = said
@@ -331,19 +331,19 @@ class EpollTransport:
             elif rest:
                 connection.end_with(rest)
             else:
-                if door is not None:
-                    connection.enter(*door)
+                if known is not None:
+                    connection.enter(*known)
                 connection.begin(octets)
 
     def _answer_last(
-        self, sock: socket.socket, door: tuple[PublishedView, Bucket], times: tuple[float, float]
+        self, sock: socket.socket, known: tuple[PublishedView, Bucket], times: tuple[float, float]
     ) -> tuple[bytes | None, bytes]:
         """Answer a client that sends one request and closes; no object is made for it.
 
         Returns what was read of any other, or None where nothing is left to do; and what is
         left to be sent.
         """
-        view, bucket = door
+        view, bucket = known
         octets = b""
         try:
             octets = sock.recv(READ_BYTES, _FLAGS)

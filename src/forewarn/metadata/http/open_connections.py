@@ -37,7 +37,7 @@ class OpenConnection(Protocol):
     """What is known about a connection here."""
 
     peer: Peer
-    client: Client
+    client: ConnectedClient
     stamp: int
     """Second of the last sign of life."""
     since: int
@@ -76,7 +76,7 @@ class OpenConnection(Protocol):
         """Cut it off."""
 
 
-class Client:
+class ConnectedClient:
     """Who opens connections: one VM, one address that no VM owns, or all behind the proxies."""
 
     __slots__ = ("connections", "is_known", "name")
@@ -117,9 +117,9 @@ class OpenConnections:
         self._known: OrderedDict[OpenConnection, None] = OrderedDict()
         self._unknown: OrderedDict[OpenConnection, None] = OrderedDict()
         self._tick = 0
-        self._vms: dict[str, Client] = {}
-        self._addresses: dict[str, Client] = {}
-        self._shared = Client("", is_known=True)
+        self._vms: dict[str, ConnectedClient] = {}
+        self._addresses: dict[str, ConnectedClient] = {}
+        self._shared = ConnectedClient("", is_known=True)
         """Those behind the proxies, and in the emulator those who say who they are."""
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class OpenConnections:
         """Go through a copy of them."""
         return iter((*self._known, *self._unknown))
 
-    def admit(self, peer: Peer) -> Client | None:
+    def admit(self, peer: Peer) -> ConnectedClient | None:
         """Return whose new connection this is, after another one made way if one must; or None."""
         client = self._client_of(peer)
         if client is self._shared:
@@ -198,14 +198,14 @@ class OpenConnections:
             if connection.since <= unknown_from or connection.stamp <= unknown_from:
                 connection.abandon()
 
-    def _client_of(self, peer: Peer) -> Client:
+    def _client_of(self, peer: Peer) -> ConnectedClient:
         if self._callers.is_shared(peer):
             return self._shared
         caller = self._callers.by_peer(peer)
         if caller is not None:
-            return self._vms.get(caller.vm) or Client(caller.vm, is_known=True)
+            return self._vms.get(caller.vm) or ConnectedClient(caller.vm, is_known=True)
         known = self._addresses.get(peer.address)
-        return known or Client(peer.address, is_known=False)
+        return known or ConnectedClient(peer.address, is_known=False)
 
     def _one_makes_way(
         self, connections: dict[OpenConnection, None], *, worth_max: int = HELD

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.metadata.http import request as requests
 
 if TYPE_CHECKING:
-    from forewarn.metadata.fault import Disturbance
+    from forewarn.metadata.fault import InjectedFault
     from forewarn.metadata.http.request import ChunkedBody, HttpRequest
     from forewarn.metadata.routing import Planned
     from forewarn.metadata.snapshot import PublishedView
@@ -45,7 +45,7 @@ class PendingRequest:
         """Whether it was refused before its body was here."""
         self.caller: Caller | None = None
         self.view: PublishedView | None = None
-        self.disturbance: Disturbance | None = None
+        self.disturbance: InjectedFault | None = None
         self.storable = False
         """Whether the same bytes on this connection get the same answer for a while."""
         self.ends_s = 0.0

@@ -96,7 +96,7 @@ CREATE TABLE operation (
     state TEXT NOT NULL CHECK (
         state IN ('planned', 'announced', 'running', 'succeeded', 'failed', 'cancelled')
     ),
-    asked_ms BIGINT NOT NULL CHECK (asked_ms >= 0),
+    requested_start_ms BIGINT NOT NULL CHECK (requested_start_ms >= 0),
     not_before_ms BIGINT NOT NULL CHECK (not_before_ms >= 0),
     created_ms BIGINT NOT NULL CHECK (created_ms >= 0),
     announced_ms BIGINT NOT NULL CHECK (announced_ms >= 0),
@@ -118,11 +118,11 @@ CREATE TABLE operation (
     progress TEXT NOT NULL,
     progress_percent BIGINT NOT NULL,
     maintenance BIGINT NOT NULL,
-    hold_ms BIGINT NOT NULL,
+    earliest_start_ms BIGINT NOT NULL,
     -- Where its driver takes its VMs, as pairs of VM and host, where nobody said before.
     placements TEXT NOT NULL,
     -- Whose VMs it has disturbed, once it has ended: owners rest after that (F-3).
-    disturbed TEXT NOT NULL
+    disturbed_owners TEXT NOT NULL
 );
 -- By comparisons: of a list SQLite makes an index each time it looks into it, which was half the
 -- work of writing an operation or an event. A question must be put in the same words.
@@ -230,7 +230,7 @@ CREATE TABLE maintenance (
     rests_until_ms BIGINT NOT NULL,
     wave BIGINT NOT NULL CHECK (wave >= 0),
     moved_ms BIGINT NOT NULL,
-    halted_by TEXT NOT NULL,
+    halt_reason TEXT NOT NULL,
     keeps_announced BIGINT NOT NULL CHECK (keeps_announced IN (0, 1)),
     forgiven BIGINT NOT NULL CHECK (forgiven >= 0),
     gate TEXT NOT NULL,
