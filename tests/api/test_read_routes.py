@@ -42,6 +42,39 @@ def test_gpu_vm_of_one_fault_domain_sees_its_own(live: Live) -> None:
     assert live.get("/v1/documents?vm=b")["Events"] == []
 
 
+def test_outcome_says_what_became_of_an_event(fleet: Live) -> None:
+    """An owner sees how it ended, who approved it, and what notice it had. Source: X-1."""
+    [operation] = fleet.post("/v1/vms/web-0/reboot")["operations"]
+    fleet.settle()
+    [event] = operation["events"]
+    assert fleet.get(f"/v1/events/{event}/outcome")["result"] == "unknown"
+    fleet.post(f"/v1/events/{event}/approve")
+    fleet.post(f"/v1/operations/{operation['id']}/complete")
+    outcome = fleet.get(f"/v1/events/{event}/outcome")
+    assert (outcome["result"], outcome["start"]) == ("completed", "early")
+    assert outcome["notice_promised_s"] > outcome["notice_given_s"] == 0
+    assert len(outcome["approved_by"]) == 1
+    assert fleet.get("/v1/outcomes?group=web")["outcomes"] == [outcome]
+    assert fleet.get("/v1/outcomes?group=db")["outcomes"] == []
+    assert fleet.get("/v1/outcomes?until=2026-01-01T00:00:00Z")["outcomes"] == []
+    assert fleet.call("GET", "/v1/outcomes?group=none").status == 404
+
+
+def test_outcomes_of_an_owner_are_those_of_its_groups(live: Live) -> None:
+    """A report for one owner has nothing of another's, page by page. Source: X-1."""
+    vms: dict[str, object] = {f"{g}-{n}": {"host": "h", "group": g} for g in "ab" for n in (0, 1)}
+    live.fleet(hosts={"h": {}}, groups={"a": {"owner": "shop"}, "b": {"owner": "bank"}}, vms=vms)
+    live.enable("a-0", "b-0")
+    for vm in ("a-0", "b-0", "a-1"):
+        [operation] = live.post(f"/v1/vms/{vm}/reboot")["operations"]
+        live.post(f"/v1/operations/{operation['id']}/cancel")
+    first = live.get("/v1/outcomes?owner=shop&limit=2")
+    assert [each["resources"] for each in first["outcomes"]] == [["a-1"]]
+    second = live.get(f"/v1/outcomes?owner=shop&limit=2&before={first['next']}")
+    assert [each["resources"] for each in second["outcomes"]] == [["a-0"]]
+    assert live.get("/v1/outcomes?owner=nobody")["outcomes"] == []
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_document_is_what_the_vm_reads(fleet: Live, version: str) -> None:
     """An operator sees a VM's document byte for byte, in every version. Source: V-1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.cli.reports import COLUMNS, as_csv
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import wait_until
@@ -37,6 +38,32 @@ def test_report_names_each_host_and_its_times(run: Run, live: Live) -> None:
         if each["ended"]
     ]
     assert done["announced"] <= done["started"] <= done["ended"]
+
+
+def test_report_has_promised_and_given_notice_of_each_event(run: Run, live: Live) -> None:
+    """As text, CSV, HTML and JSON: who approved, when it began, how it ended. Source: X-1."""
+    run("maintenance", "create", "h1", "--start")
+    wait_until(lambda: live.get("/v1/maintenances/m-1")["maintenance"]["announced"])
+    [operation] = live.get("/v1/operations?live=true")["operations"]
+    live.post(f"/v1/operations/{operation['id']}/approve")
+    live.post(f"/v1/operations/{operation['id']}/complete")
+    live.settle()
+    text = run("maintenance", "report", "m-1").out
+    assert "2 completed" in text
+    assert "started 2 early" in text
+    rows = run("maintenance", "report", "m-1", "--format", "csv").out.splitlines()
+    assert len(rows) == 3
+    assert rows[0].startswith("event,group,host")
+    page = run("maintenance", "report", "m-1", "--format", "html").out
+    assert page.count("<tr>") == 3
+    found = run("maintenance", "report", "m-1", "--json").json["outcomes"]
+    assert {each["group"] for each in found} == {"web", "db"}
+
+
+def test_cell_of_a_report_is_no_formula() -> None:
+    """A spreadsheet must not run what somebody wrote as a reason."""
+    outcome = dict.fromkeys(COLUMNS, "") | {"reason": "=1+1"}
+    assert as_csv([outcome]).splitlines()[1].endswith(",'=1+1")
 
 
 def test_postponed_host_is_shown_and_named(run: Run, live: Live) -> None:

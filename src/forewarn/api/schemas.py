@@ -12,6 +12,7 @@ from forewarn.core.admission import Waiting
 from forewarn.core.document import shown
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import SHOWN_AS, Event, EventState, Operation, OperationState
+from forewarn.core.outcomes import EventOutcome, EventResult, Start
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.protocol.documents import format_not_before
 from forewarn.validation.durations import iso_duration, written
@@ -31,6 +32,8 @@ WHOLE: Schema = {"type": "integer"}
 FLAG: Schema = {"type": "boolean"}
 TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
+TEXT_OR_NONE: Schema = {"type": ["string", "null"]}
+WHOLE_OR_NONE: Schema = {"type": ["integer", "null"]}
 TEXTS_BY_NAME: Schema = {"type": "object", "additionalProperties": TEXT}
 TABLE: Schema = {"type": "object"}
 
@@ -250,6 +253,48 @@ GLANCE: ObjectSchema[Glance] = ObjectSchema(
         Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
         Member("asked", WHOLE, lambda g: g.asked, "Its events that are shown."),
         Member("approved", WHOLE, lambda g: g.approved, "Those that are approved or started."),
+    ),
+)
+OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
+    "Outcome",
+    "What became of an event: how it ended, and what of its notice was kept.",
+    (
+        Member("event", TEXT, lambda o: o.event.id),
+        Member("operation", TEXT, lambda o: o.operation.id),
+        Member(
+            "maintenance",
+            TEXT_OR_NONE,
+            lambda o: f"m-{o.operation.maintenance}" if o.operation.maintenance else None,
+        ),
+        Member("group", TEXT, lambda o: o.event.group),
+        Member("host", TEXT, lambda o: o.operation.host),
+        Member("resources", TEXTS, lambda o: list(o.event.resources)),
+        Member("type", words(Impact), lambda o: o.operation.impact.value),
+        Member("cause", words(Cause), lambda o: o.operation.cause.value),
+        Member(
+            "result", words(EventResult), lambda o: o.result.value, "unknown: it is still shown."
+        ),
+        Member("reason", TEXT, lambda o: o.operation.reason),
+        Member("notice_promised_s", WHOLE, lambda o: o.operation.notice_s),
+        Member(
+            "notice_given_s",
+            WHOLE_OR_NONE,
+            lambda o: o.notice_given_s,
+            "From the published notice to the start; null: there was no notice, or no start.",
+        ),
+        Member("approved_by", TEXTS, lambda o: list(o.approvers), "Who approved it."),
+        Member("not_before", TIME, lambda o: written(o.operation.not_before_ms)),
+        Member("started", TIME, lambda o: written(o.operation.started_ms)),
+        Member("start", words(Start), lambda o: o.start.value, "Against NotBefore as shown."),
+        Member("ended", TIME, lambda o: written(o.operation.ended_ms)),
+        Member("lasted_s", WHOLE_OR_NONE, lambda o: o.lasted_s, "From the start to the end."),
+        Member("duration_s", WHOLE, lambda o: o.operation.duration_s, "Announced; -1 unknown."),
+        Member(
+            "interruption_ms",
+            WHOLE_OR_NONE,
+            lambda o: o.operation.interruption_ms if o.operation.interruption_ms >= 0 else None,
+            "As the driver measured it; null: it did not.",
+        ),
     ),
 )
 EVENT: ObjectSchema[OperationSummary] = ObjectSchema(

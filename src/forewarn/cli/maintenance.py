@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.output import note, print_json
 from forewarn.cli.parsing import whole_number
+from forewarn.cli.reports import add_format
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ def add_commands(commands: CommandGroup) -> None:
     _add_id(diff)
     diff.add_argument("--plan", metavar="ID", help="the plan (default: the one in force)")
     diff.add_argument("--against", metavar="ID", help="the other one (default: its parent)")
-    report = group.command("report", "say what became of each host", run=_report)
+    report = group.command("report", "show how each event of it ended", run=_report)
     _add_id(report)
+    add_format(report)
 
 
 def _add_id(parser: argparse.ArgumentParser) -> None:
@@ -257,14 +259,20 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_report  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_hosts  # noqa: PLC0415
+    from forewarn.cli.reports import all_outcomes, print_outcomes, summary  # noqa: PLC0415
 
     client = client_of(arguments)
     path = f"/v1/maintenances/{part(arguments.id)}"
+    outcomes = all_outcomes(client, f"{path}/report")
     answer, hosts = client.get(path), _hosts(client, path)
     if arguments.json:
-        return print_json({**answer, "hosts": hosts})
-    print_report(answer, hosts, client.now_ms)
+        found = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
+        return print_json({**answer, **found})
+    if arguments.format == "text":
+        print_hosts(answer, hosts, client.now_ms)
+        print()
+    print_outcomes(outcomes, arguments.format, title=f"Events of maintenance {arguments.id}")
     return OK if not answer["maintenance"]["failed"] else REFUSED
 
 

@@ -161,7 +161,7 @@ def print_difference(answer: Answer) -> None:
     print_table(("host", "", "change"), rows, empty="the plans say the same")
 
 
-def print_report(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
+def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
     """Print what became of a maintenance, of each wave and of each host."""
     print_full(answer, now_ms)
     print()

@@ -340,7 +340,7 @@ class DriverHost:
             self._report(further, name)
         if said.done:
             self._progress.forget(number)
-            self._report(DriverDone(number, attempt), name)
+            self._report(DriverDone(number, attempt, said.interruption_ms), name)
         elif said.failed:
             self._report(DriverFailed(number, attempt, said.failed), name)
         elif number not in self._next:

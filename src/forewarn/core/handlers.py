@@ -102,7 +102,8 @@ def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
     """End an operation whose driver has done its work. Source: L-5."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
-        transitions.end(draft, operation, failed=False)
+        measured = replace(operation, interruption_ms=report.interruption_ms)
+        transitions.end(draft, measured, failed=False)
     return ()
 
 

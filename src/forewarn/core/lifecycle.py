@@ -165,6 +165,10 @@ class Operation:
     placements: tuple[tuple[str, str], ...] = ()
     #: Owners of the VMs it has disturbed, sorted, once it has ended; a user's own disturbs nobody.
     disturbed_owners: tuple[str, ...] = ()
+    #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.
+    replaced_by: int = 0
+    #: How long its VMs were interrupted, as its driver measured it, in ms; -1: not measured.
+    interruption_ms: int = -1
 
     @property
     def id(self) -> str:

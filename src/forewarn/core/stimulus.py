@@ -122,6 +122,8 @@ class DriverDone:
 
     operation: int
     attempt: int
+    #: How long VMs were interrupted, in ms; -1: it was not measured. Source: X-1.
+    interruption_ms: int = -1
 
 
 @value

@@ -192,7 +192,12 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
 
 
 def end(
-    draft: Draft, operation: Operation, *, failed: bool, reason: str = "", abort: bool = False
+    draft: Draft,
+    operation: Operation,
+    *,
+    failed: bool,
+    reason: str = "",
+    abort: bool = False,
 ) -> Operation:
     """End a running operation: its events are gone. Source: L-5, L-8.
 
@@ -251,10 +256,11 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
     for other in draft.operations(("host", operation.host)):
         if other.number == operation.number:
             continue
+        replaced = replace(other, replaced_by=operation.number)
         if other.state is OperationState.RUNNING:
-            end(draft, other, failed=True, reason=reason, abort=True)
+            end(draft, replaced, failed=True, reason=reason, abort=True)
         else:
-            cancel(draft, other, reason)
+            cancel(draft, replaced, reason)
     fleet_changes.set_health(draft, operation.host, Health.FAILED)
     targets.host_failed(draft, operation.host)
     start_unannounced(draft, operation)
@@ -381,7 +387,8 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         alerted=False,
         events=(),
     )
-    cancel(draft, operation, f"VMs have arrived on {operation.host}; asked for again as {again.id}")
+    reason = f"VMs have arrived on {operation.host}; asked for again as {again.id}"
+    cancel(draft, replace(operation, replaced_by=again.number), reason)
     draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
     draft.planned.add(again.number)
 

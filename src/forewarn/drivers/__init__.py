@@ -54,6 +54,8 @@ class Progress:
     #: on, too. What is reported once stays; a VM should be moved only when this has been asked for
     #: again, since then it is known. Source: M-1.
     placements: Mapping[str, str] = field(default_factory=dict)
+    #: How long VMs were interrupted, the longest of them, in ms; -1: not measured. Source: X-1.
+    interruption_ms: int = -1
 
 
 class Driver(Protocol):

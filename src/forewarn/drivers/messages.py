@@ -24,6 +24,8 @@ PROTOCOL = 1
 ANSWER_BYTES_MAX = 64 * 1024
 #: Longest wait that an answer may ask for, in seconds.
 AGAIN_S_MAX = 24 * 3600
+#: Longest interruption that an answer may report, in milliseconds: 30 days.
+INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
 
 #: What a reason or a text may be: one that is too long is cut off where it is shown.
 _CLAUSE = Text(ANSWER_BYTES_MAX, lines=True)
@@ -41,6 +43,11 @@ _ANSWER = Form(
             "placements",
             Named(NAME, PLACEMENTS_MAX, NAME),
             "The hosts that VMs are taken to, by the VMs' names, where it chooses.",
+        ),
+        Field(
+            "interruption_ms",
+            Integer(0, INTERRUPTION_MS_MAX),
+            "Longest interruption of a VM in milliseconds, once it is done.",
         ),
         Field("again_s", Number(0, AGAIN_S_MAX), "When to ask again, in seconds from now."),
         Field("protocol", Integer(PROTOCOL, PROTOCOL), "The version of these messages."),
@@ -114,4 +121,5 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
         text=said.get("text", ""),
         share=said.get("share"),
         placements=said.get("placements", {}),
+        interruption_ms=said.get("interruption_ms", -1),
     )

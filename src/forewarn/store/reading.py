@@ -86,6 +86,12 @@ class OperationPage:
     vm: str = ""
     #: A group that has an event of it.
     group: str = ""
+    #: The maintenance it is part of, by number; 0: any or none.
+    maintenance: int = 0
+    #: Only operations that ended at or after this time, and before that one; ms since the epoch
+    #: UTC, 0: whenever.
+    since_ms: int = 0
+    until_ms: int = 0
     #: Only operations with a lower number; 0: from the newest.
     before: int = 0
     limit: int = 100
@@ -153,6 +159,11 @@ _OPERATION_FILTERS = {
     "host": "host = :host",
     "vm": "number IN (SELECT operation FROM operation_vm WHERE vm = :vm)",
     "group": "number IN (SELECT operation FROM event WHERE group_name = :group)",
+    "maintenance": "maintenance = :maintenance AND maintenance > 0",
+    "since_ms": """number IN (
+        SELECT number FROM operation WHERE ended_ms >= :since_ms AND ended_ms > 0
+    )""",
+    "until_ms": "ended_ms < :until_ms AND ended_ms > 0",
     "before": "number < :before",
 }
 _NO_FILTER = "1 = 1"

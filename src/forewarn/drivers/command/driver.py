@@ -125,7 +125,7 @@ class CommandDriver:
         if said.failed or failed:
             return Progress(failed=said.failed or failed.removesuffix("."))
         if said.done or not self._programs.progress:
-            return Progress(done=True, placements=said.placements)
+            return replace(said, done=True, again_ms=0)
         lines = self._call(self._programs.progress, "progress", task)
         if not lines:
             raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")

@@ -122,7 +122,10 @@ CREATE TABLE operation (
     -- Where its driver takes its VMs, as pairs of VM and host, where nobody said before.
     placements TEXT NOT NULL,
     -- Whose VMs it has disturbed, once it has ended: owners rest after that (F-3).
-    disturbed_owners TEXT NOT NULL
+    disturbed_owners TEXT NOT NULL,
+    replaced_by BIGINT NOT NULL CHECK (replaced_by >= 0),
+    -- As its driver measured it; -1 where none did.
+    interruption_ms BIGINT NOT NULL CHECK (interruption_ms >= -1)
 );
 -- By comparisons: of a list SQLite makes an index each time it looks into it, which was half the
 -- work of writing an operation or an event. A question must be put in the same words.
@@ -131,6 +134,7 @@ CREATE INDEX operation_live ON operation (number)
 CREATE INDEX operation_host ON operation (host, number);
 CREATE INDEX operation_abort ON operation (number) WHERE abort_owed = 1;
 CREATE INDEX operation_ended ON operation (ended_ms) WHERE ended_ms > 0;
+CREATE INDEX operation_maintenance ON operation (maintenance, number) WHERE maintenance > 0;
 
 -- Which operations disturbed a VM; the list in `operation.vms` again, in a form that can be sought.
 CREATE TABLE operation_vm (

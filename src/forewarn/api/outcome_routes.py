@@ -1,0 +1,145 @@
+"""Routes of outcomes: what became of events, one by one and as a report. Source: X-1."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api import schemas
+from forewarn.api.lookup import check_named, find
+from forewarn.api.maintenance_reading import find_view, number_of
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.core.outcomes import EventOutcome
+from forewarn.core.refusals import UnknownOperation
+from forewarn.store import HistoryPage, OperationPage
+from forewarn.validation.durations import read_time_ms
+from forewarn.validation.fields import NAME, Integer, Text, Timestamp
+from forewarn.validation.forms import Field
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.store import Store
+
+#: Operations whose outcomes one page has, and approvals of one event that are named.
+PAGE_MAX, APPROVALS_MAX = 500, 100
+
+_SPAN = (
+    Field("since", Timestamp(), "Only work that ended at or after this time."),
+    Field("until", Timestamp(), "Only work that ended before this time."),
+    Field("before", Integer(), "What `next` of the page before was."),
+    Field("limit", Integer(1, PAGE_MAX), f"Maximum number of operations (default: {PAGE_MAX})."),
+)
+
+
+async def _outcome(call: ApiCall) -> ApiResponse:
+    """Return what became of one event."""
+    found = await find(call, call.path["id"])
+    event = found.event or (found.events[0] if len(found.events) == 1 else None)
+    if event is None:
+        raise UnknownOperation(name=call.path["id"][:64])
+    by = await call.control.look_up(lambda store: _approvers(store, event.id))
+    return ApiResponse(schemas.OUTCOME.of(EventOutcome(event, found.operation, by)))
+
+
+async def _report_of_maintenance(call: ApiCall) -> ApiResponse:
+    number = number_of(call)
+    await find_view(call, number)
+    return await _report(call, maintenance=number)
+
+
+async def _outcomes(call: ApiCall) -> ApiResponse:
+    group, owner = str(call.query.get("group", "")), call.query.get("owner")
+    groups: Collection[str] | None = (group,) if group else None
+    if owner is not None:
+        owned = await call.control.read(
+            lambda view: [g.name for g in view.state.topology.groups.values() if g.owner == owner]
+        )
+        groups = [each for each in owned if groups is None or each in groups]
+    answer = await _report(call, group=group, groups=groups)
+    if group:
+        await call.control.look_up(partial(check_named, filters={"group": group}))
+    return answer
+
+
+async def _report(
+    call: ApiCall,
+    *,
+    group: str = "",
+    groups: Collection[str] | None = None,
+    maintenance: int = 0,
+) -> ApiResponse:
+    """Return one page of outcomes, newest operation first; costs the operations of the page."""
+    now_ms = call.control.clock.now_ms()
+    since, until = call.query.get("since"), call.query.get("until")
+    page = OperationPage(
+        group=group,
+        maintenance=maintenance,
+        since_ms=read_time_ms(since, now_ms) if since else 1,
+        until_ms=read_time_ms(until, now_ms) if until else 0,
+        before=call.query.get("before", 0),
+        limit=call.query.get("limit", PAGE_MAX),
+    )
+
+    def found(store: Store) -> tuple[list[EventOutcome], int | None]:
+        operations = store.operations(page)
+        outcomes = [each for one in operations for each in _of(store, one, groups)]
+        return outcomes, operations[-1].number if len(operations) == page.limit else None
+
+    outcomes, following = await call.control.look_up(found)
+    shown = await call.control.compute(
+        lambda: encoded({"outcomes": schemas.OUTCOME.each(outcomes), "next": following})
+    )
+    return ApiResponse(shown)
+
+
+def _of(store: Store, operation: Operation, groups: Collection[str] | None) -> list[EventOutcome]:
+    return [
+        EventOutcome(event, operation, _approvers(store, event.id))
+        for event in store.events_of(operation.number)
+        if not event.live and (groups is None or event.group in groups)
+    ]
+
+
+def _approvers(store: Store, event_id: str) -> tuple[str, ...]:
+    page = HistoryPage(event=event_id, action="event.approved", limit=APPROVALS_MAX)
+    return tuple(dict.fromkeys(each.entry.actor for each in store.history(page)))
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of outcomes."""
+    many = listed("outcomes", schemas.OUTCOME.schema(), paged="integer")
+    return (
+        Route(
+            method="GET",
+            path="/v1/events/{id}/outcome",
+            name="get_outcome",
+            summary="Read what became of an event.",
+            act=_outcome,
+            answer=schemas.OUTCOME.schema(),
+        ),
+        Route(
+            method="GET",
+            path="/v1/maintenances/{id}/report",
+            name="report_maintenance",
+            summary="Read what became of every event of a maintenance, newest first.",
+            act=_report_of_maintenance,
+            query=_SPAN,
+            answer=many,
+        ),
+        Route(
+            method="GET",
+            path="/v1/outcomes",
+            name="list_outcomes",
+            summary="Read what became of events, newest first: of a group, of an owner, or all.",
+            act=_outcomes,
+            query=(
+                Field("group", NAME, "Only of this group."),
+                Field("owner", Text(128), "Only of groups of this owner."),
+                *_SPAN,
+            ),
+            answer=many,
+        ),
+    )

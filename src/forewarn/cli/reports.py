@@ -1,0 +1,136 @@
+"""Reports: what became of events, as a table, CSV, JSON, or HTML to mail. Source: X-1."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import noun, print_table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from forewarn.cli.api_client import Answer, ApiClient
+
+FORMATS = ("text", "csv", "html")
+
+COLUMNS = {
+    "event": "event",
+    "group": "group",
+    "host": "host",
+    "type": "type",
+    "result": "result",
+    "start": "start",
+    "notice_given_s": "notice given (s)",
+    "notice_promised_s": "promised (s)",
+    "approved_by": "approved by",
+    "started": "started",
+    "ended": "ended",
+    "interruption_ms": "interruption (ms)",
+    "reason": "reason",
+}
+#: Columns of a terminal; files have all of them.
+_SHORT = ("group", "host", "type", "result", "start", "notice_given_s", "approved_by", "ended")
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:14px sans-serif}}table{{border-collapse:collapse}}
+td,th{{border:1px solid #999;padding:.3em .5em;text-align:left}}</style>
+<h1>{title}</h1>
+<p>{summary}</p>
+<p>Times are UTC.</p>
+<table><tr>{heads}</tr>
+{rows}
+</table></html>"""
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses how a report is written."""
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text", help="how it is written (default: text)"
+    )
+
+
+def all_outcomes(client: ApiClient, path: str, **query: object) -> list[Answer]:
+    """Return what a route of outcomes has, all pages of it."""
+    outcomes: list[Answer] = []
+    before = None
+    while True:
+        page = client.get(path, before=before, **query)
+        outcomes += page["outcomes"]
+        before = page["next"]
+        if not before:
+            return outcomes
+
+
+def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None:
+    """Print outcomes in one of `FORMATS`."""
+    if form == "csv":
+        sys.stdout.write(as_csv(outcomes))
+    elif form == "html":
+        print(as_html(outcomes, title))
+    else:
+        print(f"{title}: {summary(outcomes)}")
+        heads = [COLUMNS[name] for name in _SHORT]
+        print_table(heads, [[_shown(each[name]) for name in _SHORT] for each in outcomes])
+
+
+def summary(outcomes: Sequence[Answer]) -> str:
+    """Return how many events ended how, began when, and how much of their notice they had."""
+    if not outcomes:
+        return "no events have ended."
+    results = Counter(each["result"] for each in outcomes)
+    starts = Counter(each["start"] for each in outcomes if each["start"] != "never")
+    parts = [noun(len(outcomes), "event")]
+    parts.append(", ".join(f"{count} {word}" for word, count in sorted(results.items())))
+    if starts:
+        words = ", ".join(f"{count} {word}" for word, count in sorted(starts.items()))
+        parts.append(f"started {words}")
+    short = [
+        each
+        for each in outcomes
+        if each["start"] in {"on-time", "late"}
+        and (each["notice_given_s"] or 0) < each["notice_promised_s"]
+    ]
+    parts.append(f"{len(short)} with less notice than promised")
+    measured = [each["interruption_ms"] for each in outcomes if each["interruption_ms"] is not None]
+    if measured:
+        parts.append(f"longest measured interruption {max(measured)} ms")
+    return "; ".join(parts) + "."
+
+
+def as_csv(outcomes: Sequence[Answer]) -> str:
+    """Return outcomes as CSV, a row for each event, under the names of the API."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_safe(_shown(each[name])) for name in COLUMNS] for each in outcomes)
+    return text.getvalue()
+
+
+def as_html(outcomes: Sequence[Answer], title: str) -> str:
+    """Return outcomes as a page of their own, which can be mailed."""
+    heads = "".join(f"<th>{html.escape(head)}</th>" for head in COLUMNS.values())
+    rows = "\n".join(
+        "<tr>"
+        + "".join(f"<td>{html.escape(_shown(each[name]))}</td>" for name in COLUMNS)
+        + "</tr>"
+        for each in outcomes
+    )
+    words = html.escape(summary(outcomes))
+    return _PAGE.format(title=html.escape(title), summary=words, heads=heads, rows=rows)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _safe(text: str) -> str:
+    """Keep a spreadsheet from taking a text for a formula."""
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text

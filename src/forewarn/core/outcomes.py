@@ -1,0 +1,92 @@
+"""What became of an event that has left its document: how it ended, and whether promises were kept.
+
+Pure. Source: X-1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.values import Word, value
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Event, Operation
+
+#: A start within this time after NotBefore is on time: the service wakes once a second, and the
+#: notice must reach every node first. In milliseconds.
+ON_TIME_MS = 60_000
+
+
+class EventResult(Word):
+    """How an event ended."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    #: A failure of its host, or other work, took its place.
+    REPLACED = "replaced"
+    #: It is still in a document.
+    UNKNOWN = "unknown"
+
+
+class Start(Word):
+    """When the work began, against the time that VMs were shown."""
+
+    EARLY = "early"
+    ON_TIME = "on-time"
+    LATE = "late"
+    #: It began without notice: a failure, or nobody asked for notice.
+    UNANNOUNCED = "unannounced"
+    NEVER = "never"
+
+
+@value
+class EventOutcome:
+    """One event, its operation, and who approved it."""
+
+    event: Event
+    operation: Operation
+    #: Who approved it, as history names them, in order.
+    approvers: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> EventResult:
+        """How it ended."""
+        if self.event.live:
+            return EventResult.UNKNOWN
+        if self.operation.replaced_by:
+            return EventResult.REPLACED
+        if self.event.state is EventState.CANCELLED:
+            return EventResult.CANCELLED
+        failed = self.operation.state is OperationState.FAILED
+        return EventResult.FAILED if failed else EventResult.COMPLETED
+
+    @property
+    def start(self) -> Start:
+        """When it began, against NotBefore as it was shown last."""
+        operation = self.operation
+        if not operation.started_ms:
+            return Start.NEVER
+        if not operation.not_before_ms:
+            return Start.UNANNOUNCED
+        if operation.started_ms < operation.not_before_ms:
+            return Start.EARLY
+        late = operation.started_ms > operation.not_before_ms + ON_TIME_MS
+        return Start.LATE if late else Start.ON_TIME
+
+    @property
+    def notice_given_s(self) -> int | None:
+        """Seconds between the published notice and the start; None: there was no notice."""
+        operation = self.operation
+        if not (operation.shown_ms and operation.started_ms):
+            return None
+        return (operation.started_ms - operation.shown_ms) // 1000
+
+    @property
+    def lasted_s(self) -> int | None:
+        """Seconds from the start to the end; None: it has not started, or not ended."""
+        operation = self.operation
+        if not (operation.started_ms and operation.ended_ms):
+            return None
+        return (operation.ended_ms - operation.started_ms) // 1000

@@ -1,0 +1,85 @@
+"""What became of events: how they ended, and whether their notice was kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Operation
+from forewarn.core.outcomes import EventOutcome, EventResult, Start
+from forewarn.core.stimulus import Cancel, Complete, DriverDone, Retry
+from tests.core.rig import MINUTE_MS, Rig, small
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A small fleet whose groups are enabled."""
+    return small()
+
+
+def outcome_of(rig: Rig, operation: Operation) -> EventOutcome:
+    """Return what became of the first event of an operation."""
+    ended = rig.operations[operation.number]
+    return EventOutcome(rig.events[ended.events[0]], ended)
+
+
+def test_event_that_was_approved_began_early(rig: Rig) -> None:
+    """Promised and given notice stand side by side. Source: X-1."""
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.show()
+    assert outcome_of(rig, operation).result is EventResult.UNKNOWN
+    rig.wait(2 * MINUTE_MS)
+    rig.approve("web_0", operation)
+    rig.finish(operation)
+    ended = outcome_of(rig, operation)
+    assert (ended.result, ended.start) == (EventResult.COMPLETED, Start.EARLY)
+    assert (ended.operation.notice_s, ended.notice_given_s) == (900, 120)
+
+
+def test_event_that_nobody_approved_began_on_time(rig: Rig) -> None:
+    """It got all of its notice. Source: X-1."""
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.show()
+    rig.wait(16 * MINUTE_MS)
+    rig.finish(operation)
+    ended = outcome_of(rig, operation)
+    assert ended.start is Start.ON_TIME
+    assert ended.notice_given_s is not None
+    assert ended.notice_given_s >= ended.operation.notice_s
+
+
+def test_event_that_was_withdrawn_never_began(rig: Rig) -> None:
+    """Cancelled work has disturbed nobody. Source: X-1, L-3."""
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.tell(Cancel(operation.number, "not now"))
+    ended = outcome_of(rig, operation)
+    assert (ended.result, ended.start) == (EventResult.CANCELLED, Start.NEVER)
+    assert ended.lasted_s is None
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_failure_of_the_host_takes_the_place_of_its_work(rig: Rig, *, running: bool) -> None:
+    """Announced and running work is replaced by the failure, which came without notice. X-1."""
+    operation = rig.ask(Cause.HOST_UPDATE, "h0")
+    if running:
+        rig.show()
+        rig.wait(16 * MINUTE_MS)
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    replaced = outcome_of(rig, operation)
+    assert replaced.result is EventResult.REPLACED
+    assert replaced.operation.replaced_by == failure.number
+    rig.finish(failure)
+    assert outcome_of(rig, failure).start is Start.UNANNOUNCED
+
+
+def test_failed_event_and_measured_interruption_are_kept(rig: Rig) -> None:
+    """A driver's measurement stays with the attempt that ended well. Source: X-1, L-8."""
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.approve("web_0", operation)
+    rig.tell(Retry(operation.number), DriverDone(operation.number, 2, interruption_ms=340))
+    assert outcome_of(rig, operation).operation.interruption_ms == 340
+    other = rig.ask(Cause.REBOOT, "web_1")
+    rig.approve("web_1", other)
+    rig.tell(Complete(other.number, failed=True, reason="seen to"))
+    ended = outcome_of(rig, other)
+    assert (ended.result, ended.operation.interruption_ms) == (EventResult.FAILED, -1)
