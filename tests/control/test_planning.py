@@ -20,7 +20,7 @@ from forewarn.control.planning import (
     task_of,
 )
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance.records import (
     Maintenance,
     Postponement,
@@ -153,8 +153,8 @@ def test_planner_is_asked_for_what_the_maintenance_says() -> None:
         ({}, NOW_MS + 6 * MINUTE_MS),
         ({"duration_s": 0}, NOW_MS + MINUTE_MS),
         ({"duration_s": -1}, 0),
-        ({"alerted": True, "state": OperationState.RUNNING}, 0),
-        ({"alerted": True, "state": OperationState.ANNOUNCED}, NOW_MS + 6 * MINUTE_MS),
+        ({"alert": Alert.OVERDUE, "state": OperationState.RUNNING}, 0),
+        ({"alert": Alert.BLOCKED, "state": OperationState.ANNOUNCED}, NOW_MS + 6 * MINUTE_MS),
         ({"cause": Cause.HARDWARE_FAILURE}, 0),
         ({"maintenance": 7}, NOW_MS + 11 * MINUTE_MS),
         ({"maintenance": 7, "duration_s": 900}, NOW_MS + 16 * MINUTE_MS),
@@ -255,7 +255,7 @@ def test_owners_rest_after_what_disturbs_them_last() -> None:
         state_of(taken([OPERATION, of_vm], policy=resting(1), rested_ms=rested)).owners_disturbed
     )
     assert busy == {**rested, "shop": NOW_MS + 61 * MINUTE_MS}
-    stuck = replace(of_vm, state=OperationState.RUNNING, alerted=True)
+    stuck = replace(of_vm, state=OperationState.RUNNING, alert=Alert.OVERDUE)
     found = dict(state_of(taken([stuck], policy=resting(1))).owners_disturbed)
     assert found == {"shop": NOW_MS, "bank": NOW_MS}
     whole = replace(OPERATION, host="h0", vms=("web_0", "db_0"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.actions import ACTIONS
 from forewarn.core.draft import Draft
 from forewarn.core.indexes import Place, places_of
-from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
 from forewarn.core.maintenance.index import TargetProgress
 from forewarn.core.maintenance.records import Target, TargetState
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
@@ -147,7 +147,7 @@ def check_indexes(state: State) -> None:
         assert getattr(fleet, table) == getattr(whole, table)
     operations = state.operations.values()
     announced = [each for each in operations if each.state is S.ANNOUNCED]
-    running = [each for each in operations if each.state is S.RUNNING and not each.alerted]
+    running = [each for each in operations if each.state is S.RUNNING and each.alert is Alert.NONE]
     due = [each for each in state.maintenances.values() if each.running and each.due_ms]
     assert state.starts._at == {each.number: each.not_before_ms for each in announced}
     assert state.holds._at == {
@@ -248,7 +248,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
     """The loop is woken for the next thing that time alone makes due, and for nothing else."""
     operations = state.operations.values()
     announced = [each for each in operations if each.state is S.ANNOUNCED]
-    running = [each for each in operations if each.state is S.RUNNING and not each.alerted]
+    running = [each for each in operations if each.state is S.RUNNING and each.alert is Alert.NONE]
     times = [
         *(each.not_before_ms for each in announced),
         *(each.earliest_start_ms for each in announced),

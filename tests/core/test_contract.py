@@ -28,6 +28,7 @@ SAID: dict[str, object] = {
     "Host.health": "healthy",
     "Maintenance.state": "draft",
     "Target.state": "working",
+    "Operation.alert": "none",
     "Operation.state": "planned",
     "Operation.duration_s": -1,
     "Operation.progress_percent": -1,

@@ -257,9 +257,9 @@ def test_running_work_is_late_after_its_time_and_the_limit() -> None:
     rig.wait(5 * MINUTE_MS)
     rig.tell(DriverBegun(operation.number, 1))
     rig.wait(60 * MINUTE_MS - 1)
-    assert not rig.now(operation).alerted
+    assert rig.now(operation).alert is Alert.NONE
     rig.wait(1)
-    assert rig.now(operation).alerted
+    assert rig.now(operation).alert is not Alert.NONE
 
 
 def test_late_work_whose_driver_begins_after_all_has_its_whole_time() -> None:
@@ -269,7 +269,7 @@ def test_late_work_whose_driver_begins_after_all_has_its_whole_time() -> None:
     rig.wait(60 * MINUTE_MS)
     assert rig.now(operation).alert is Alert.OVERDUE
     rig.tell(DriverBegun(operation.number, 1))
-    assert rig.now(operation).alert is None
+    assert rig.now(operation).alert is Alert.NONE
     rig.wait(60 * MINUTE_MS)
     assert rig.now(operation).alert is Alert.OVERDUE
 
@@ -424,7 +424,7 @@ def test_routine_work_does_not_forestall_a_users_own() -> None:
     rig.tell(Tick())
     rig.finish(own)
     started = rig.now(routine)
-    assert (started.state, started.alerted) == (S.RUNNING, False)
+    assert (started.state, started.alert) == (S.RUNNING, Alert.NONE)
     assert sum(entry.action == "operation.blocked" for entry in rig.entries) == 1
 
 
@@ -434,7 +434,7 @@ def test_unpublished_notice_is_told_of_when_it_is_due() -> None:
     operation = rig.ask(Cause.HOST_UPDATE, "h0")
     rig.wait(16 * MINUTE_MS)
     assert rig.now(operation).state is S.ANNOUNCED
-    assert rig.now(operation).alerted
+    assert rig.now(operation).alert is not Alert.NONE
     assert (
         rig.entries[-1].text
         == f"{operation.id} is due and cannot start: its notice is not published"

@@ -78,7 +78,7 @@ def test_each_missed_notbefore_alerts() -> None:
         assert rig.now(operation).alert is Alert.BLOCKED
         assert [each.action for each in rig.entries].count("operation.blocked") == alerts
         rig.tell(NoticeShown((operation.number,)))
-        assert rig.now(operation).alert is None
+        assert rig.now(operation).alert is Alert.NONE
 
 
 def test_withdrawn_work_alerts_nobody() -> None:
@@ -87,7 +87,7 @@ def test_withdrawn_work_alerts_nobody() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     rig.wait(20 * MINUTE_MS)
     rig.tell(Cancel(operation.number))
-    assert rig.now(operation).alert is None
+    assert rig.now(operation).alert is Alert.NONE
 
 
 def test_second_try_at_showing_has_room() -> None:

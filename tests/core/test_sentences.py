@@ -240,8 +240,9 @@ def test_history_tells_of_work_that_takes_another_s_place() -> None:
     assert texts(rig, "operation.planned")[-1] == "op-3 takes the place of op-1"
     [image] = [e for e in rig.entries if e.action == "operation.planned"][-1].images
     assert image.row is not None
-    for name in ("not_before_ms", "announced_ms", "shown_ms", "alerted"):
+    for name in ("not_before_ms", "announced_ms", "shown_ms"):
         assert not image.row[name]
+    assert image.row["alert"] == "none"
 
 
 def test_history_tells_of_vms_that_are_not_waited_for() -> None:

@@ -11,12 +11,15 @@ from forewarn.core.lifecycle import (
     LIVE_OPERATION,
     OPERATION_MOVES,
     SHOWN_AS,
+    Alert,
+    AlertMove,
     Event,
     EventState,
     IllegalMove,
     Move,
     Operation,
     OperationState,
+    move_alert,
     move_event,
     move_operation,
 )
@@ -199,7 +202,7 @@ def test_failed_execution_waits_for_the_operator() -> None:
     rig.approve("far_0", operation)
     rig.tell(DriverBegun(operation.number, 1), DriverFailed(operation.number, 1, "no answer"))
     assert rig.shown("far") == ["Reboot Started"]
-    assert rig.now(operation).alerted
+    assert rig.now(operation).alert is not Alert.NONE
     assert "no answer" in rig.why(operation)[0].text
     assert not rig.tell(DriverFailed(operation.number, 1, "again")).changes
     rig.tell(Retry(operation.number))
@@ -302,9 +305,9 @@ def test_too_long_a_run_raises_an_alert_once() -> None:
     rig = small(enabled=())
     operation = rig.ask(Cause.HOST_UPDATE, "h2", duration_s=600)
     rig.wait(600_000 + 3_600_000 - 1)
-    assert not rig.now(operation).alerted
+    assert rig.now(operation).alert is Alert.NONE
     rig.wait(1)
-    assert rig.now(operation).alerted
+    assert rig.now(operation).alert is not Alert.NONE
     assert "longer than it should" in rig.why(operation)[0].text
     count = len(rig.entries)
     rig.wait(3_600_000)
@@ -318,9 +321,9 @@ def test_retry_has_its_whole_time() -> None:
     rig.wait(2 * 3_600_000)
     rig.tell(Retry(operation.number), DriverBegun(operation.number, 2))
     rig.wait(3_600_000 - 1)
-    assert not rig.now(operation).alerted
+    assert rig.now(operation).alert is Alert.NONE
     rig.wait(1)
-    assert rig.now(operation).alerted
+    assert rig.now(operation).alert is not Alert.NONE
 
 
 def test_crash_before_the_beginning_begins_again() -> None:
@@ -441,6 +444,26 @@ def test_tables_hold_nothing_else() -> None:
     """The tables are those of the design, move for move. Source: L-1."""
     assert OPERATION_MOVES == LEGAL_OF_OPERATION
     assert EVENT_MOVES == LEGAL_OF_EVENT
+
+
+@pytest.mark.parametrize("move", AlertMove)
+@pytest.mark.parametrize("alert", Alert)
+def test_alert_moves_by_its_table_alone(alert: Alert, move: AlertMove) -> None:
+    """An alert is raised once, a failure of the driver outranks lateness. Source: L-8."""
+    raised = {
+        (Alert.NONE, AlertMove.BLOCK): Alert.BLOCKED,
+        (Alert.NONE, AlertMove.EXCEED): Alert.OVERDUE,
+        (Alert.NONE, AlertMove.BREAK): Alert.STUCK,
+        (Alert.OVERDUE, AlertMove.BREAK): Alert.STUCK,
+    }
+    operation = replace(an_operation(OperationState.RUNNING), alert=alert)
+    if move is AlertMove.RESTART and alert is not Alert.NONE:
+        assert move_alert(operation, move).alert is Alert.NONE
+    elif (alert, move) in raised:
+        assert move_alert(operation, move).alert is raised[alert, move]
+    else:
+        with pytest.raises(IllegalMove, match=f"op-3 is alerted .{alert.value}.: it cannot"):
+            move_alert(operation, move)
 
 
 def test_event_is_shown_as_scheduled_or_started() -> None:

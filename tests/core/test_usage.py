@@ -5,7 +5,7 @@ from __future__ import annotations
 from forewarn.core import transitions
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
@@ -60,7 +60,7 @@ def test_start_that_waits_is_woken_by_a_repair() -> None:
     rig.approve("web_0", rig.working(number)["h0"])
     rig.wait(60 * MINUTE_MS)
     assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
-    assert rig.working(number)["h0"].alerted
+    assert rig.working(number)["h0"].alert is not Alert.NONE
     rig.tell(Repair("h3"))
     assert rig.working(number)["h0"].state is OperationState.RUNNING
 

@@ -15,7 +15,7 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
-from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -111,7 +111,7 @@ operations = st.builds(
     ended_ms=times,
     attempt=st.integers(0, 9),
     reason=prose,
-    alerted=st.booleans(),
+    alert=st.sampled_from(Alert),
     abort_owed=st.booleans(),
     destination=st.just("") | names,
     actor=prose,

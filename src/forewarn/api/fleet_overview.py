@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.indexes import Members
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.topology import Health
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class FleetOverview:
 
     def _letter_of(self, number: int) -> str:
         operation = self.operations[number]
-        return "s" if operation.alerted else _OF_OPERATION[operation.state]
+        return "s" if operation.alert is not Alert.NONE else _OF_OPERATION[operation.state]
 
 
 def _rack_key(host: Host) -> RackKey:

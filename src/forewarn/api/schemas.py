@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from forewarn.core.admission import Waiting
 from forewarn.core.document import shown
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import SHOWN_AS, Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import SHOWN_AS, Alert, Event, EventState, Operation, OperationState
 from forewarn.core.outcomes import EventOutcome, EventResult, Start
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.protocol.documents import format_not_before
@@ -235,7 +235,7 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member(
             "alerted",
             FLAG,
-            lambda o: o.alerted,
+            lambda o: o.alert is not Alert.NONE,
             "It is due and cannot start, runs too long, or is stuck.",
         ),
         Member("destination", TEXT, lambda o: o.destination),

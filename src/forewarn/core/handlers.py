@@ -13,7 +13,7 @@ from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.lifecycle import Alert, AlertMove, Operation, OperationState, move_alert
 from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
@@ -51,7 +51,9 @@ def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
 def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
     """Have a running operation begun once more. Source: L-8."""
     operation = _running(draft, retry.operation, "retried")
-    again = replace(operation, attempt=operation.attempt + 1, reason="", alerted=False, begun_ms=0)
+    again = replace(
+        operation, attempt=operation.attempt + 1, reason="", alert=Alert.NONE, begun_ms=0
+    )
     again = replace(again, progress="", progress_percent=-1)
     draft.put("operation.retried", f"{again.id} is begun again", again)
     draft.begin.append(again.number)
@@ -83,8 +85,9 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
     """Note that the driver has begun."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.begun_ms:
-        stuck = operation.alert is Alert.STUCK
-        begun = replace(operation, begun_ms=draft.now_ms, alerted=stuck)
+        begun = replace(operation, begun_ms=draft.now_ms)
+        if begun.alert is Alert.OVERDUE:  # its clock starts over
+            begun = move_alert(begun, AlertMove.RESTART)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
     return ()
 
@@ -110,9 +113,9 @@ def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
 def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
     """Keep a failed execution running, with its reason, until the operator decides (L-8)."""
     operation = _reported(draft, report.operation, report.attempt)
-    if operation and not operation.reason:
+    if operation and operation.alert is not Alert.STUCK:
         reason = report.reason or "the driver gave no reason"
-        stuck = replace(operation, reason=reason, alerted=True)
+        stuck = replace(move_alert(operation, AlertMove.BREAK), reason=reason)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
         targets.driver_failed(draft, stuck)
     return ()
@@ -243,7 +246,7 @@ def tick(draft: Draft) -> tuple[int, ...]:
     for number in draft.overdue(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         assert operation is not None, "a tick ends nothing"
-        late = replace(operation, alerted=True)
+        late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     draft.changes.ticked_ms = draft.now_ms
     return ()

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import (
+    ALERT_MOVES,
     EVENT_MOVES,
     LIVE_EVENT,
     LIVE_OPERATION,
     OPERATION_MOVES,
+    Alert,
     Event,
     EventState,
     Operation,
@@ -27,7 +29,7 @@ from forewarn.core.maintenance.records import (
 from forewarn.core.records import KINDS, Record, from_row
 from forewarn.core.state import Image
 from forewarn.errors import OurError
-from forewarn.values import replace
+from forewarn.values import Word, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,9 +41,20 @@ CHECKPOINT = "history.checkpoint"
 """Action of the entries that a replay begins with where older history was removed: each brings
 records as they were then, in whatever state."""
 
-_OPERATION_STEPS = {(before, after) for (before, _), after in OPERATION_MOVES.items()}
-_MAINTENANCE_STEPS = {(before, after) for (before, _), after in MAINTENANCE_MOVES.items()}
-_EVENT_STEPS = {(before, after) for (before, _), after in EVENT_MOVES.items()}
+
+def _steps(moves: Iterable[tuple[tuple[Word, Word], Word]]) -> frozenset[tuple[Word, Word]]:
+    return frozenset((before, after) for (before, _), after in moves)
+
+
+#: The machines of each kind of record: the field, its first state, the steps that its table has.
+_MACHINES: dict[type[Record], tuple[tuple[str, Word, frozenset[tuple[Word, Word]]], ...]] = {
+    Operation: (
+        ("state", OperationState.PLANNED, _steps(OPERATION_MOVES.items())),
+        ("alert", Alert.NONE, _steps(ALERT_MOVES.items())),
+    ),
+    Event: (("state", EventState.SCHEDULED, _steps(EVENT_MOVES.items())),),
+    Maintenance: (("state", MaintenanceState.DRAFT, _steps(MAINTENANCE_MOVES.items())),),
+}
 
 
 class HistoryIllegal(OurError):
@@ -148,16 +161,9 @@ class Replay:
 
 def _step(before: Record | None, after: Record) -> tuple[str, str] | None:
     """Return the states of an illegal step, None if the step is legal or no step at all."""
-    if isinstance(after, Operation):
-        first = before.state if isinstance(before, Operation) else OperationState.PLANNED
-        if first is not after.state and (first, after.state) not in _OPERATION_STEPS:
-            return first.value, after.state.value
-    if isinstance(after, Maintenance):
-        was = before.state if isinstance(before, Maintenance) else MaintenanceState.DRAFT
-        if was is not after.state and (was, after.state) not in _MAINTENANCE_STEPS:
-            return was.value, after.state.value
-    if isinstance(after, Event):
-        begun = before.state if isinstance(before, Event) else EventState.SCHEDULED
-        if begun is not after.state and (begun, after.state) not in _EVENT_STEPS:
-            return begun.value, after.state.value
+    for name, first, steps in _MACHINES.get(type(after), ()):
+        was: Word = first if before is None else getattr(before, name)
+        now: Word = getattr(after, name)
+        if was is not now and (was, now) not in steps:
+            return was.value, now.value
     return None

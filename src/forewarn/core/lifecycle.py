@@ -1,4 +1,4 @@
-"""The two machines, operation and event, as tables, and the values that move through them.
+"""The machines of operation, event and alert as tables, and the values that move through them.
 
 Source: L-1 to L-8. The tables alone say which move is legal; `docs/lifecycle.svg`
 is drawn from them. No rule about *when* a move happens may live here (that is `step.py`).
@@ -40,14 +40,28 @@ class EventState(Word):
 
 
 class Alert(Word):
-    """Why people were alerted to a live operation. Source: L-8."""
+    """What people are alerted to about a live operation. Source: L-8."""
 
+    NONE = "none"
     #: Announced; its NotBefore has come and it cannot start.
     BLOCKED = "blocked"
     #: Running for longer than it should.
     OVERDUE = "overdue"
     #: Running; its driver has failed.
     STUCK = "stuck"
+
+
+class AlertMove(Word):
+    """What raises an alert, or clears it."""
+
+    #: NotBefore has come, and it cannot start.
+    BLOCK = "block"
+    #: It has run longer than its duration and the policy's limit.
+    EXCEED = "exceed"
+    #: Its driver has failed.
+    BREAK = "break"
+    #: Its notice, its run or its attempt begins again, or it has ended.
+    RESTART = "restart"
 
 
 class Move(Word):
@@ -80,6 +94,16 @@ EVENT_MOVES: dict[tuple[EventState, Move], EventState] = {
     (EventState.APPROVED, Move.CANCEL): EventState.CANCELLED,
     (EventState.STARTED, Move.DONE): EventState.COMPLETED,
     (EventState.STARTED, Move.FAIL): EventState.COMPLETED,
+}
+
+ALERT_MOVES: dict[tuple[Alert, AlertMove], Alert] = {
+    (Alert.NONE, AlertMove.BLOCK): Alert.BLOCKED,
+    (Alert.NONE, AlertMove.EXCEED): Alert.OVERDUE,
+    (Alert.NONE, AlertMove.BREAK): Alert.STUCK,
+    (Alert.OVERDUE, AlertMove.BREAK): Alert.STUCK,
+    (Alert.BLOCKED, AlertMove.RESTART): Alert.NONE,
+    (Alert.OVERDUE, AlertMove.RESTART): Alert.NONE,
+    (Alert.STUCK, AlertMove.RESTART): Alert.NONE,
 }
 
 #: What a VM reads for each state; a state that is not here is not shown. Source: D-6.
@@ -140,8 +164,8 @@ class Operation:
     attempt: int = 0
     #: Why it was cancelled, failed, or is stuck while it runs.
     reason: str = ""
-    #: People were alerted, once, to what `alert` names; cleared when that is over.
-    alerted: bool = False
+    #: What people are alerted to, once; a move that restarts its clock clears it.
+    alert: Alert = Alert.NONE
     #: It ended without its driver, which is still to be notified. Source: L-7.
     abort_owed: bool = False
     #: Host its VMs are on afterwards; empty: where they were.
@@ -184,15 +208,6 @@ class Operation:
     def live(self) -> bool:
         """Whether it has not ended."""
         return self.state in LIVE_OPERATION
-
-    @property
-    def alert(self) -> Alert | None:
-        """What people were alerted to; None: nothing that still holds."""
-        if not self.alerted:
-            return None
-        if self.state is not OperationState.RUNNING:
-            return Alert.BLOCKED
-        return Alert.STUCK if self.reason else Alert.OVERDUE
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -260,6 +275,19 @@ def move_operation(operation: Operation, move: Move) -> Operation:
         raise IllegalMove(subject=operation.id, state=operation.state.value, move=move.value)
     assert operation.state is not state, operation
     return replace(operation, state=state)
+
+
+def move_alert(operation: Operation, move: AlertMove) -> Operation:
+    """Return the operation with its alert raised, or cleared.
+
+    Raises:
+        IllegalMove: the table has no such move; nothing is changed.
+    """
+    alert = ALERT_MOVES.get((operation.alert, move))
+    if alert is None:
+        alerted = f"alerted ({operation.alert.value})"
+        raise IllegalMove(subject=operation.id, state=alerted, move=move.value)
+    return replace(operation, alert=alert)
 
 
 def move_event(event: Event, move: Move) -> Event:

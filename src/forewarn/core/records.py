@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -345,7 +345,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "routine": _TRUTH,
         "of_vm": _TRUTH,
         "silent": _TRUTH,
-        "alerted": _TRUTH,
+        "alert": _word(Alert),
         "abort_owed": _TRUTH,
         "vms": _TEXTS,
         "events": _TEXTS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
-from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
 from forewarn.core.maintenance.index import Maintenances
 from forewarn.core.maintenance.records import (
     Maintenance,
@@ -234,7 +234,7 @@ class State:
             return
         self.starts.drop(number)
         self.holds.drop(number)
-        if operation.state is OperationState.RUNNING and operation.alert is None:
+        if operation.state is OperationState.RUNNING and operation.alert is Alert.NONE:
             self.ends.put(number, operation.overdue_ms(0))
         else:
             self.ends.drop(number)

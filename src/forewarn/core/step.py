@@ -17,7 +17,7 @@ from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.indexes import disturbed_groups
-from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, EventState, Operation, OperationState
 from forewarn.core.maintenance import commands, waves
 from forewarn.core.maintenance.admission import start_shortage
 from forewarn.values import value
@@ -258,7 +258,7 @@ def _start_or_wait(draft: Draft, operation: Operation) -> bool:
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
         return True
-    if operation.not_before_ms <= draft.now_ms and not operation.alerted:
+    if operation.not_before_ms <= draft.now_ms and operation.alert is Alert.NONE:
         first = blocked.waiting if blocked else admission.no_room(operation, short)
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)

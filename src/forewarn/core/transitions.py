@@ -13,11 +13,14 @@ from forewarn.core.approvals import approve_event, unapproving, wake_coupled
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
+    Alert,
+    AlertMove,
     Event,
     EventState,
     Move,
     Operation,
     OperationState,
+    move_alert,
     move_event,
     move_operation,
     progress_text,
@@ -110,7 +113,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         not_before_ms=max(operation.not_before_ms, earliest),
         announced_ms=draft.now_ms,
         shown_ms=0,
-        alerted=False,
+        alert=Alert.NONE,
     )
     draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
     _touch(draft, renewed, draft.events_of(renewed))
@@ -166,7 +169,7 @@ def start(draft: Draft, operation: Operation, why: str) -> Operation:
 def note_blocked(draft: Draft, operation: Operation, why: str) -> None:
     """Alert people, once, that announced work cannot start although its NotBefore has come."""
     assert operation.state is OperationState.ANNOUNCED, operation
-    blocked = replace(operation, alerted=True)
+    blocked = move_alert(operation, AlertMove.BLOCK)
     draft.put("operation.blocked", f"{blocked.id} is due and cannot start: {why}", blocked)
 
 
@@ -213,7 +216,7 @@ def end(
         move_operation(operation, move),
         ended_ms=draft.now_ms,
         reason=reason,
-        alerted=False,
+        alert=Alert.NONE,
         abort_owed=abort,
         disturbed_owners=disturbed_owners(operation, draft.topology),
     )
@@ -237,7 +240,7 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
         move_operation(operation, Move.CANCEL),
         ended_ms=draft.now_ms,
         reason=reason,
-        alerted=False,
+        alert=Alert.NONE,
     )
     gone = [move_event(event, Move.CANCEL) for event in draft.events_of(operation)]
     text = _because(f"{cancelled.id} is cancelled", reason)
@@ -284,7 +287,7 @@ def _running(draft: Draft, operation: Operation) -> Operation:
         operation,
         started_ms=draft.now_ms,
         attempt=operation.attempt + 1,
-        alerted=False,
+        alert=Alert.NONE,
         driver=_driver(draft, operation),
     )
 
@@ -384,7 +387,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         not_before_ms=0,
         announced_ms=0,
         shown_ms=0,
-        alerted=False,
+        alert=Alert.NONE,
         events=(),
     )
     reason = f"VMs have arrived on {operation.host}; asked for again as {again.id}"

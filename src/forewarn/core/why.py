@@ -73,7 +73,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
 
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:
     """Return what running work waits for: people, or its driver. Source: L-8."""
-    if operation.reason:
+    if operation.alert is Alert.STUCK:
         text = f"the driver failed: {operation.reason}; retry, complete or fail it"
         return (Waiting("operator", text, on=(operation.target,)),)
     late = "; it takes longer than it should" if operation.alert is Alert.OVERDUE else ""

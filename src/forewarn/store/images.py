@@ -47,7 +47,7 @@ _WORDS = (
     b'","routine":1,"host":"","vms":"[\\"\\", \\"","of_vm":0,"description":"","duration_s":-1,'
     b'"notice_s"'
     b':900,"silent":0,"state":"planned","requested_start_ms":17,"not_before_ms":0,"created_ms":0,"announced_ms":0'
-    b',"shown_ms":0,"started_ms":0,"begun_ms":0,"ended_ms":0,"attempt":0,"reason":"","alerted":0,'
+    b',"shown_ms":0,"started_ms":0,"begun_ms":0,"ended_ms":0,"attempt":0,"reason":"","alert":"none",'
     b'"destination":"","actor":"operator","events":"[]","abort_owed":0,"driver":""}]]'
     b'[["~operation",1,{"state":"succeeded","ended_ms":17}],["~event","","{"state":"completed"}],'
     b'["~operation",1,{"state":"running","started_ms":17,"attempt":1}],["~event","",{"state":"started"'

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.history import Replay
-from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.lifecycle import Alert, EventState, OperationState
 from forewarn.core.stimulus import Acknowledge, Retry
 from forewarn.ids import Ids
 from tests.simulator.checkers.client_checker import ClientChecker
@@ -345,7 +345,7 @@ class InvariantChecker(StateChecker):
         late = self._is_late(self.running_ms[key])
         due_ms = operation.begun_ms or operation.started_ms
         due_ms += (max(operation.duration_s, 0) + self._policy.overdue_after_s) * 1000
-        if late and due_ms + LATE_MS < now_ms and not operation.alerted:
+        if late and due_ms + LATE_MS < now_ms and operation.alert is Alert.NONE:
             raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
         if operation.reason:
             return  # it waits for people

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.indexes import places_of
-from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.lifecycle import Alert, EventState, OperationState
 from tests.simulator.checkers.contract import is_owed_notice, views_owed
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
@@ -84,7 +84,7 @@ def _check_deadlines(state: State) -> None:
     if state.starts._at != starts:
         raise Violation("12", f"NotBefore comes at {state.starts._at}, not at {starts}")
     for operation in live:
-        running = operation.state is S.RUNNING and not operation.alerted
+        running = operation.state is S.RUNNING and operation.alert is Alert.NONE
         if running != (operation.number in state.ends._at):
             raise Violation("L-8", f"nobody looks whether {operation.id} takes too long")
     if set(state.polls._at) != set(state.enrolments):
@@ -95,7 +95,7 @@ def check_in_time(situation: Situation, policy: NoticePolicy) -> None:
     """B-2 and L-8: silent groups are disabled, and long work raises an alert. Source: B-2."""
     state, now_ms = situation.state, situation.now_ms
     for operation in state.operations.values():
-        if operation.state is S.RUNNING and not operation.alerted:
+        if operation.state is S.RUNNING and operation.alert is Alert.NONE:
             since_ms = operation.begun_ms or operation.started_ms
             allowed_ms = (max(operation.duration_s, 0) + policy.overdue_after_s) * 1000
             if since_ms + allowed_ms < now_ms:

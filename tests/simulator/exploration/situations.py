@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forewarn.core.draft import Terms
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.state import Changes, State
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Recover, Stimulus, Tick
@@ -253,9 +253,9 @@ def _operation_key(operation: Operation, now_ms: int) -> object:
         return fixed
     if o.state is S.ANNOUNCED:
         since_ms = 0 if o.shown_ms else now_ms - o.announced_ms
-        return fixed, bool(o.shown_ms), o.not_before_ms - now_ms, since_ms, o.alerted, o.events
-    since_ms = 0 if o.alerted else now_ms - (o.begun_ms or o.started_ms)
-    return fixed, o.attempt, bool(o.begun_ms), bool(o.reason), o.alerted, since_ms, o.events
+        return fixed, bool(o.shown_ms), o.not_before_ms - now_ms, since_ms, o.alert, o.events
+    since_ms = 0 if o.alert is not Alert.NONE else now_ms - (o.begun_ms or o.started_ms)
+    return fixed, o.attempt, bool(o.begun_ms), bool(o.reason), o.alert, since_ms, o.events
 
 
 def everything(state: State) -> Changes:

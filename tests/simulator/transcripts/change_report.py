@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.draft import Draft, Terms
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.why import why
 from tests.simulator.transcripts.time_spans import moment
 
@@ -151,7 +151,7 @@ class ChangeReport:
         if operation.state is S.RUNNING:
             if operation.reason:
                 return f"is stuck: {operation.reason}"
-            return "alert: runs longer than it should" if operation.alerted else ""
+            return "alert: runs longer than it should" if operation.alert is not Alert.NONE else ""
         asked = [each for each in found if each.reason == "approval"]
         others = [each.text for each in found if each.reason not in {"approval", "time"}]
         parts = [self._asked(operation, each) for each in asked]

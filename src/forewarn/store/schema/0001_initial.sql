@@ -106,7 +106,7 @@ CREATE TABLE operation (
     ended_ms BIGINT NOT NULL CHECK (ended_ms >= 0),
     attempt BIGINT NOT NULL CHECK (attempt >= 0),
     reason TEXT NOT NULL,
-    alerted BIGINT NOT NULL CHECK (alerted IN (0, 1)),
+    alert TEXT NOT NULL CHECK (alert IN ('none', 'blocked', 'overdue', 'stuck')),
     destination TEXT NOT NULL,
     actor TEXT NOT NULL,
     events TEXT NOT NULL,
