@@ -10,7 +10,8 @@ from forewarn.core.draft import Draft
 from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
 from forewarn.core.maintenance.index import TargetProgress
-from forewarn.core.maintenance.records import Target, TargetState
+from forewarn.core.maintenance.phase import Checking, Halted
+from forewarn.core.maintenance.records import Maintenance, Target, TargetState
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
 from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from forewarn.core.document import View
     from forewarn.core.draft import Terms
     from forewarn.core.history import Replay
-    from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, State
@@ -105,7 +105,8 @@ def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
     for number, maintenance in state.maintenances.items():
         known = before.maintenances.get(number)
         is_wanted = maintenance.plan_wanted and not (known and known.plan_wanted)
-        is_wanted |= maintenance.gate_wanted and not (known and known.gate_wanted)
+        is_checking = isinstance(maintenance.phase, Checking)
+        is_wanted |= is_checking and not (known and isinstance(known.phase, Checking))
         assert number in outcome.plan or not is_wanted, maintenance
     for entry in outcome.changes.entries:
         if entry.action.startswith("maintenance."):
@@ -114,13 +115,16 @@ def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
 
 def _check_due(entry: Entry) -> None:
     """What is planned again is due at no time; what is over has nothing left to come. F-2, F-6."""
-    row = entry.images[0].row or {}
+    image = entry.images[0]
+    maintenance = from_row(image.kind, image.row) if image.row else None
+    if not isinstance(maintenance, Maintenance):
+        return
     if entry.action in {"maintenance.replanning", "maintenance.wave-over", "maintenance.stopped"}:
-        assert (row["due_ms"], row["plan_due"]) == (0, 0)
-    if entry.action in {"maintenance.done", "maintenance.cancelled"}:
-        assert (row["due_ms"], row["plan_wanted"]) == (0, 0)
+        assert maintenance.due_ms is None
+    if entry.action == "maintenance.cancelled":
+        assert maintenance.phase == Halted(maintenance.halt_reason)
     if entry.action == "maintenance.done":
-        assert (row["wave"], row["gate_wanted"], row["halt_reason"]) == (0, 0, "")
+        assert maintenance.phase == Halted()
 
 
 def check_rest(state: State, now_ms: int, terms: Terms) -> None:
@@ -148,7 +152,7 @@ def check_indexes(state: State) -> None:
     operations = state.operations.values()
     announced = [each for each in operations if each.state is S.ANNOUNCED]
     running = [each for each in operations if each.state is S.RUNNING and each.alert is Alert.NONE]
-    due = [each for each in state.maintenances.values() if each.running and each.due_ms]
+    due = [each for each in state.maintenances.values() if each.running and each.due_ms is not None]
     assert state.starts._at == {each.number: each.not_before_ms for each in announced}
     assert state.holds._at == {
         each.number: each.earliest_start_ms for each in announced if each.earliest_start_ms
@@ -253,7 +257,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
         *(each.not_before_ms for each in announced),
         *(each.earliest_start_ms for each in announced),
         *(each.overdue_ms(policy.overdue_after_s) for each in running),
-        *(each.due_ms for each in state.maintenances.values() if each.running),
+        *(each.due_ms or 0 for each in state.maintenances.values() if each.running),
         *(
             each.polled_ms + (policy.disable_after_s + 60) * 1000
             for each in state.enrolments.values()

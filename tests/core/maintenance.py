@@ -9,6 +9,7 @@ from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.phase import Checking
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.maintenance.why import why_host, why_maintenance
 from forewarn.core.policy import NoticePolicy
@@ -36,7 +37,7 @@ class MaintenanceRig(Rig):
         self.maintenances.update(outcome.changes.maintenances)
         self.plans.update(outcome.changes.plans)
         for number in outcome.plan if self.plans_made else ():
-            if self.state.maintenances[number].gate_wanted:
+            if isinstance(self.state.maintenances[number].phase, Checking):
                 self.gates.append(number)
                 continue
             self.make_plan(number)
@@ -66,6 +67,12 @@ class MaintenanceRig(Rig):
         number = self.create(*hosts, **more)  # type: ignore[arg-type]
         self.tell(words.StartMaintenance(number))
         return number
+
+    def due_ms(self, number: int) -> int:
+        """When a maintenance goes on by time alone, ms since the epoch UTC."""
+        due_ms = self.maintenance(number).due_ms
+        assert due_ms is not None, number
+        return due_ms
 
     def maintenance(self, number: int) -> Maintenance:
         """A maintenance as it is now, ended or not."""

@@ -6,6 +6,7 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.phase import Halted, Planning
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import (
     MaintenanceWrongState,
@@ -36,12 +37,6 @@ def with_policy(hosts: int = 6, domains: int = 3, **more: object) -> Maintenance
     return fleet(hosts, domains, policy=policy)
 
 
-def due(rig: MaintenanceRig, number: int) -> tuple[int, bool]:
-    """When a maintenance is due, and whether to be planned again."""
-    known = rig.maintenance(number)
-    return known.due_ms, known.plan_due
-
-
 def test_plan_that_failed_is_made_again_after_a_minute() -> None:
     """Nothing is announced by it, why says so, and it is tried again. Source: F-2, F-4."""
     rig = fleet()
@@ -49,7 +44,7 @@ def test_plan_that_failed_is_made_again_after_a_minute() -> None:
     number = rig.start("h0", "h1")
     rig.tell(words.PlanFailed(number, "it took too long"))
     again_ms = rig.now_ms + MINUTE_MS
-    assert due(rig, number) == (again_ms, True)
+    assert rig.maintenance(number).phase == Planning(again_ms, "it took too long")
     assert not rig.maintenance(number).plan_wanted
     text = f"no plan of m-{number} could be made: it took too long"
     expected = Blocker(Code.PLANNING, f"m-{number}", rig.now_ms, again_ms, text)
@@ -61,7 +56,7 @@ def test_plan_that_failed_is_made_again_after_a_minute() -> None:
     assert not rig.maintenance(number).plan_wanted
     rig.wait(1)
     assert rig.maintenance(number).plan_wanted
-    assert due(rig, number) == (0, False)
+    assert rig.maintenance(number).due_ms is None
     rig.plans_made = True
     rig.make_plan(number)
     assert len(rig.run()) == 2
@@ -74,8 +69,8 @@ def test_hosts_that_cannot_be_done_are_planned_less_and_less_often() -> None:
     number = rig.start("h0")
     pauses = []
     for _ in range(60):
-        due_ms, is_plan_due = due(rig, number)
-        assert is_plan_due
+        assert isinstance(rig.maintenance(number).phase, Planning)
+        due_ms = rig.due_ms(number)
         pauses.append((due_ms - rig.now_ms) // 1000)
         rig.wait(due_ms - rig.now_ms)
     assert pauses[:2] == [60, 60]
@@ -278,7 +273,7 @@ def test_what_has_ended_wants_nothing() -> None:
             rig.tell(words.GateFailed(number, "errors"))
         over = rig.maintenance(number)
         assert over.state.value == end
-        assert (over.plan_wanted, over.gate_wanted, over.due_ms) == (False, False, 0)
+        assert over.phase == Halted(over.halt_reason, over.wave)
         assert over.moved_ms == rig.now_ms
         assert over.ended_ms == (rig.now_ms if end != "stopped" else 0)
 
@@ -291,7 +286,7 @@ def test_portion_of_waves_is_as_large_as_it_may_be() -> None:
         rig.start(*(f"h{n}" for n in range(first, first + count)), earliest_ms=START_MS + DAY_MS)
         for first in (0, count)
     ]
-    rig.now_ms = max(rig.maintenance(number).due_ms for number in numbers)
+    rig.now_ms = max(rig.due_ms(number) for number in numbers)
     sizes, outcome = [], rig._tell(Tick())
     for _ in range(10):
         entries = outcome.changes.entries

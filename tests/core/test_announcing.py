@@ -9,6 +9,7 @@ from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, Cause
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.admission import Admission
+from forewarn.core.maintenance.phase import Working
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import step
@@ -89,10 +90,10 @@ def test_further_hosts_of_a_wave_do_not_wait_for_its_first() -> None:
     rig.tell(Cancel(both["h1"].number, "not now"))
     rig.approve("web_0", both["h0"])
     rig.finish(both["h0"])
-    maintenance = replace(rig.state.maintenances[number], wave=1)
+    maintenance = replace(rig.state.maintenances[number], phase=Working(1))
     rig.state.maintenances[number] = maintenance
     assert blocker(rig, number, "h1", rig.now_ms + NOTICE_MS) is None
-    rig.state.maintenances[number] = replace(maintenance, wave=2)
+    rig.state.maintenances[number] = replace(maintenance, phase=Working(2))
     found = blocker(rig, number, "h1", rig.now_ms + NOTICE_MS)
     assert found is not None
     assert found.code is Code.OWNER_REST
@@ -139,7 +140,7 @@ def shown_late(**more: object) -> tuple[MaintenanceRig, int]:
     rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(windows=windows)))
     number = rig.start("h0", **more)
     while not rig.working(number):
-        rig.now_ms = rig.maintenance(number).due_ms
+        rig.now_ms = rig.due_ms(number)
         rig.tell(Tick())
     [operation] = rig.working(number).values()
     rig.now_ms += 40 * MINUTE_MS

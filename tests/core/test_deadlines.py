@@ -145,7 +145,7 @@ def held_back(**more: object) -> tuple[MaintenanceRig, int, int]:
     rig = fleet(policy=NoticePolicy(maintenance=policy) if policy else None)
     number = rig.start("h0", **more)
     while not rig.working(number):
-        rig.wait(rig.maintenance(number).due_ms - rig.now_ms)
+        rig.wait(rig.due_ms(number) - rig.now_ms)
     rig.show()
     own = rig.ask(Cause.HOST_REBOOT, "h2", source=Source.USER)
     rig.approve("web_2", own)

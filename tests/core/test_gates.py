@@ -7,6 +7,7 @@ import pytest
 from forewarn.core.draft import Draft
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.phase import Checking
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.maintenance.targets import silent_groups
@@ -33,10 +34,10 @@ def test_gate_is_checked_after_each_wave() -> None:
     """Each wave ends with a check, the last one too, and nothing goes on before. F-5, F-3."""
     rig, number = at_its_gate()
     assert rig.gates == [number]
-    assert rig.maintenance(number).gate_wanted
+    assert isinstance(rig.maintenance(number).phase, Checking)
     assert not rig.working(number)
     rig.tell(words.GatePassed(number))
-    assert not rig.maintenance(number).gate_wanted
+    assert not isinstance(rig.maintenance(number).phase, Checking)
     assert rig.run() == [{"h1"}]
     assert rig.gates == [number, number]
     assert rig.maintenance(number).state is S.RUNNING
@@ -51,7 +52,7 @@ def test_failed_gate_stops_the_maintenance() -> None:
     rig.tell(words.GateFailed(number, "gate errors: `rate` is 0.2"))
     stopped = rig.maintenance(number)
     assert (stopped.state, stopped.halt_reason) == (S.STOPPED, "gate errors: `rate` is 0.2")
-    assert not stopped.gate_wanted
+    assert not isinstance(stopped.phase, Checking)
     rig.tell(words.ResumeMaintenance(number))
     assert rig.run() == [{"h1"}]
     rig.check_replay()

@@ -219,18 +219,6 @@ def test_row_of_another_time_is_refused() -> None:
         from_row("operation", row)
 
 
-def test_row_of_an_older_version_is_read() -> None:
-    """A row of history from before a column was added means what it meant then. Source: L-7."""
-    operation = small().ask(Cause.HOST_REBOOT, "h0")
-    row = dict(to_row(operation))
-    del row["abort_owed"]
-    assert from_row("operation", row) == operation
-    vm = Vm("v", "h", "g")
-    row = dict(to_row(vm))
-    del row["instance"]
-    assert from_row("vm", row) == vm
-
-
 def test_every_kind_has_a_key() -> None:
     """Each kind of record is known by one of its columns."""
     assert set(KIND_OF.values()) == set(KINDS)

@@ -501,7 +501,7 @@ def test_wave_whose_rest_has_failed_goes_on_with_what_is_announced() -> None:
     rig._tell(RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=left))
     rig.tell(Proceed((number,)))
     assert rig.maintenance(number).wave == 1
-    assert not rig.maintenance(number).due_ms
+    assert rig.maintenance(number).due_ms is None
     assert [e.action for e in rig.entries].count("maintenance.wave-announced") == 1
     assert "maintenance.wave-blocked" not in {entry.action for entry in rig.entries}
 
@@ -511,7 +511,7 @@ def test_hosts_postponed_within_a_wave_wait_for_what_is_announced() -> None:
     rig, number, left = halfway(postpone_max_s=86_400)
     until_ms = rig.now_ms + 60 * MINUTE_MS
     rig.tell(words.PostponeHosts(number, left[:1], until_ms, "alice"))
-    assert rig.maintenance(number).wave == 0
+    assert rig.maintenance(number).wave is None
     assert len(rig.working(number)) == PORTION_MAX
     rig.wait(2 * MINUTE_MS)
     assert len(rig.working(number)) == PORTION_MAX

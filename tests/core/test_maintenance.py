@@ -9,6 +9,7 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.phase import Planning
 from forewarn.core.maintenance.records import MaintenanceState, TargetState
 from forewarn.core.maintenance.refusals import (
     MaintenanceInvalid,
@@ -275,14 +276,14 @@ def test_failure_between_plan_and_wave_is_admitted_again() -> None:
     assert not rig.working(number)
     rig.plans_made = False
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h5")
-    while not rig.maintenance(number).plan_due:
+    while not isinstance(rig.maintenance(number).phase, Planning):
         rig.wait(MINUTE_MS // 2)
         assert not rig.working(number)
     assert rig.maintenance(number).running
     assert rig.waits(number).code is Code.FAULT_DOMAIN
     rig.finish(failure)
     waits = rig.waits(number)
-    again_ms = rig.maintenance(number).due_ms
+    again_ms = rig.due_ms(number)
     assert (waits.code, waits.subject, waits.clears_ms) == (Code.PLANNING, f"m-{number}", again_ms)
 
 

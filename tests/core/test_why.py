@@ -12,6 +12,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.outlook import GroupOutlook, outlook
+from forewarn.core.maintenance.phase import Planning
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PostponementRefused
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
@@ -280,12 +281,11 @@ def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> 
         rig.ask(Cause.HARDWARE_FAILURE, "h3")
     if spoil != "limit":
         rig.policy = NoticePolicy()
-    due_ms = rig.maintenance(number).due_ms
+    due_ms = rig.due_ms(number)
     rig.wait(due_ms - rig.now_ms)
     blocked = rig.maintenance(number)
     assert not rig.working(number)
-    assert (blocked.wave, blocked.plan_due) == (0, True)
-    assert blocked.due_ms == due_ms + 60_000
+    assert blocked.phase == Planning(due_ms + 60_000)
     found = rig.waits(number)
     assert (found.code, found.subject, found.since_ms) == (code, subject, due_ms)
     rig.wait(60_000)
@@ -298,7 +298,7 @@ def test_owner_rests_until_a_time_that_is_said() -> None:
     rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
     number = rig.start("h0", earliest_ms=START_MS + DAY_MS)
     rig.plans_made = False
-    due_ms = rig.maintenance(number).due_ms
+    due_ms = rig.due_ms(number)
     rig.wait(due_ms - rig.now_ms - MINUTE_MS)
     by_hand = rig.ask(Cause.HOST_REBOOT, "h3")
     rig.approve("web_3", by_hand)

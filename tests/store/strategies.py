@@ -16,6 +16,7 @@ from forewarn.core.impact import (
     Source,
 )
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn.core.maintenance.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -208,6 +209,8 @@ def several(kind: st.SearchStrategy[R], least: int = 0) -> st.SearchStrategy[lis
     return st.lists(kind, min_size=least, max_size=3, unique_by=key_of)
 
 
+numbers = st.integers(1, 2**31)
+plannings = st.builds(Planning, at_ms=st.none() | times, reason=prose)
 maintenances = st.builds(
     Maintenance,
     number=st.integers(1, 2**31),
@@ -224,9 +227,14 @@ maintenances = st.builds(
     ).map(tuple),
     canary_hosts=name_lists,
     state=st.sampled_from(MaintenanceState),
-    plan_wanted=st.booleans(),
-    due_ms=times,
-    halt_reason=prose,
+    phase=st.one_of(
+        plannings,
+        st.builds(Due, wave=numbers, at_ms=times),
+        st.builds(Announcing, wave=numbers, at_ms=times),
+        st.builds(Working, wave=numbers, plan=st.none() | plannings),
+        st.builds(Checking, gate=prose),
+        st.builds(Halted, prose, st.none() | numbers, st.none() | prose, st.none() | plannings),
+    ),
 )
 
 

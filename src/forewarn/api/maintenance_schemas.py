@@ -16,6 +16,7 @@ from forewarn.api.schemas import (
     words,
 )
 from forewarn.core.impact import Cause, Impact
+from forewarn.core.maintenance.phase import Announcing, Checking, Due, Halted
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenanceState,
@@ -53,14 +54,16 @@ class MaintenanceView:
     @property
     def plan_in_effect(self) -> MaintenancePlan | None:
         """The plan it goes by; None while it is halted, or another plan is being made."""
-        goes_on = self.maintenance.running or self.maintenance.state is MaintenanceState.DRAFT
-        return self.plan if goes_on and not self.maintenance.plan_wanted else None
+        halted = isinstance(self.maintenance.phase, Checking | Halted)
+        return None if halted or self.maintenance.plan_wanted else self.plan
 
     @property
     def next_wave_ms(self) -> int:
         """When the next wave is announced, ms since the epoch UTC; 0: unknown."""
-        waits = self.maintenance.running and not self.maintenance.plan_due
-        return self.maintenance.due_ms if waits else 0
+        phase = self.maintenance.phase
+        if self.maintenance.running and isinstance(phase, Due | Announcing):
+            return phase.at_ms
+        return 0
 
     @property
     def expected_end_ms(self) -> int:
@@ -194,9 +197,14 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member("priority", WHOLE, lambda v: v.maintenance.priority),
         Member("max_failures", WHOLE, lambda v: v.maintenance.max_failures),
         Member("canary_hosts", TEXTS, lambda v: list(v.maintenance.canary_hosts)),
-        Member("wave", WHOLE, lambda v: v.maintenance.wave, "0: between waves."),
+        Member("wave", WHOLE, lambda v: v.maintenance.wave or 0, "0: between waves."),
         Member("gate", TEXT, lambda v: v.maintenance.gate, "Checked after each wave; else empty."),
-        Member("checking", FLAG, lambda v: v.maintenance.gate_wanted, "The gate is checked."),
+        Member(
+            "checking",
+            FLAG,
+            lambda v: isinstance(v.maintenance.phase, Checking),
+            "The gate is checked.",
+        ),
         Member("plan", TEXT, lambda v: v.maintenance.plan, "Id of the plan in force."),
         Member("planning", FLAG, lambda v: v.maintenance.plan_wanted, "A plan is being made."),
         Member(

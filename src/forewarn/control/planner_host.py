@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.inbox import Stopping
+from forewarn.core.maintenance.phase import Checking
 from forewarn.core.maintenance.records import MaintenancePlan
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.errors import ForewarnError, OurError
@@ -140,8 +141,7 @@ class PlannerHost:
 
     def _begin(self, number: int) -> None:
         maintenance = self._plane.state.maintenances.get(number)
-        # No plan takes force before a gate has decided, which waits for a pause to end. F-5, F-6.
-        if maintenance is None or not maintenance.plan_wanted or maintenance.gate_wanted:
+        if maintenance is None or not maintenance.plan_wanted:
             return
         self._making, self._begun_ms = number, self._clock.now_ms()
         allowed_ms = min(self._took_ms * ALLOWED_PERCENT // 100, ALLOWED_MS_MAX)
@@ -156,7 +156,7 @@ class PlannerHost:
 
     def _wants_gate(self, number: int) -> bool:
         maintenance = self._plane.state.maintenances.get(number)
-        return maintenance is not None and maintenance.running and maintenance.gate_wanted
+        return maintenance is not None and isinstance(maintenance.phase, Checking)
 
     def _begin_check(self, number: int) -> None:
         if number not in self._checking:

@@ -20,6 +20,7 @@ from forewarn.core.lifecycle import (
     Operation,
     OperationState,
 )
+from forewarn.core.maintenance.phase import PHASE_MOVES
 from forewarn.core.maintenance.records import (
     ENDED_MAINTENANCE,
     MAINTENANCE_MOVES,
@@ -166,4 +167,8 @@ def _step(before: Record | None, after: Record) -> tuple[str, str] | None:
         now: Word = getattr(after, name)
         if was is not now and (was, now) not in steps:
             return was.value, now.value
+    if isinstance(after, Maintenance) and isinstance(before, Maintenance):
+        phases = type(before.phase), type(after.phase)
+        if before.phase != after.phase and phases not in PHASE_MOVES:
+            return phases[0].__name__, phases[1].__name__
     return None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn.core.maintenance.phase import PHASES, Phase, Planning
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -108,24 +109,6 @@ SHARED: dict[str, tuple[str, ...]] = {
 #: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
 LISTS_REMEMBERED = 256
 
-#: What a row means that is older than these columns: history is never rewritten.
-_BEFORE: dict[str, Row] = {
-    "operation": {
-        "abort_owed": 0,
-        "driver": "",
-        "progress": "",
-        "progress_percent": -1,
-        "maintenance": 0,
-        "earliest_start_ms": 0,
-        "placements": "[]",
-        "disturbed_owners": "[]",
-    },
-    "vm": {"instance": "[]"},
-    "host": {"labels": "[]"},
-    "enrolment": {"departures": "[]"},
-    "maintenance": {"gate": "", "gate_wanted": 0, "postponed": "[]"},
-}
-
 #: Rows remembered by their very records: each is written twice, to history and to its table.
 ROWS_REMEMBERED = 64
 _recent: dict[int, tuple[Record, Row]] = {}
@@ -192,12 +175,10 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
     """Return the record a row holds.
 
     Raises:
-        KeyError: a column is missing that was there from the first; the row is of another kind.
+        KeyError: a column is missing; the row is of another kind.
         ValueError: a value is none its column may have.
     """
     columns, _ = _reading(kind)
-    if len(row) < len(columns_of(kind)):
-        row = {**_BEFORE.get(kind, {}), **row}
     return from_values(kind, columns(row))
 
 
@@ -299,6 +280,19 @@ def _plan(value: str | int) -> object:
     return read_plan(str(value))
 
 
+def _phase_text(phase: object) -> str:
+    """Write a phase as a list: its name, then its fields; a plan in it is a list as well."""
+    fields = [getattr(phase, name) for name in type(phase).__match_args__]  # type: ignore[attr-defined]
+    plain = [[each.at_ms, each.reason] if isinstance(each, Planning) else each for each in fields]
+    return json.dumps((type(phase).__name__, *plain), ensure_ascii=False)
+
+
+def _phase(value: str | int) -> Phase:
+    name, *fields = json.loads(str(value))
+    values = [Planning(*each) if isinstance(each, list) else each for each in fields]
+    return _PHASES[name](*values)  # type: ignore[arg-type]  # as it was written
+
+
 def _rows(kind: type[Departure | Postponement]) -> _Form:
     """Return how a list of small values is written and read."""
     values = attrgetter(*kind.__match_args__)
@@ -317,6 +311,7 @@ def _word(kind: type[Enum]) -> _Form:
     return attrgetter("_value_"), kind  # `value` itself is a property written in Python
 
 
+_PHASES = {phase.__name__: phase for phase in PHASES}
 _TRUTH: _Form = (_number, bool)
 _TEXTS: _Form = (_texts_text, _texts)
 _PAIRS: _Form = (_list_text, _pairs)
@@ -363,10 +358,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "hosts": _TEXTS,
         "budgets": (_budgets_text, _budgets),
         "canary_hosts": _TEXTS,
-        "plan_wanted": _TRUTH,
-        "plan_due": _TRUTH,
-        "keeps_announced": _TRUTH,
-        "gate_wanted": _TRUTH,
+        "phase": (_phase_text, _phase),
         "postponed": _rows(Postponement),
     },
     "target": {"state": _word(TargetState)},

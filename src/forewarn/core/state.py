@@ -258,7 +258,7 @@ class State:
             self.progress.put(self.targets.get(key), target)
         _merge(self.targets, changes.targets)
         for number, maintenance in changes.maintenances.items():
-            if maintenance.running and maintenance.due_ms:
+            if maintenance.running and maintenance.due_ms is not None:
                 self.waves.put(number, maintenance.due_ms)
             else:
                 self.waves.drop(number)

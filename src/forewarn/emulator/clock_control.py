@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.phase import Checking
 from forewarn.drivers.simulated import SimulatedDriver, duration_s
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ class ClockControl:
     def _busy(self, plane: ControlPlane) -> bool:
         """Whether something is planned, checked, shown, begun or ended only a moment from now."""
         now_ms = self._clock.now_ms()
-        if any(each.plan_wanted or each.gate_wanted for each in plane.state.maintenances.values()):
-            return True
+        for maintenance in plane.state.maintenances.values():
+            if maintenance.plan_wanted or isinstance(maintenance.phase, Checking):
+                return True
         for operation in plane.state.operations.values():
             if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
                 return True

@@ -128,7 +128,7 @@ class WorldCopy:
 
     def _wants_plan(self, number: int) -> bool:
         maintenance = self.state.maintenances.get(number)
-        return maintenance is not None and maintenance.plan_wanted and not maintenance.gate_wanted
+        return maintenance is not None and maintenance.plan_wanted
 
     def _plan(self, number: int) -> PlanMade:
         taken = snapshot(

@@ -16,7 +16,8 @@ from forewarn.core.admission import obstacle
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.records import Maintenance, MaintenanceState, Postponement
+from forewarn.core.maintenance.phase import Announcing, Due, Phase, Planning, Working
+from forewarn.core.maintenance.records import Maintenance, Postponement, move_phase
 from forewarn.core.maintenance.refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.owner_rest import owners_of
 from forewarn.core.topology import Health
@@ -253,11 +254,19 @@ def postpone(draft: Draft, word: PostponeHosts) -> None:
 
 def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
     """Have planned again what is not announced, unless that is to come anyway."""
-    planned = maintenance.running or maintenance.state is MaintenanceState.DRAFT
-    if maintenance.plan_wanted or not maintenance.due_ms or not planned:
-        return
-    again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
-    draft.put("maintenance.replanning", text, again)
+    between = isinstance(maintenance.phase, Planning | Due | Announcing)
+    if between and not maintenance.plan_wanted:
+        plan_again(draft, maintenance, text)
+
+
+def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
+    """Have a plan made; while a wave is worked on, for its budgets alone."""
+    phase, reason = maintenance.phase, maintenance.halt_reason
+    wanted: Phase = Planning(reason=reason)
+    if isinstance(phase, Working) and maintenance.due_ms is not None:
+        wanted = replace(phase, plan=wanted)
+    again = move_phase(maintenance, wanted)
+    draft.put("maintenance.replanning", text or f"{again.id} is planned again", again)
     draft.unplanned.add(again.number)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, TargetKind
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.admission import postpone
+from forewarn.core.maintenance.phase import Checking, Due, Halted, Phase, Planning, Working
 from forewarn.core.maintenance.policy_change import apply_policy
 from forewarn.core.maintenance.records import (
     ENDED_MAINTENANCE,
@@ -20,6 +21,7 @@ from forewarn.core.maintenance.records import (
     TargetState,
     counted,
     move_maintenance,
+    move_phase,
     postponed_hosts,
 )
 from forewarn.core.maintenance.refusals import (
@@ -94,7 +96,6 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
         canary_hosts=asked.canary_hosts,
         max_failures=asked.max_failures,
         gate=asked.gate,
-        plan_wanted=True,
         moved_ms=draft.now_ms,
     )
     count = len(maintenance.hosts)
@@ -149,8 +150,8 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
     started = replace(
         move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms),
         started_ms=draft.now_ms,
-        plan_wanted=True,
     )
+    started = move_phase(started, Planning(reason=maintenance.halt_reason))
     draft.put("maintenance.started", f"{started.id} is running", started)
     draft.unplanned.add(started.number)
 
@@ -158,13 +159,16 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
     """Announce nothing more, and withdraw what is announced. Source: F-6."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
-    paused = replace(
-        move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms),
-        halt_reason=word.reason,
+    phase = maintenance.phase
+    halted = Halted(
+        word.reason,
+        maintenance.wave,
+        phase.gate if isinstance(phase, Checking) else None,
+        Planning() if maintenance.plan_wanted and word.keep_announced else None,
         keeps_announced=word.keep_announced,
-        plan_wanted=maintenance.plan_wanted and word.keep_announced,
-        due_ms=0,
     )
+    paused = move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms)
+    paused = move_phase(paused, halted)
     draft.put("maintenance.paused", _because(f"{paused.id} is paused", word.reason), paused)
     if not word.keep_announced:
         withdraw(draft, paused)
@@ -174,7 +178,8 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     """Go on, by an operator's word; hosts that failed are tried again. Source: F-1."""
     halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
-    number = maintenance.number
+    number, phase = maintenance.number, maintenance.phase
+    assert isinstance(phase, Halted), maintenance
     forgiven, ended_ms = maintenance.forgiven, 0
     if maintenance.state is MaintenanceState.STOPPED:
         targets = draft.maintenances.targets(number).values()
@@ -192,17 +197,19 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     resumed = replace(
         move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
-        halt_reason="",
-        keeps_announced=False,
         forgiven=forgiven,
     )
-    if not goes_on:
+    if goes_on:
+        assert phase.wave is not None, maintenance
+        resumed = move_phase(resumed, Working(phase.wave, phase.plan))
+    else:
         rests_until_ms = draft.now_ms + pause_ms
         if not wave_begun:  # it rests from hosts that are tried again, too
             rests_until_ms = max(
                 min(ended_ms + pause_ms, rests_until_ms), maintenance.rests_until_ms
             )
-        resumed = replace(resumed, wave=0, plan_wanted=True, rests_until_ms=rests_until_ms)
+        after = Checking(phase.gate) if phase.gate is not None else Planning()
+        resumed = replace(move_phase(resumed, after), rests_until_ms=rests_until_ms)
         draft.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
     draft.touched_maintenances.add(number)
@@ -214,11 +221,9 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
         move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms),
-        halt_reason=word.reason,
         ended_ms=draft.now_ms,
-        plan_wanted=False,
-        due_ms=0,
     )
+    cancelled = move_phase(cancelled, Halted(word.reason))
     text = _because(f"{cancelled.id} is cancelled", word.reason)
     draft.put("maintenance.cancelled", text, cancelled)
     withdraw(draft, cancelled)
@@ -231,7 +236,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         raise UnknownMaintenance(name=f"m-{made.maintenance}")
     plan = made.plan
     older = (made.rests_until_ms, made.policy) != (maintenance.rests_until_ms, draft.applied_policy)
-    outdated = older or maintenance.gate_wanted or _leaves_out(draft, maintenance, plan)
+    outdated = older or _leaves_out(draft, maintenance, plan)
     outdated = outdated or made.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
@@ -240,18 +245,12 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
             parent=plan.parent or "(none)",
             in_force=maintenance.plan or "(none)",
         )
-    called = maintenance.wave > 0 and not maintenance.due_ms
-    due_ms, plan_due = _next_due(draft, plan)
-    if called or not (maintenance.running or maintenance.state is MaintenanceState.DRAFT):
-        due_ms, plan_due = 0, False  # the plan is for its budgets; what is left is planned later
-    planned = replace(
-        maintenance,
-        plan=plan.id,
-        plan_wanted=False,
-        due_ms=due_ms,
-        plan_due=plan_due,
-        halt_reason=_halt_reason(maintenance, ""),
-    )
+    phase = maintenance.phase
+    if isinstance(phase, Working | Halted):  # it is for its budgets; what is left is planned later
+        following: Phase = replace(phase, plan=None)
+    else:
+        following = _next_phase(draft, plan)
+    planned = replace(move_phase(maintenance, following), plan=plan.id)
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
     blocked = plan.body.blocked
     if blocked:
@@ -270,16 +269,16 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
     return not named.issuperset(maintenance.hosts)
 
 
-def _next_due(draft: Draft, plan: MaintenancePlan) -> tuple[int, bool]:
+def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
     """Return when the first wave is announced; where there is none, when a plan is made again."""
     if plan.waves:
-        return plan.waves[0].shown_ms, False
+        return Due(plan.waves[0].number, plan.waves[0].shown_ms)
     blocked = plan.body.blocked
     waited_ms = draft.now_ms - min((each.since_ms for _, each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS
     later = [each.clears_ms for _, each in blocked if each.clears_ms > draft.now_ms]
-    return min([again_ms, *later]), True
+    return Planning(min([again_ms, *later]))
 
 
 def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
@@ -287,29 +286,26 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
     maintenance = draft.maintenances.get(failed.maintenance)
     if maintenance is None or not maintenance.plan_wanted:
         return
-    later = replace(
-        maintenance,
-        plan_wanted=False,
-        due_ms=draft.now_ms + PLAN_AGAIN_S * SECOND_MS,
-        plan_due=True,
-        halt_reason=_halt_reason(maintenance, failed.reason),
-    )
+    again = Planning(draft.now_ms + PLAN_AGAIN_S * SECOND_MS, failed.reason)
+    phase = maintenance.phase
+    beside = isinstance(phase, Working | Halted)
+    later = move_phase(maintenance, replace(phase, plan=again) if beside else again)
     text = f"no plan could be made for {later.id}: {failed.reason}"
     draft.put("maintenance.unplanned", text, later)
-
-
-def _halt_reason(maintenance: Maintenance, unplanned: str) -> str:
-    """Return why it does not go on, where `unplanned` is why no plan of it could be made."""
-    halted = maintenance.state in {MaintenanceState.PAUSED, MaintenanceState.STOPPED}
-    return maintenance.halt_reason if halted else unplanned
 
 
 def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
     """Have a maintenance go on whose checks have found nothing wrong. Source: F-5."""
     maintenance = draft.maintenances.get(passed.maintenance)
-    if maintenance is None or not maintenance.gate_wanted:
+    if maintenance is None:
         return
-    going_on = replace(maintenance, gate_wanted=False)
+    phase = maintenance.phase
+    if isinstance(phase, Checking):
+        going_on = move_phase(maintenance, Planning())
+    elif isinstance(phase, Halted) and phase.gate is not None:
+        going_on = move_phase(maintenance, replace(phase, gate=None))
+    else:
+        return
     text = f"gate {maintenance.gate} lets {maintenance.id} go on"
     draft.put("maintenance.gate-passed", text, going_on)
     draft.touched_maintenances.add(maintenance.number)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.maintenance.index import is_failed
+from forewarn.core.maintenance.phase import Checking
 from forewarn.core.maintenance.records import TargetState, target_key
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ class DraftedMaintenances:
         return tuple(self._state.maintenances)
 
     def without_plan(self) -> list[int]:
-        """Numbers of those of them that wanted a plan made; costs them all."""
-        return [number for number, each in self._state.maintenances.items() if each.plan_wanted]
+        """Numbers of those of them that wanted a plan made, or a gate checked; costs them all."""
+        known = self._state.maintenances.items()
+        return [n for n, each in known if each.plan_wanted or isinstance(each.phase, Checking)]
 
     def due(self, now_ms: int) -> list[int]:
         """Running maintenances that are due since it was last asked."""

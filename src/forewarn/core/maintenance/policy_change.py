@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance.admission import plan_rest_again
-from forewarn.core.maintenance.records import counted
+from forewarn.core.maintenance.phase import Planning, Working
+from forewarn.core.maintenance.records import counted, move_phase
 from forewarn.core.maintenance.waves import withdraw
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.planning.policy_text import policy_text
@@ -52,8 +53,10 @@ def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
     maintenance = draft.maintenances.get(number)
     if maintenance is None or maintenance.plan_wanted or not draft.maintenances.counts(number)[1]:
         return
-    if maintenance.running or maintenance.keeps_announced:
-        draft.put("maintenance.replanning", text, replace(maintenance, plan_wanted=True))
+    phase = maintenance.phase
+    if isinstance(phase, Working) or maintenance.keeps_announced:
+        planned = move_phase(maintenance, replace(phase, plan=Planning()))
+        draft.put("maintenance.replanning", text, planned)
         draft.unplanned.add(number)
 
 

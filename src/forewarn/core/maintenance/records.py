@@ -8,6 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import IllegalMove
+from forewarn.core.maintenance.phase import (
+    PHASE_MOVES,
+    Announcing,
+    Due,
+    Halted,
+    Phase,
+    Planning,
+    Working,
+)
 from forewarn.values import Word, replace, value
 
 if TYPE_CHECKING:
@@ -90,27 +99,16 @@ class Maintenance:
     ended_ms: int = 0
     #: Id of the plan in force; empty: none yet.
     plan: str = ""
-    #: Whether a new plan is being made, without which no wave is announced.
-    plan_wanted: bool = False
-    #: When its next wave is due, or, as `plan_due` says, when it is planned again.
-    due_ms: int = 0
-    plan_due: bool = False
+    #: What it does now, with what belongs to that.
+    phase: Phase = Planning()
     #: Earliest end of the pause after the last wave.
     rests_until_ms: int = 0
-    #: Number of the wave whose hosts are being announced or worked on; 0: between waves.
-    wave: int = 0
     #: When it came into its state.
     moved_ms: int = 0
-    #: Why it is paused or stopped; where it is neither, why no plan of it could be made.
-    halt_reason: str = ""
-    #: While it is paused: whether what is announced stays so. Source: F-6.
-    keeps_announced: bool = False
     #: Failures that an operator has seen and let pass.
     forgiven: int = 0
     #: Name of the gate that is checked after each wave; empty: none. Source: F-5.
     gate: str = ""
-    #: Whether that check is still to be made, before which nothing goes on.
-    gate_wanted: bool = False
     #: Hosts that may not start before a later time, by name. Source: F-8.
     postponed: tuple[Postponement, ...] = ()
 
@@ -128,6 +126,43 @@ class Maintenance:
     def running(self) -> bool:
         """Whether its waves go on."""
         return self.state is MaintenanceState.RUNNING
+
+    @property
+    def planning(self) -> Planning | None:
+        """The plan that is being made, or will be; None: the one in force is kept."""
+        if isinstance(self.phase, Planning):
+            return self.phase
+        return self.phase.plan if isinstance(self.phase, Working | Halted) else None
+
+    @property
+    def plan_wanted(self) -> bool:
+        """Whether a plan is to be made now."""
+        return self.planning is not None and self.planning.at_ms is None
+
+    @property
+    def wave(self) -> int | None:
+        """Number of the wave whose hosts are announced or worked on; None: between waves."""
+        phase = self.phase
+        return phase.wave if isinstance(phase, Announcing | Working | Halted) else None
+
+    @property
+    def due_ms(self) -> int | None:
+        """When its wave is announced, or it is planned again; None: not by time alone."""
+        if isinstance(self.phase, Due | Announcing):
+            return self.phase.at_ms
+        return self.planning.at_ms if self.planning is not None else None
+
+    @property
+    def keeps_announced(self) -> bool:
+        """Whether what is announced stays so although it is paused. Source: F-6."""
+        return isinstance(self.phase, Halted) and self.phase.keeps_announced
+
+    @property
+    def halt_reason(self) -> str:
+        """Why it does not go on, or why no plan of it could be made; empty: nothing is wrong."""
+        if isinstance(self.phase, Halted):
+            return self.phase.reason
+        return self.planning.reason if self.planning is not None else ""
 
 
 @value
@@ -192,6 +227,19 @@ class MaintenancePlan:
 def target_key(maintenance: int, host: str) -> str:
     """Return the key of a host in a maintenance."""
     return f"{maintenance}/{host}"
+
+
+def move_phase(maintenance: Maintenance, phase: Phase) -> Maintenance:
+    """Return the maintenance in its next phase.
+
+    Raises:
+        IllegalMove: the table has no such move; nothing is changed.
+    """
+    before, after = type(maintenance.phase), type(phase)
+    if (before, after) not in PHASE_MOVES:
+        state, move = before.__name__, f"become {after.__name__}"
+        raise IllegalMove(subject=maintenance.id, state=state, move=move)
+    return replace(maintenance, phase=phase)
 
 
 def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:

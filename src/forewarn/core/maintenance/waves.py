@@ -12,13 +12,15 @@ from forewarn.core import transitions
 from forewarn.core.admission import plan as planned_operations
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.admission import Admission
+from forewarn.core.maintenance.admission import Admission, plan_again
+from forewarn.core.maintenance.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenanceMove,
     Target,
     counted,
     move_maintenance,
+    move_phase,
     target_key,
 )
 from forewarn.core.stimulus import RequestMaintenance
@@ -70,11 +72,11 @@ def _priority(draft: Draft, number: int) -> int:
 
 
 def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
-    due = 0 < maintenance.due_ms <= draft.now_ms
-    if not due or not maintenance.running or maintenance.plan_wanted:
+    if not maintenance.running or maintenance.due_ms is None or maintenance.due_ms > draft.now_ms:
         return False
     # Between waves, what was kept announced through a pause ends first.
-    return maintenance.wave > 0 or not draft.maintenances.counts(maintenance.number)[1]
+    between = maintenance.wave is None
+    return not between or not draft.maintenances.counts(maintenance.number)[1]
 
 
 def _conclude(draft: Draft, number: int) -> None:
@@ -87,26 +89,23 @@ def _conclude(draft: Draft, number: int) -> None:
         reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
         return
-    if working or maintenance.gate_wanted:
+    phase = maintenance.phase
+    if working or isinstance(phase, Checking):
         return
     left = len(maintenance.hosts) - touched
-    if left and not maintenance.wave:
-        maintenance = _rested_again(draft, maintenance)
-    over = maintenance.wave > 0 and (not maintenance.due_ms or not left)
+    if left and isinstance(phase, Planning | Due):
+        _rest_again(draft, maintenance)
+    over = isinstance(phase, Working) or (isinstance(phase, Announcing) and not left)
     if over and left and not in_wave(draft, maintenance):  # all of it was postponed
-        _plan_again(draft, maintenance)
+        plan_again(draft, maintenance)
     elif over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
     elif not left:
         done = replace(
             move_maintenance(maintenance, MaintenanceMove.FINISH, draft.now_ms),
             ended_ms=draft.now_ms,
-            plan_wanted=False,
-            due_ms=0,
-            wave=0,
-            halt_reason="",
         )
-        draft.put("maintenance.done", f"{done.id} is done", done)
+        draft.put("maintenance.done", f"{done.id} is done", move_phase(done, Halted()))
 
 
 def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
@@ -115,7 +114,7 @@ def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
     return any(each.wave == maintenance.wave for each in targets)
 
 
-def _rested_again(draft: Draft, maintenance: Maintenance) -> Maintenance:
+def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
     """Rest after what ends between waves, too: a wave that was stopped ends with its last host.
 
     Grows with the hosts that were worked on.
@@ -123,27 +122,17 @@ def _rested_again(draft: Draft, maintenance: Maintenance) -> Maintenance:
     policy = draft.maintenance_policy
     rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
     if not (policy.pause_s or policy.owner_rest_s) or rests_until_ms <= maintenance.rests_until_ms:
-        return maintenance
+        return
     targets = draft.maintenances.targets(maintenance.number).values()
-    if not any(each.ended_ms == draft.now_ms for each in targets):
-        return maintenance
-    rests = replace(maintenance, plan_wanted=True, due_ms=0, rests_until_ms=rests_until_ms)
-    draft.put("maintenance.replanning", f"{rests.id} is planned again", rests)
-    draft.unplanned.add(rests.number)
-    return rests
+    if any(each.ended_ms == draft.now_ms for each in targets):
+        plan_again(draft, replace(maintenance, rests_until_ms=rests_until_ms))
 
 
 def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
     """End a wave: its gate is checked, if there is one, and what is left is planned again."""
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
-    between = replace(
-        maintenance,
-        wave=0,
-        plan_wanted=True,
-        due_ms=0,
-        rests_until_ms=draft.now_ms + pause_ms,
-        gate_wanted=bool(maintenance.gate),
-    )
+    after = Checking(maintenance.gate) if maintenance.gate else Planning()
+    between = replace(move_phase(maintenance, after), rests_until_ms=draft.now_ms + pause_ms)
     text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
     draft.put("maintenance.wave-over", text, between)
     draft.unplanned.add(between.number)
@@ -151,13 +140,8 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
     """Stop a maintenance by its gate; what is announced is withdrawn, what runs ends. F-5."""
-    stopped = replace(
-        move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms),
-        halt_reason=reason,
-        plan_wanted=False,
-        gate_wanted=False,
-        due_ms=0,
-    )
+    stopped = move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms)
+    stopped = move_phase(stopped, Halted(reason, maintenance.wave))
     draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)
     withdraw(draft, stopped)
 
@@ -188,16 +172,20 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
 
 
 def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
-    """Announce the hosts of the wave that is due, as far as each may be; return how many."""
-    plan = draft.maintenances.plan(maintenance.plan)
-    waves = plan.waves if plan is not None and not maintenance.plan_due else ()
-    working = draft.maintenances.counts(maintenance.number)[1]
-    if not waves:
-        _plan_again(draft, maintenance)
+    """Announce the hosts of the wave that is due, as far as each may be; return how many.
+
+    Where a plan is due instead, it is made now.
+    """
+    phase = maintenance.phase
+    if not isinstance(phase, Due | Announcing):
+        plan_again(draft, maintenance)
         return 0
-    wave = waves[0]
-    if not maintenance.wave:
-        maintenance = replace(maintenance, wave=wave.number)
+    plan = draft.maintenances.plan(maintenance.plan)
+    assert plan is not None, maintenance
+    wave = plan.waves[0]
+    working = draft.maintenances.counts(maintenance.number)[1]
+    if isinstance(phase, Due):
+        maintenance = move_phase(maintenance, Announcing(wave.number, phase.at_ms))
         text = f"wave {wave.number} of {maintenance.id} begins: {counted(len(wave.hosts))}"
         draft.put("maintenance.wave-begun", text, maintenance)
     admission = Admission(draft, maintenance)
@@ -249,16 +237,11 @@ def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> No
     """Wait for the wave to end; where nobody in it could be announced, plan again later."""
     again_ms = draft.now_ms + PLAN_AGAIN_S * SECOND_MS
     if working:
-        called = replace(maintenance, due_ms=0)
+        assert maintenance.wave is not None, maintenance
+        called = move_phase(maintenance, Working(maintenance.wave))
         text = f"wave {maintenance.wave} of {called.id} is announced"
         draft.put("maintenance.wave-announced", text, called)
         return
-    blocked = replace(maintenance, wave=0, due_ms=again_ms, plan_due=True)
+    blocked = move_phase(maintenance, Planning(again_ms))
     text = f"no host of wave {maintenance.wave} of {blocked.id} can be announced now"
     draft.put("maintenance.wave-blocked", text, blocked)
-
-
-def _plan_again(draft: Draft, maintenance: Maintenance) -> None:
-    again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
-    draft.put("maintenance.replanning", f"{again.id} is planned again", again)
-    draft.unplanned.add(again.number)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance.admission import Admission
+from forewarn.core.maintenance.phase import Checking, Planning
 from forewarn.core.maintenance.records import Maintenance, MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.core.why import why as why_operation
@@ -28,8 +29,9 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     halted = _why_halted(draft, maintenance)
     if halted is not None:
         return halted
-    if maintenance.gate_wanted:
-        return Blocker(Code.GATE, maintenance.gate, maintenance.moved_ms)
+    phase = maintenance.phase
+    if isinstance(phase, Checking):
+        return Blocker(Code.GATE, phase.gate, maintenance.moved_ms)
     if maintenance.plan_wanted:
         return _planning(maintenance)
     working = draft.maintenances.working(maintenance.number)
@@ -38,16 +40,16 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         operation = draft.operation(number)
         return blocker_of(draft, operation) if operation else None
     if maintenance.halt_reason:
-        return _planning(maintenance, maintenance.due_ms)
+        return _planning(maintenance)
     plan = draft.maintenances.plan(maintenance.plan)
-    if plan is None or maintenance.plan_due or not plan.waves:
+    if plan is None or isinstance(phase, Planning) or not plan.waves:
         blocked = plan.body.blocked if plan else ()
         if blocked:
             return _of_host(*blocked[0])
         refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
         if refused is not None:
             return refused
-        return _planning(maintenance, maintenance.due_ms)
+        return _planning(maintenance)
     return _of_wave(plan.waves[0])
 
 
@@ -133,14 +135,14 @@ def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
 
 
-def _planning(maintenance: Maintenance, again_ms: int = 0) -> Blocker:
+def _planning(maintenance: Maintenance) -> Blocker:
     """Return that a plan is made, or will be; and why none could be before."""
     text = f"no plan of {maintenance.id} could be made: {maintenance.halt_reason}"
     return Blocker(
         Code.PLANNING,
         maintenance.id,
         maintenance.moved_ms,
-        again_ms,
+        maintenance.due_ms or 0,
         text=text if maintenance.halt_reason else "",
     )
 

@@ -228,17 +228,11 @@ CREATE TABLE maintenance (
     started_ms BIGINT NOT NULL,
     ended_ms BIGINT NOT NULL,
     plan TEXT NOT NULL,
-    plan_wanted BIGINT NOT NULL CHECK (plan_wanted IN (0, 1)),
-    due_ms BIGINT NOT NULL,
-    plan_due BIGINT NOT NULL CHECK (plan_due IN (0, 1)),
+    phase TEXT NOT NULL,
     rests_until_ms BIGINT NOT NULL,
-    wave BIGINT NOT NULL CHECK (wave >= 0),
     moved_ms BIGINT NOT NULL,
-    halt_reason TEXT NOT NULL,
-    keeps_announced BIGINT NOT NULL CHECK (keeps_announced IN (0, 1)),
     forgiven BIGINT NOT NULL CHECK (forgiven >= 0),
     gate TEXT NOT NULL,
-    gate_wanted BIGINT NOT NULL CHECK (gate_wanted IN (0, 1)),
     -- Later starts that were granted to owners, by host (F-8).
     postponed TEXT NOT NULL
 );
