@@ -287,7 +287,7 @@ def test_gate_with_an_unknown_option_is_refused() -> None:
     with pytest.raises(GateInvalid) as refused:
         make_gates({"g": {"comand": ["true"]}})
     assert str(refused.value).startswith("[gates.g] has the unknown member 'comand'; known: ")
-    assert "'How to check between waves'" in refused.value.advice_text()
+    assert "'Check between waves'" in refused.value.advice_text()
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: What can be set as a fault, for `--help`.
 FAULT_HELP = (
     "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
-    " often, how long or to whom: see 'How to let your client meet faults' in the documentation"
+    " often, how long or to whom: see 'Test how a client meets faults' in the documentation"
 )
 
 

@@ -62,7 +62,7 @@ class GateInvalid(CallerError):
     code = "gate-invalid"
     status = 422
     message = "[gates.{name}] {problem}."
-    advice = "Correct its options; see 'How to check between waves' in the documentation."
+    advice = "Correct its options; see 'Check between waves' in the documentation."
 
 
 class GateUnknown(CallerError):

@@ -62,7 +62,7 @@ class FleetUnreadable(CallerError):
     code = "fleet-unreadable"
     status = 422
     message = "The fleet in {place} cannot be read. {problem}"
-    advice = "See 'How to describe a fleet' in the documentation."
+    advice = "See 'Describe a fleet' in the documentation."
 
 
 class ScenarioBusy(CallerError):
