@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.attack.bystanders import TOKEN, VMS, Bystanders, Phase
-from bench.attack.floods import FLOODS, NODE_TOKEN, VM, Flood
+from bench.attack.floods import FLOODS, VM, Flood
 from forewarn.azure.certificate import make_certificate
+from forewarn.core.access import Role
+from tests.access import seed_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +45,6 @@ SETTINGS = """
 metadata = ["127.0.0.1:{metadata}"]
 operator = "127.0.0.1:{operator}"
 [operator]
-tokens = ["bench:{token}"]
 max_topology_bytes = 67108864
 [azure]
 listen = "127.0.0.1:{azure}"
@@ -51,7 +52,6 @@ certificate = "{certificate}"
 key = "{key}"
 [feed]
 listen = "127.0.0.1:{feed}"
-tokens = ["h-0:{node_token}"]
 [store]
 url = "sqlite:///{store}"
 [log]
@@ -82,14 +82,14 @@ def serving(directory: Path, flood: Flood) -> Iterator[dict[str, int]]:
     text = SETTINGS.format(
         **ports,
         store=directory / "forewarn.db",
-        token=TOKEN,
-        node_token=NODE_TOKEN.decode(),
         certificate=made.path,
         key=made.key,
     )
     if flood.port == "TLS feed":
         text = text.replace("[feed]", f'[feed]\ncertificate = "{made.path}"\nkey = "{made.key}"')
     config.write_text(text)
+    seed_token(directory / "forewarn.db", "bench", Role.ADMIN)
+    seed_token(directory / "forewarn.db", "h-0", Role.NODE)
     ports |= {"Azure port": ports["azure"], "TLS feed": ports["feed"]}
     command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
     process = subprocess.Popen(command, preexec_fn=prepare)  # noqa: PLW1509  one thread

@@ -11,7 +11,7 @@ TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
 POLL = f"GET {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 KEPT = f"{POLL}\r\n".encode()
 CLOSED = f"{POLL}Connection: close\r\n\r\n".encode()
-TOKEN = "a-token-of-the-benchmark"
+TOKEN = "fw_bench_seeded"
 CALL = (
     "GET /v1/operations?limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     f"Authorization: Bearer {TOKEN}\r\n\r\n"

@@ -25,7 +25,7 @@ HEAD = f"POST {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * CHUNKS
 POLLS = f"GET {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n\r\n".encode() * 25
 HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-NODE_TOKEN, LINES = b"a-token-of-node-h-0", 200_000
+NODE_TOKEN, LINES = b"fw_h-0_seeded", 200_000
 GREETING = b'["follow","h-0","",0,0,[],"","%b"]\n'
 OPERATOR_HEAD = b"GET /v1/hosts HTTP/1.1\r\nHost: x\r\n" + b"X-A: " + b"a" * 512
 

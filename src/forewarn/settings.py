@@ -124,6 +124,12 @@ class ListenSettings:
     """Processes that share the metadata addresses; 0: the service's own process answers."""
     operator: str = "127.0.0.1:8470"
     """Address of the operator API; empty: none."""
+    local: str = ""
+    """Unix socket of the operator API for users of this machine, `unix:PATH`: root and the
+    service's own user are admin, others what `user:NAME` is granted. Empty:
+    `/run/forewarn/operator.sock` where that can be written, else `operator.sock` beside a SQLite
+    store. Source: P-1, P-4.
+    """
     metrics: str = ""
     """Address where `GET /metrics` is answered for Prometheus, without a token, by the service and
     by a metadata node; empty: none. It names groups and nodes: keep it from VMs."""
@@ -140,11 +146,8 @@ class FeedSettings:
     key: str = ""
     """File with its key."""
     client_ca: str = ""
-    """File with the certificates of who signs those of the nodes; empty: nodes need tokens."""
-    tokens: tuple[str, ...] = ()
-    """`NAME:TOKEN` of nodes that have no certificate, each token 16 characters or more. Best set by
-    environment.
-    """
+    """File with the certificates of who signs those of the nodes; empty: nodes need tokens of the
+    role `node`."""
     hosts: tuple[str, ...] = ("*",)
     """Which hosts a node may serve, `NAME=HOST,HOST`; its name is proved by its certificate or
     token. `*`: every host has a node of its own, with the host's name. Work waits for the nodes
@@ -187,10 +190,8 @@ class NodeSettings:
 class OperatorSettings:
     """The operator API."""
 
-    tokens: tuple[str, ...] = ()
-    """Bearer tokens as `NAME:TOKEN`; the name is the actor in history. Best set by environment."""
     open_on_loopback: bool = False
-    """Whether callers on this machine need no token; the emulator says yes."""
+    """Whether callers on this machine are admin without a token; the emulator says yes."""
     answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503, which says what is known."""
     max_connections: int = 1000

@@ -1,6 +1,6 @@
-"""Bearer tokens of the settings, and who sends tokens that nobody has.
+"""Who sends bearer tokens that nobody has: logged with the address, and limited.
 
-Tokens of operators and of metadata nodes are judged alike; what they allow is decided elsewhere.
+What a token allows is in `core/access.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from forewarn.connection_table import source_of
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 log = logging.getLogger("forewarn.tokens")
 
-#: A shorter token can be guessed; `python3 -c "import secrets; print(secrets.token_hex())"`.
-TOKEN_LENGTH_MIN = 16
 #: Sources of unknown tokens, and owners' sources, that are remembered.
 SOURCES_REMEMBERED = 10_000
 #: How long unknown tokens are counted, in milliseconds.
@@ -26,21 +24,13 @@ REFUSED_WINDOW_MS = 60_000
 _FACT = {"action": "token-refused"}
 
 
-class TokenInvalid(CallerError):
-    """A token in the settings that cannot be one."""
-
-    code = "token-invalid"
-    message = "Token number {number} of the settings {problem}."
-    advice = "Write tokens as NAME:TOKEN, each name once, each token 16 characters or more."
-
-
 class TokenWrong(CallerError):
     """A call with a token that nobody has."""
 
     code = "token-wrong"
     status = 401
-    message = "This bearer token is not known here."
-    advice = "Look at FOREWARN_TOKEN and at `tokens` in the service's [operator] settings."
+    message = "This bearer token is not known here, was revoked, or has expired."
+    advice = "Have an admin create one (`forewarn access token create`); give it in FOREWARN_TOKEN."
 
 
 class TooManyRefused(CallerError):
@@ -96,28 +86,6 @@ class RefusedTokens:
             "unknown token from %s refused%s", address or "a Unix socket", more, extra=_FACT
         )
         raise TokenWrong
-
-
-def read_tokens(written: Iterable[str], *, name_length_max: int = 64) -> dict[str, bytes]:
-    """Return tokens by their owners' names, from `NAME:TOKEN`.
-
-    Raises:
-        TokenInvalid: one cannot be a token.
-    """
-    tokens: dict[str, bytes] = {}
-    for number, each in enumerate(written, 1):
-        name, separator, token = each.partition(":")
-        problem = ""
-        if not (separator and name and name.isprintable() and len(name) <= name_length_max):
-            problem = "has no name before a colon"
-        elif name in tokens:
-            problem = "is there twice"
-        elif len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable():
-            problem = f"is shorter than {TOKEN_LENGTH_MIN} characters or not plain text"
-        if problem:
-            raise TokenInvalid(number=number, problem=problem)
-        tokens[name] = token.encode()
-    return tokens
 
 
 def _forget(known: OrderedDict[Any, Any]) -> None:

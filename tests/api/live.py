@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from forewarn.api.server import OperatorServer
 from forewarn.clock import VirtualClock
+from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import (
@@ -29,12 +30,13 @@ Json: TypeAlias = Any
 NOW_MS = 1_800_000_000_000
 """When every service of a test begins: 15 January 2027, 08:00 UTC."""
 STARTS_S_MAX = 20
-TOKEN = "a-token-of-anna-0123456789"
+TOKEN = written_token("anna", "secret-of-anna")
+"""The token of anna, an admin of every service of a test that is not open."""
 
 SETTINGS = Settings(
     listen=ListenSettings(metadata=("127.0.0.1:0",), operator="127.0.0.1:0"),
     metadata=MetadataSettings(rate_per_s=0.0, vm_by_query=True),
-    operator=OperatorSettings(tokens=(f"anna:{TOKEN}",), open_on_loopback=True),
+    operator=OperatorSettings(open_on_loopback=True),
     store=StoreSettings(url="sqlite::memory:"),
     drivers=DriverSettings(default="manual"),
 )
@@ -57,6 +59,8 @@ class Live:
         if self._failure:
             raise self._failure
         assert self.daemon.bound is not None
+        if not settings.operator.open_on_loopback:
+            self.add_token("anna", Role.ADMIN)
         self.metadata_url = self.daemon.bound.metadata[0]
         self.url = self.daemon.bound.operator
         if self.url.startswith("unix:"):
@@ -81,6 +85,13 @@ class Live:
         for server in self._also:
             await server.stop()
         await self.daemon.stop()
+
+    def add_token(self, name: str, role: Role, owner: str = "", *, expires_ms: int = 0) -> str:
+        """Create a token with a principal's name as its id, and return it."""
+        secret = f"secret-of-{name}"
+        token = AccessToken(name, name, role, owner, digest_of(secret), NOW_MS, expires_ms)
+        self.daemon.control.submit(AddToken(token), "test").result(STARTS_S_MAX)
+        return written_token(name, secret)
 
     def stop(self) -> None:
         """Stop it."""
@@ -130,6 +141,13 @@ class Live:
             return Reply(answer.status, answer.read(), dict(answer.getheaders()))
         finally:
             connection.close()
+
+    def stream(self, path: str, token: str) -> http.client.HTTPResponse:
+        """Return the answer to a GET that goes on, read as far as its head."""
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=STARTS_S_MAX)
+        headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse()
 
     def get(self, path: str) -> Json:
         """Return what a GET answers with 200."""

@@ -22,7 +22,6 @@ HALF = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n"
 def narrow() -> Iterator[Live]:
     """A service with room for few, and little patience."""
     operator = OperatorSettings(
-        tokens=(f"anna:{TOKEN}",),
         max_connections=8,
         max_connections_per_source=6,
         request_timeout_s=0.3,

@@ -7,14 +7,12 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route as Path
 
 from forewarn.api.app import ApiCall, ApiResponse, Route, build_app
+from forewarn.api.permissions import TABLE, RouteUnlisted
 from forewarn.api.routes import BODY_BYTES_MAX
 from forewarn.api.server import start_operator
-from forewarn.core.refusals import Unknown
+from forewarn.core.access import Permission
 from tests.api.live import Live
 
 JSON = {"Content-Type": "application/json"}
@@ -155,18 +153,10 @@ def extended() -> Iterator[Live]:
     async def bug(_call: ApiCall) -> ApiResponse:
         raise ZeroDivisionError
 
-    async def plain(_request: Request) -> Response:
-        raise Unknown(kind="host", name="plain")
-
-    async def fine(_request: Request) -> Response:
-        return JSONResponse({"fine": True})
-
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setitem(TABLE, "GET /v1/bug", Permission.READ)
     service = Live()
-    extra = (
-        Route(method="GET", path="/v1/bug", name="bug", summary="Fail.", act=bug, answer={}),
-        Path("/v1/plain", plain),
-        Path("/v1/fine", fine, methods=["GET"]),
-    )
+    extra = (Route(method="GET", path="/v1/bug", name="bug", summary="Fail.", act=bug, answer={}),)
     app = build_app(
         service.daemon.control,
         service.daemon.store,
@@ -177,6 +167,7 @@ def extended() -> Iterator[Live]:
     service.also(start_operator(app, "127.0.0.1:0"))
     yield service
     service.stop()
+    monkeypatch.undo()
 
 
 def test_bug_is_500_and_logged(extended: Live, caplog: pytest.LogCaptureFixture) -> None:
@@ -188,10 +179,23 @@ def test_bug_is_500_and_logged(extended: Live, caplog: pytest.LogCaptureFixture)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_further_routes_answer_alike(extended: Live) -> None:
-    """Routes that are added share the dispatch, the errors and the document."""
-    assert extended.call("GET", "/v1/plain").code == "unknown"
-    assert extended.call("GET", "/v1/fine").json == {"fine": True}
-    wrong = extended.call("POST", "/v1/fine", {})
-    assert (wrong.status, wrong.code) == (405, "method-refused")
+def test_further_routes_are_documented(extended: Live) -> None:
+    """Routes that are added stand in the document."""
     assert "/v1/bug" in extended.get("/v1/openapi.json")["paths"]
+
+
+def test_route_without_a_permission_does_not_start(shared: Live) -> None:
+    """A route that no row of the table names cannot be served. Source: P-2."""
+
+    async def act(_call: ApiCall) -> ApiResponse:
+        return ApiResponse({})
+
+    route = Route(method="GET", path="/v1/new", name="new", summary="New.", act=act, answer={})
+    with pytest.raises(RouteUnlisted, match="GET /v1/new"):
+        build_app(
+            shared.daemon.control,
+            shared.daemon.store,
+            clock=shared.clock,
+            settings=shared.daemon.settings.operator,
+            extra_routes=(route,),
+        )

@@ -68,8 +68,7 @@ def test_names_of_routes_are_unique() -> None:
 @pytest.fixture(scope="module")
 def closed() -> Iterator[Live]:
     """A service of its own, for requests that may do anything, with a token."""
-    tokens = (f"anna:{TOKEN}",)
-    service = Live(replace(SETTINGS, operator=OperatorSettings(tokens=tokens)))
+    service = Live(replace(SETTINGS, operator=OperatorSettings()))
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert service.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
     yield service

@@ -108,7 +108,7 @@ def test_token_comes_from_file_or_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A token is read from a file or FOREWARN_TOKEN, never from the command line itself."""
-    service = Live(replace(SETTINGS, operator=OperatorSettings(tokens=(f"anna:{TOKEN}",))))
+    service = Live(replace(SETTINGS, operator=OperatorSettings()))
     monkeypatch.setenv("FOREWARN_SERVER", service.url)
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")

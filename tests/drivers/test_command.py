@@ -219,7 +219,7 @@ def test_command_keeps_the_services_secrets_from_programs(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program does not find tokens or passwords in its environment. Source: R-1."""
-    monkeypatch.setenv("FOREWARN_OPERATOR_TOKENS", "ops:0123456789abcdef")
+    monkeypatch.setenv("FOREWARN_AZURE_TOKEN_KEY", "ops:0123456789abcdef")
     driver = rig.driver(begin=f"env > {rig.home}/env")
     driver.begin(task())
     assert ended(driver, task()).done

@@ -17,8 +17,8 @@ def run(script: str, *, timeout_s: int = 60) -> None:
 
 def test_host_command_is_given_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators' tokens stay with the service."""
-    monkeypatch.setenv("FOREWARN_OPERATOR_TOKENS", "anna:secret")
-    run('test {host} = h1 && test -n "$PATH" && test -z "$FOREWARN_OPERATOR_TOKENS"')
+    monkeypatch.setenv("FOREWARN_AZURE_TOKEN_KEY", "anna:secret")
+    run('test {host} = h1 && test -n "$PATH" && test -z "$FOREWARN_AZURE_TOKEN_KEY"')
 
 
 def test_host_command_that_prints_for_ever_is_ended() -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.core.access import Role, written_token
+from tests.access import seed_token
 from tests.e2e.certificates import make_certificates
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ VERSION = "2020-07-01"
 WAIT_S = 40.0
 EVENTS = f"/metadata/scheduledevents?api-version={VERSION}"
 
-TOKEN = "s3cret-of-node-h2"
+TOKEN = written_token("h2", "seeded")
 SETTINGS = """
 [metadata]
 vm_by_query = true
@@ -44,7 +46,6 @@ listen = "127.0.0.1:{feed}"
 certificate = "{directory}/control.pem"
 key = "{directory}/control.key"
 client_ca = "{directory}/ca.pem"
-tokens = ["h2:s3cret-of-node-h2"]
 """
 VMS = {
     "web_0": {"host": "h1", "group": "web"},
@@ -147,6 +148,7 @@ class Cloud:
         (directory / "serve.toml").write_text(
             SETTINGS.format(directory=directory, operator=self.operator, feed=self.feed)
         )
+        seed_token(directory / "forewarn.db", "h2", Role.NODE)
         (directory / "node.toml").write_text("[metadata]\nvm_by_query = true\nrate_per_s = 0\n")
         self.processes: list[Process] = []
 

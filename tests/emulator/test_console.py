@@ -134,12 +134,9 @@ def test_greeting_names_an_operator_api_that_answers(
     said = banner(bound, vms=("vm-1",), speed=1)
     assert f"forewarn scenario list --server {usable}\n" in said
     assert remark in said
-    assert "FOREWARN_OPERATOR_TOKENS has none" in said
     told = greeting(bound, vms=("vm-1",), speed=1)
     assert (told["operator"], told["page"]) == (usable, f"{usable}/")
     assert f"  page             {usable}/\n" in said
-    known = banner(bound, vms=("vm-1",), speed=1, tokens=True)
-    assert "FOREWARN_OPERATOR_TOKENS" not in known
 
 
 def test_greeting_of_an_empty_fleet_says_so() -> None:

@@ -26,7 +26,9 @@ def token_of(name: str) -> str:
     return f"the-token-of-node-{name}"
 
 
-TOKENS = tuple(f"{name}:{token_of(name)}" for name in ("n1", "n2", "n3"))
+def proves(name: str, token: str) -> bool:
+    """Whether a token is a node's."""
+    return token == token_of(name) and name in {"n1", "n2", "n3"}
 
 
 def caller(vm: str, host: str, group: str = "", destinations: tuple[str, ...] = ()) -> Caller:
@@ -94,7 +96,7 @@ class Feed:
         self.server = self._new()
 
     def _new(self) -> FeedServer:
-        return FeedServer(self.control, epoch=self.epoch, access=NodeAccess(HOSTS, TOKENS))
+        return FeedServer(self.control, epoch=self.epoch, access=NodeAccess(HOSTS, proves))
 
     async def start(self, whole: DocumentChange = WHOLE) -> Feed:
         """Listen, and know a fleet."""

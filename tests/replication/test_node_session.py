@@ -21,7 +21,7 @@ from forewarn.replication.route import connect
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
-from tests.replication.rig import HOSTS, TOKENS, WHOLE, token_of
+from tests.replication.rig import HOSTS, WHOLE, proves, token_of
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +38,7 @@ class ManualNode:
     def __init__(self) -> None:
         """Begin with a server that asks for no sign of life on its own."""
         self.control = Control()
-        access = NodeAccess(HOSTS, TOKENS)
+        access = NodeAccess(HOSTS, proves)
         self.server = FeedServer(self.control, access=access, pace=FeedPace(3600.0, 7200.0))
         loop = asyncio.get_running_loop()
         self._clock, self._later_s = loop.time, 0

@@ -67,8 +67,6 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
     [
         ("", ""),
         ('[drivers]\ndefault = "magic"', "There is no driver magic."),
-        ('[operator]\ntokens = ["kim:short"]', "shorter than 16 characters"),
-        ('[feed]\nlisten = "[::1]:0"\ntokens = ["n:short"]', "shorter than 16 characters"),
         ('[listen]\noperator = "localhost"', "cannot listen on localhost: it is not IPV4:PORT"),
         ('[listen]\nmetrics = "x"', "The metrics endpoint cannot listen on x: it is not"),
         ('[azure]\nlisten = "x"', "Azure Resource Manager cannot listen on x: it is not"),
@@ -77,7 +75,7 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
             "The certificate /none.pem cannot be used: No such file or directory.",
         ),
         (
-            "[feed]\nlisten='[::1]:0'\ntokens=['n:0123456789abcdef']\ncertificate='/no'\nkey='/no'",
+            "[feed]\nlisten='[::1]:0'\ncertificate='/no'\nkey='/no'",
             "The TLS files /no, /no cannot be used: No such file or directory.",
         ),
         ('[otlp]\nendpoint = "collector:4318"', "endpoint in the settings is not an http://"),
@@ -86,8 +84,6 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
     ids=[
         "sound",
         "driver",
-        "token",
-        "node-token",
         "operator",
         "metrics",
         "azure",
@@ -113,16 +109,10 @@ def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str)
 @pytest.mark.parametrize(
     ("written", "warning"),
     [
-        ("", "No operator can sign in"),
-        ('[listen]\noperator = ""\n[azure]\nlisten = "127.0.0.1:0"', "No operator can sign in"),
+        ("", ""),
         ('[listen]\noperator = ""\n[metadata]\nvm_by_query = true', "for other VMs"),
         ('[listen]\noperator = ""\n[metadata]\ndefault_vm = "a"', "for other VMs"),
-        (
-            '[listen]\noperator = "0.0.0.0:1"\n[operator]\ntokens = ["a:b"]',
-            "in the clear to 0.0.0.0",
-        ),
-        ('[operator]\ntokens = ["a:b"]', ""),
-        ("[operator]\nopen_on_loopback = true", ""),
+        ('[listen]\noperator = "0.0.0.0:1"', "in the clear to 0.0.0.0"),
     ],
 )
 def test_setting_that_is_seldom_meant_is_named(tmp_path: Path, written: str, warning: str) -> None:

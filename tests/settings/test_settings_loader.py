@@ -46,9 +46,7 @@ def test_fragments_win_over_their_file(tmp_path: Path) -> None:
             "FOREWARN_METADATA_RATE_PER_S", "2", "metadata", "rate_per_s", 2.0, id="number"
         ),
         pytest.param("FOREWARN_METADATA_PREVIEW", "yes", "metadata", "preview", True, id="truth"),
-        pytest.param(
-            "FOREWARN_OPERATOR_TOKENS", "a:1 b:2", "operator", "tokens", ("a:1", "b:2"), id="list"
-        ),
+        pytest.param("FOREWARN_FEED_HOSTS", "a=1 b=2", "feed", "hosts", ("a=1", "b=2"), id="list"),
     ],
 )
 def test_the_environment_has_the_last_word(
@@ -89,8 +87,6 @@ def test_a_wrong_setting_is_refused_by_name(tmp_path: Path, text: str, said: str
 @pytest.mark.parametrize(
     "text",
     [
-        "[operator]\ntokens = 'hidden:1234567890123456'",
-        "[operator]\ntokens = [['hidden']]",
         "[metadata]\nproxy_secret = ['hidden']",
         "[node]\ntoken = {a = 'hidden'}",
         "[azure]\ntoken_key = ['hidden']",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.access import Role
 from forewarn.service.metadata_node import MetadataNode
 from forewarn.settings import FeedSettings, ListenSettings, NodeSettings, Settings
 from tests.agent.programs import program
@@ -32,7 +33,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     receiver = Receiver()
     table = {"bus": {"kind": "webhook", "url": receiver.url}}
     settings = delivering(table, with_metrics())
-    feed = FeedSettings(listen="127.0.0.1:0", tokens=("h1:s3cret-of-node-h1",))
+    feed = FeedSettings(listen="127.0.0.1:0")
     service = Live(replace(settings, feed=feed))
     service.fleet(**FLEET)
     service.enable("web-0", "db-0")
@@ -56,7 +57,7 @@ async def of_node(service: Live, store: Path) -> str:
             follow=service.daemon.feed_address,
             store=str(store),
             name="h1",
-            token="s3cret-of-node-h1",
+            token=service.add_token("h1", Role.NODE),
         ),
     )
     node, ended, started = MetadataNode(settings), asyncio.Event(), asyncio.Event()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from forewarn.core.access import Role
+from tests.access import seed_token
 from tests.agent.programs import free_port, running
 from tests.api.live import FLEET, Json
 from tests.outbox.rig import Receiver
@@ -42,7 +44,6 @@ begin = ["{python}", "-c", "raise SystemExit('the board does not answer')"]
 state = "{place}/broken"
 [feed]
 listen = "127.0.0.1:{feed}"
-tokens = ["h1:s3cret-of-node-h1"]
 [outbox.bus]
 kind = "webhook"
 url = "{bus}"
@@ -55,7 +56,7 @@ metrics = "127.0.0.1:{node}"
 follow = "127.0.0.1:{feed}"
 store = "{place}/node"
 name = "h1"
-token = "s3cret-of-node-h1"
+token = "{token}"
 """
 #: Panels that show nothing before an event has passed its NotBefore.
 EMPTY = {'forewarn_group_unapproved_events{instance=~".*"}'}
@@ -113,6 +114,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     names = ("metadata", "operator", "metrics", "feed", "node")
     ports: dict[str, object] = {name: free_port() for name in names}
     told = {**ports, "place": place, "python": sys.executable, "bus": receiver.url}
+    told["token"] = seed_token(place / "forewarn.db", "h1", Role.NODE)
     (place / "service.toml").write_text(SERVICE.format(**told))
     (place / "node.toml").write_text(NODE.format(**told))
     forewarn = (sys.executable, "-m", "forewarn.cli.main")

@@ -17,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 from forewarn.api import (
+    access_routes,
     fleet_routes,
     maintenance_reading,
     maintenance_routes,
@@ -31,21 +32,18 @@ from forewarn.api import (
     why_routes,
     work_routes,
 )
-from forewarn.api.auth import Authenticator
+from forewarn.api.auth import Authenticator, Callers
 from forewarn.api.control_client import ControlClient
-from forewarn.api.dispatch import Dispatch, refuse, refuse_path
+from forewarn.api.dispatch import Dispatch, refuse_path
 from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import HistoryWatch
-from forewarn.errors import ForewarnError
 from forewarn.web import HEADERS, WebPage, web_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from starlette.routing import BaseRoute
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
@@ -61,7 +59,7 @@ def build_app(
     *,
     clock: Clock,
     settings: OperatorSettings,
-    extra_routes: Sequence[Route | BaseRoute] = (),
+    extra_routes: Sequence[Route] = (),
 ) -> Starlette:
     """Return the operator API.
 
@@ -70,32 +68,30 @@ def build_app(
         store: what history and ended work are read from.
         clock: the service's time, for times given relative to now.
         settings: who may call, and how long an answer may take.
-        extra_routes: further rows of our own table, which are documented like the others, or
-            routes of Starlette's, whose errors are answered alike.
+        extra_routes: further rows of the table, which are documented like the others.
 
     Raises:
-        TokenInvalid: a token of the settings cannot be one.
+        RouteUnlisted: nothing says what a route needs.
     """
-    ours = every_route([each for each in extra_routes if isinstance(each, Route)])
+    ours = every_route(extra_routes)
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     timeout_s, topology_bytes = settings.answer_timeout_s, settings.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
-    further = [each for each in extra_routes if not isinstance(each, Route)]
     public = frozenset(route.path for route in ours if route.public)
+    callers = Callers(loop, store, clock=clock, settings=settings)
     guard = Middleware(
-        Authenticator, clock=clock, settings=settings, public=public, page=frozenset(web_files())
+        Authenticator, clock=clock, callers=callers, public=public, page=frozenset(web_files())
     )
     app = Starlette(
-        routes=[table, WebPage(), *further],
+        routes=[table, WebPage()],
         middleware=[guard],
-        exception_handlers={ForewarnError: refuse, HTTPException: refuse_path},
+        exception_handlers={HTTPException: refuse_path},
     )
     app.router.redirect_slashes = False
     app.state.stop_streams = partial(_stop, watch, overview)
-    app.build_middleware_stack()  # says now, not at the first request, that a token is none
     return app
 
 
@@ -113,6 +109,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *outcome_routes.routes(),
         *service_routes.routes(),
         *overview_routes.routes(),
+        *access_routes.routes(),
         *extra,
     )
     described = _Description()
@@ -137,7 +134,6 @@ class _Description:
                 summary="Read the OpenAPI document of this API.",
                 act=self.answer_json,
                 answer={"type": "object"},
-                public=True,
             ),
             Route(
                 method="GET",
@@ -147,7 +143,6 @@ class _Description:
                 act=self.answer_html,
                 answer=None,
                 gives=("text/html",),
-                public=True,
             ),
         )
 

@@ -1,21 +1,24 @@
-"""Who may call the operator API: bearer tokens, this machine, and no pages of other sites.
+"""Who calls the operator API: bearer tokens, users of this machine, and no pages of other sites.
 
-Identity only; what an operator may do is not decided in here.
+Identity only; what somebody may do is decided where a request meets its route. Source: P-1.
 """
 
 from __future__ import annotations
 
-import hmac
+import asyncio
+import contextlib
 import ipaddress
-from functools import lru_cache
+import os
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from forewarn.api.connections import ADMIT
+from forewarn.api.connections import ADMIT, USER
 from forewarn.api.responses import refusal
-from forewarn.errors import CallerError
+from forewarn.core.access import BUILT_IN, Principal, proved
+from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol import timestamps
-from forewarn.tokens import RefusedTokens, read_tokens
+from forewarn.tokens import RefusedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +26,19 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.core.access import AccessToken
     from forewarn.settings import OperatorSettings
+    from forewarn.store import Store
 
 #: Addresses and host names of which it is remembered whether they are this machine's.
 ADDRESSES_REMEMBERED = 256
-#: The operator that a caller on this machine is, where it needs no token.
+#: How seldom the use of a token is written, in milliseconds.
+USE_WRITTEN_MS = 600_000
+#: The built-in user that a caller on this machine is in an emulator.
 LOCAL = "local"
+#: The member of `scope["state"]` that says whether a caller may still call.
+STILL = "still"
 #: The header in which every answer says what the service's clock shows.
 TIME_HEADER = b"forewarn-time"
 
@@ -60,11 +70,86 @@ class CrossSite(CallerError):
     advice = "Call it from its own pages, or from programs."
 
 
-class Authenticator:
-    """Lets through who may call, says who it is, and stamps every answer with the time.
+class NotPermitted(CallerError):
+    """A call that needs a permission its caller does not have."""
 
-    In `scope["state"]` stand the actor, `operator NAME at ADDRESS`, and the operator, `NAME`; both
-    are empty for callers of public routes.
+    code = "not-permitted"
+    status = 403
+    message = "{principal} may not do this: it needs the permission `{permission}`."
+    advice = "`forewarn whoami` shows your roles; an admin can grant others."
+
+
+class Callers:
+    """Finds out who calls: by token, by the user at a Unix socket, or the emulator's own."""
+
+    def __init__(
+        self, loop: ControlEngine, store: Store, *, clock: Clock, settings: OperatorSettings
+    ) -> None:
+        """Know whom the control plane knows."""
+        self._loop = loop
+        self._store = store
+        self._clock = clock
+        self.open_on_loopback = settings.open_on_loopback
+        self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
+        #: When the use of a token was written last, ms since the epoch UTC, by its id.
+        self._used_ms: dict[str, int] = {}
+
+    def by_token(self, given: str, address: str) -> AccessToken:
+        """Return the token that a call has.
+
+        Raises:
+            TokenWrong, TooManyRefused: it is nobody's.
+        """
+        now_ms = self._clock.now_ms()
+        token = proved(given, self._loop.token, now_ms)
+        self._refused.judge(token.principal if token else "", address)
+        assert token is not None, "judge refuses what is nobody's"
+        if now_ms - self._used_ms.get(token.id, 0) >= USE_WRITTEN_MS:
+            self._used_ms[token.id] = now_ms
+            write = partial(self._write_use, token.id, now_ms)
+            asyncio.get_running_loop().run_in_executor(None, write)
+        return token
+
+    def by_given_out(self, token_id: str, given: str, address: str) -> AccessToken:
+        """Return the token that was used to get what a call has, or the one it has itself.
+
+        Raises:
+            TokenWrong, TooManyRefused: it is nobody's.
+        """
+        token = self._loop.token(token_id)
+        return token if token and self.is_good(token) else self.by_token(given, address)
+
+    def is_good(self, token: AccessToken) -> bool:
+        """Whether a token that was good still is."""
+        expired = 0 < token.expires_ms <= self._clock.now_ms()
+        return self._loop.token(token.id) == token and not expired
+
+    def is_bound(self, principal: Principal) -> bool:
+        """Whether a user of this machine has the same bindings still."""
+        return principal.bindings == BUILT_IN or self._loop.principal(principal.name) == principal
+
+    def _write_use(self, token_id: str, now_ms: int) -> None:
+        with contextlib.suppress(ForewarnError):  # nothing rests on it
+            self._store.note_use(token_id, now_ms)
+
+    def by_user(self, uid: int) -> Principal:
+        """Return who a user of this machine is at the Unix socket; the service's own is admin."""
+        import pwd  # noqa: PLC0415 - there is none on Windows, nor such sockets
+
+        try:
+            name = f"user:{pwd.getpwuid(uid).pw_name}"
+        except KeyError:
+            name = f"user:{uid}"
+        if uid in {0, os.geteuid()}:
+            return Principal(name, BUILT_IN)
+        return self._loop.principal(name)
+
+
+class Authenticator:
+    """Finds out who calls, and stamps every answer with the time.
+
+    In `scope["state"]` stand the principal, None for callers of public routes, and the actor as
+    history names it, `operator NAME at ADDRESS`.
     """
 
     def __init__(
@@ -72,7 +157,7 @@ class Authenticator:
         app: ASGIApp,
         *,
         clock: Clock,
-        settings: OperatorSettings,
+        callers: Callers,
         public: frozenset[str],
         page: frozenset[str] = frozenset(),
     ) -> None:
@@ -81,20 +166,15 @@ class Authenticator:
         Args:
             app: what to guard.
             clock: the service's time.
-            settings: tokens, and whether this machine needs one.
+            callers: finds out who calls.
             public: paths anybody may read.
             page: paths of the page's files, which hold nothing secret: links lead to them.
-
-        Raises:
-            TokenInvalid: a token of the settings cannot be one.
         """
         self._app = app
         self._clock = clock
-        self._tokens = read_tokens(settings.tokens)
-        self._open_on_loopback = settings.open_on_loopback
+        self._callers = callers
         self._public = public
         self._page = page
-        self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -109,42 +189,39 @@ class Authenticator:
 
         state = scope.setdefault("state", {})
         try:
-            name = state["operator"] = self._operator(scope)
+            principal = state["principal"] = self._principal(scope)
         except CallerError as error:
             await refusal(error)(scope, receive, stamped)
             return
-        state["actor"] = f"operator {name}{_place(scope)}" if name else ""
-        if name and ADMIT in state:
+        state["actor"] = f"operator {principal.name}{_place(scope)}" if principal else ""
+        if principal and ADMIT in state:
             state[ADMIT]()
         await self._app(scope, receive, stamped)
 
-    def _operator(self, scope: Scope) -> str:
+    def _principal(self, scope: Scope) -> Principal | None:
         if scope["path"] in self._page:
-            return ""
+            return None
         headers: dict[bytes, bytes] = dict(scope["headers"])
         check_site(headers)
         authorization = _text(headers, b"authorization")
         if authorization:
-            return self._owner(authorization, _address(scope))
-        if self._open_on_loopback and _is_loopback(scope):
+            scheme, _, given = authorization.partition(" ")
+            given = given.strip() if scheme.lower() == "bearer" else ""
+            token = self._callers.by_token(given, _address(scope))
+            scope["state"][STILL] = partial(self._callers.is_good, token)
+            return token.bearer
+        if self._callers.open_on_loopback and _is_loopback(scope):
             host = host_name(_text(headers, b"host"))
             if not names_loopback(host):
                 raise HostRefused(host=host)
-            return LOCAL
+            return Principal(LOCAL, BUILT_IN)
+        if USER in scope["state"]:
+            principal = self._callers.by_user(scope["state"][USER])
+            scope["state"][STILL] = partial(self._callers.is_bound, principal)
+            return principal
         if scope["path"] in self._public:
-            return ""
+            return None
         raise TokenMissing
-
-    def _owner(self, authorization: str, address: str) -> str:
-        scheme, _, given = authorization.partition(" ")
-        found = ""
-        for name, token in self._tokens.items():  # all: the time taken reveals nothing
-            if hmac.compare_digest(token, given.strip().encode("latin-1")):
-                found = name
-        if scheme.lower() != "bearer":
-            found = ""
-        self._refused.judge(found, address)
-        return found
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

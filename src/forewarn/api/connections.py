@@ -6,6 +6,8 @@ request was let through is kept; any other makes room.
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 from forewarn.api.uvicorn_adapter import HttpProtocol
@@ -26,6 +28,8 @@ HEADERS_MAX = 100
 PIPELINE_MAX = 16
 #: The member of `scope["state"]` that a request is let through by.
 ADMIT = "admit"
+#: The member that has the number of the user at the other end of a Unix socket.
+USER = "user"
 
 
 class ApiHeadTooLarge(Exception):
@@ -47,10 +51,12 @@ class ApiConnection(HttpProtocol):
         self._unparsed = 0
         self._in_body = False
         self._late: asyncio.TimerHandle | None = None
+        self._user: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for its first request."""
         super().connection_made(transport)
+        self._user = _user_of(transport.get_extra_info("socket"))
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -77,6 +83,8 @@ class ApiConnection(HttpProtocol):
         if self._late is None:
             self._expect()
         self.set_state(ADMIT, self._tracked.admit)
+        if self._user is not None:
+            self.set_state(USER, self._user)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the URL."""
@@ -152,6 +160,17 @@ class ApiConnection(HttpProtocol):
         self.transport.abort()
 
 
+def _user_of(channel: socket.socket) -> int | None:
+    """Return the number of the user at the other end; None but at a Unix socket of Linux."""
+    if channel.family != getattr(socket, "AF_UNIX", None) or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    found = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(found)[1]
+    return uid
+
+
+#: `struct ucred` of Linux: process, user, group.
+_CREDENTIALS = struct.Struct("3i")
 _FULL_BODY = (
     b'{"error":{"code":"connections-full","message":"The operator API has no connection free.",'
     b'"advice":"Try again in a few seconds."}}'

@@ -12,14 +12,21 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forewarn.api.name_index import FleetIndex
+from forewarn.api.scope import (
+    ScopedReader,
+    check_stimulus,
+    narrowed_operation,
+    neutral_waiting,
+    scoped_view,
+)
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
 from forewarn.errors import OurError
 from forewarn.validation.complexity import abandonable
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +82,19 @@ class ControlClient:
     max_topology_bytes: int = 4 * 1024 * 1024
     #: Names in their order, for lists.
     index: FleetIndex = field(default_factory=FleetIndex)
+    #: For whose VMs it may be used; None: for everybody's.
+    owners: frozenset[str] | None = None
     #: Where long work is done.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
+
+    def within(self, owners: frozenset[str] | None) -> ControlClient:
+        """Return what routes work with for a caller who may see these owners; None: everything.
+
+        What is outside does not exist for them: the same routes ask a state without it. P-3.
+        """
+        if owners is None:
+            return self
+        return replace(self, owners=owners, index=FleetIndex())
 
     async def read(self, query: Callable[[StateView], T]) -> T:
         """Return what a query finds in the state as of the last commit, which holds still.
@@ -87,7 +105,12 @@ class ControlClient:
             AnswerOverdue: there was no answer in time.
             Stopping: the service ends.
         """
-        return await self._awaited(self.loop.replica.read(query))
+        owners = self.owners
+        if owners is None:
+            return await self._awaited(self.loop.replica.read(query))
+        return await self._awaited(
+            self.loop.replica.read(lambda view: query(scoped_view(view, owners)))
+        )
 
     async def see_writer(self) -> None:
         """Return once the control plane has reached this question; raises as `read`."""
@@ -95,7 +118,10 @@ class ControlClient:
 
     async def why(self, number: int) -> tuple[Waiting, ...]:
         """Return everything a live operation waits for; raises as `read`."""
-        return await self._awaited(self.loop.why(number))
+        waiting = await self._awaited(self.loop.why(number))
+        if self.owners is None:
+            return waiting
+        return neutral_waiting(waiting, await self.fleet())
 
     async def fleet(self) -> Topology:
         """Return the fleet as of the last commit, for any thread; raises as `read`.
@@ -130,7 +156,14 @@ class ControlClient:
             AnswerOverdue, Stopping: it was not begun, and will not be.
             OutcomeUnknown: it was, and may still be done.
         """
-        return await self._awaited(self.loop.submit(stimulus, actor, shown=True), changes=True)
+        if self.owners is not None:
+            check_stimulus(stimulus, await self.fleet())
+        committed = await self._awaited(self.loop.submit(stimulus, actor, shown=True), changes=True)
+        if self.owners is None:
+            return committed
+        fleet = await self.fleet()
+        shown = [narrowed_operation(each, fleet) for each in committed.operations]
+        return replace(committed, operations=tuple(shown), entries=(), maintenance=None)
 
     async def look_up(self, question: Callable[[Store], T]) -> T:
         """Ask the store, off the event loop.
@@ -140,7 +173,10 @@ class ControlClient:
             Stopping: the service ends.
         """
         here = asyncio.get_running_loop()
-        return await self._awaited(here.run_in_executor(None, question, self.store))
+        store: Any = self.store
+        if self.owners is not None:
+            store = ScopedReader(self.store, self.owners, await self.fleet())
+        return await self._awaited(here.run_in_executor(None, question, store))
 
     async def _awaited(self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False) -> T:
         """Return an answer, or say what is known of it; what was not begun is taken back."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from forewarn.api.auth import NotPermitted
 from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
+from forewarn.core.access import NOBODY
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from forewarn.api.control_client import ControlClient
+    from forewarn.core.access import Principal
 
 log = logging.getLogger("forewarn.operator")
 
@@ -111,6 +114,11 @@ class Dispatch:
         if route is None:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
+        principal: Principal = request.scope["state"]["principal"] or NOBODY
+        owners = principal.owners_for(route.permission)
+        if owners is not None and not owners:
+            permission = route.permission.value
+            raise NotPermitted(principal=principal.name, permission=permission)
         _check_preconditions(request)
         limit = self._control.max_topology_bytes if route.takes else route.body_bytes_max
         if route.public:
@@ -121,9 +129,9 @@ class Dispatch:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         asked = route.act(
             ApiCall(
-                control=self._control,
+                control=self._control.within(owners),
                 actor=request.scope["state"]["actor"],
-                operator=request.scope["state"]["operator"],
+                principal=principal,
                 path=request.path_params,
                 query=read_query(route.query, request.query_params.multi_items()),
                 form=await self._form(route.form, body, media),
@@ -169,12 +177,6 @@ def _check_preconditions(request: Request) -> None:
     for header in PRECONDITIONS:
         if header in request.headers:
             raise PreconditionUnsupported(header=header)
-
-
-async def refuse(_request: Request, error: Exception) -> Response:
-    """Answer an error that a further route has raised."""
-    assert isinstance(error, ForewarnError), error
-    return refusal(error)
 
 
 async def refuse_path(request: Request, error: Exception) -> Response:

@@ -46,7 +46,6 @@ def routes(drivers: Mapping[str, Driver]) -> tuple[Route, ...]:
             act=partial(_take, taking),
             takes=(JSON,),
             answer={"type": "object"},
-            public=True,
         ),
     )
 

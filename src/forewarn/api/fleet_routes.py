@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
+from forewarn.api.auth import NotPermitted
 from forewarn.api.part_stream import PartStream
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
@@ -25,6 +26,7 @@ from forewarn.api.topology_file import (
     read_topology,
     vm_of,
 )
+from forewarn.core.access import Permission
 from forewarn.core.draft import Terms
 from forewarn.core.labels import pairs_of, read_selector
 from forewarn.core.refusals import Unknown
@@ -181,11 +183,24 @@ class _Records:
     async def put(self, call: ApiCall) -> ApiResponse:
         name = call.path["name"]
         change = await call.control.read(lambda view: self._change(name, call, view.state.topology))
+        if call.control.owners is not None:
+            await self._check_owned(call, change)
         if call.query.get("new"):
             change = replace(change, absent=(*change.absent, (self.kind, name)))
         committed = await call.control.submit(change, call.actor)
         added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
         return ApiResponse(await self._current(call), 201 if added else 200)
+
+    async def _check_owned(self, call: ApiCall, change: ChangeTopology) -> None:
+        """Refuse an owner who would change more of a group than how it is asked. Source: P-2."""
+        (group,) = change.groups
+        known = (await call.control.fleet()).groups.get(group.name)
+        if known is None:
+            raise Unknown(kind="group", name=group.name)
+        fixed = ("kind", "owner", "fault_domain_count")
+        if any(getattr(known, name) != getattr(group, name) for name in fixed):
+            needed = Permission.OPERATE.value
+            raise NotPermitted(principal=call.principal.name, permission=needed)
 
     async def remove(self, call: ApiCall) -> ApiResponse:
         names = dict.fromkeys(call.query.get("name") or (call.path["name"],))

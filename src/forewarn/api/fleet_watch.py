@@ -130,6 +130,31 @@ class FleetWatch:
                 self._ticking.cancel()
                 self._ticking = None
 
+    async def within(self, control: Reader) -> bytes:
+        """Return everything for a caller who may see some owners' VMs; costs what is theirs."""
+        fleet, operations, events, sequence = await control.read(_whole_state)
+        place = f"{self._epoch}-{sequence}"
+        made = await control.compute(lambda: FleetOverview(fleet, operations, events))
+        return encoded({**self._now(), "refused": [], **_shown(made, place)})
+
+    async def follow_within(
+        self, control: Reader, operator: str
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Have such a caller read everything again whenever something of it has changed."""
+        self._followers += 1
+        before = None
+        try:
+            while not self._stopped:
+                found = (await control.read(_whole_state))[1:3]
+                event = RELOAD if before is not None and found != before else "time"
+                before = found
+                shown = encoded({**self._now(), "refused": []})
+                yield [b"event: %b\ndata: %b\n\n" % (event.encode(), shown)]
+                await asyncio.sleep(LAYOUT_PAUSE_S)
+        finally:
+            self._followers -= 1
+            self._streams.leave(operator)
+
     def stop(self) -> None:
         """End every stream."""
         self._stopped = True
@@ -240,23 +265,17 @@ class FleetWatch:
 
     def _everything(self, overview: FleetOverview) -> bytes:
         if self._whole[0] != self._sequence:
-            shown = {
-                "place": f"{self._epoch}-{self._version}",
-                "layout": overview.layout,
-                "states": STATES,
-                "hosts": len(overview.names),
-                "host_states": overview.runs(),
-                "racks": [_rack(each) for each in overview.racks],
-                "counts": overview.counts(),
-                "operations": _operations(overview, overview.urgent()),
-            }
-            self._whole = self._sequence, encoded(shown)
+            place = f"{self._epoch}-{self._version}"
+            self._whole = self._sequence, encoded(_shown(overview, place))
         return encoded(self._always())[:-1] + b"," + self._whole[1][1:]
 
     def _always(self) -> dict[str, object]:
         """Return what each message says: it changes without a commit."""
         refused = self._loop.refused_records.sentences()
-        return {"now": timestamps.iso8601(self._clock.now_ms()), "refused": refused}
+        return {**self._now(), "refused": refused}
+
+    def _now(self) -> dict[str, object]:
+        return {"now": timestamps.iso8601(self._clock.now_ms())}
 
     def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
         """Return the event that says what has changed, and whether there is more."""
@@ -272,6 +291,19 @@ class FleetWatch:
             "operations": _operations(overview, found.operations),
         }
         return "change", shown, len(found.operations) >= OPERATIONS_MAX
+
+
+def _shown(overview: FleetOverview, place: str) -> dict[str, object]:
+    return {
+        "place": place,
+        "layout": overview.layout,
+        "states": STATES,
+        "hosts": len(overview.names),
+        "host_states": overview.runs(),
+        "racks": [_rack(each) for each in overview.racks],
+        "counts": overview.counts(),
+        "operations": _operations(overview, overview.urgent()),
+    }
 
 
 def _rack(rack: Rack) -> dict[str, object]:

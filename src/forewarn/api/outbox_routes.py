@@ -130,7 +130,6 @@ def routes(outbox: Outbox | None) -> tuple[Route, ...]:
             act=partial(_validate, outbox),
             query=(Field("code", Text(200), "The code.", required=True),),
             answer={"type": "object"},
-            public=True,
         ),
         Route(
             method="POST",

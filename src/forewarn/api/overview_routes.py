@@ -6,18 +6,15 @@ What is counted is in `fleet_overview.py`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
+from forewarn.api.fleet_overview import FleetOverview
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream
 from forewarn.core.refusals import Unknown
 from forewarn.validation.fields import NAME, Integer, Schema, Text
 from forewarn.validation.forms import Field
-
-if TYPE_CHECKING:
-    from forewarn.api.fleet_overview import FleetOverview
 
 #: Hosts whose names are sent at once.
 NAMES_MAX = 2000
@@ -26,12 +23,17 @@ _END = b'event: end\ndata: {"end":"stopped"}\n\n'
 
 
 async def _overview(call: ApiCall) -> ApiResponse:
-    return ApiResponse(await call.control.overview.whole(call.control))
+    overview, control = call.control.overview, call.control
+    whole = overview.whole if control.owners is None else overview.within
+    return ApiResponse(await whole(control))
 
 
 async def _hosts(call: ApiCall) -> ApiResponse:
     first, limit = call.query.get("from", 0), call.query.get("limit", NAMES_MAX)
     ask = partial(_named, first=first, limit=limit, name=call.query.get("host", ""))
+    if call.control.owners is not None:
+        fleet = await call.control.fleet()
+        return ApiResponse(await call.control.compute(lambda: ask(FleetOverview(fleet, {}, {}))))
     return ApiResponse(await call.control.overview.look(call.control, ask))
 
 
@@ -48,8 +50,11 @@ def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> byt
 async def _watch(call: ApiCall) -> ApiResponse:
     overview = call.control.overview
     place = call.headers.get("last-event-id", "") or call.query.get("after", "")
-    call.control.tail.streams.enter(call.operator)
-    pages = overview.follow(call.control, place, call.operator)
+    call.control.tail.streams.enter(call.principal.name)
+    if call.control.owners is None:
+        pages = overview.follow(call.control, place, call.principal.name)
+    else:
+        pages = overview.follow_within(call.control, call.principal.name)
     stream = WatchStream(pages, _SERVER_SENT, _as_it_is, alive=b":\n\n", last=_END)
     return ApiResponse(None, stream=stream)
 

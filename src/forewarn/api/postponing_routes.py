@@ -5,15 +5,16 @@ Whether it is granted is decided in the core.
 
 from __future__ import annotations
 
+from forewarn.api import schemas
 from forewarn.api.lookup import find
 from forewarn.api.maintenance_forms import (
     POSTPONE_EVENT_FORM,
     POSTPONE_FORM,
     postponing_of,
 )
-from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
+from forewarn.api.maintenance_reading import ONE, number_of
 from forewarn.api.maintenance_routes import moved
-from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
 from forewarn.core.maintenance.refusals import PostponementRefused
 
 
@@ -30,7 +31,8 @@ async def _postpone_event(call: ApiCall) -> ApiResponse:
         )
     word = postponing_of(call, operation.maintenance, (operation.host,))
     await call.control.submit(word, call.actor)
-    return one_view(await find_view(call, operation.maintenance))
+    after = (await find(call, operation.id)).operation
+    return ApiResponse({"operations": [schemas.OPERATION.of(after)]})
 
 
 def routes() -> tuple[Route, ...]:
@@ -53,6 +55,6 @@ def routes() -> tuple[Route, ...]:
             summary="Have the host of an event done later, as the owner asks.",
             act=_postpone_event,
             form=POSTPONE_EVENT_FORM,
-            answer=ONE,
+            answer=listed("operations", schemas.OPERATION.schema()),
         ),
     )

@@ -170,9 +170,9 @@ async def _watch(call: ApiCall) -> ApiResponse:
         after = await call.control.look_up(last_sequence)
     else:
         await call.control.look_up(partial(check_cursor, after=after))
-    call.control.tail.enter(call.operator)
-    pages = call.control.tail.follow(after or 0, call.operator)
-    if filters:
+    call.control.tail.enter(call.principal.name)
+    pages = call.control.tail.follow(after or 0, call.principal.name)
+    if filters or call.control.owners is not None:
         pages = _matching(call.control, pages, filters)
     if server_sent:
         last = b"event: end\ndata: " + encoded(STOPPED) + b"\n\n"

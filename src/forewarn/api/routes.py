@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forewarn.api.permissions import permission_of
+from forewarn.core.access import NOBODY, Permission, Principal
 from forewarn.validation.fields import Schema, Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
@@ -44,8 +46,8 @@ class ApiCall:
     control: ControlClient
     #: Who asks, for history: `operator NAME at ADDRESS`.
     actor: str
-    #: The operator's name alone, for limits.
-    operator: str = ""
+    #: Who asks, and what they may do.
+    principal: Principal = NOBODY
     #: The names in the path.
     path: Mapping[str, str] = field(default_factory=dict)
     query: Values = field(default_factory=dict)
@@ -85,8 +87,16 @@ class Route:
     gives: tuple[str, ...] = (JSON,)
     #: Whether work on it goes on only as long as its caller waits.
     abandonable: bool = False
-    #: Whether anybody may ask, without a token.
-    public: bool = False
+
+    @property
+    def permission(self) -> Permission:
+        """What it needs; raises RouteUnlisted where no table says."""
+        return permission_of(self.method, self.path)
+
+    @property
+    def public(self) -> bool:
+        """Whether anybody may ask, without a token."""
+        return self.permission is Permission.PUBLIC
 
 
 def listed(name: str, schema: Schema, *, paged: str = "") -> Schema:

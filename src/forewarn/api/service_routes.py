@@ -11,6 +11,7 @@ from forewarn.api.read_routes import last_sequence
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.service_state import STANDBY, ServiceState
+from forewarn.core.access import Permission
 from forewarn.errors import ForewarnError
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
@@ -47,7 +48,12 @@ class ServiceHealth:
                 self._full = encoded(health)
                 self._public = encoded({name: health[name] for name in PUBLIC})
                 self._due_s = loop.time() + HEALTH_S
-        return ApiResponse(self._full if call.operator else self._public, self._status)
+        return ApiResponse(
+            self._full
+            if call.principal.owners_for(Permission.READ_FLEET) is None
+            else self._public,
+            self._status,
+        )
 
 
 async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
@@ -102,7 +108,6 @@ def routes() -> tuple[Route, ...]:
             act=ServiceHealth().answer,
             answer=_HEALTH,
             also={503: "It is not ready."},
-            public=True,
         ),
         Route(
             method="GET",

@@ -12,6 +12,7 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from forewarn.api.auth import STILL
 from forewarn.api.responses import left
 from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
@@ -36,6 +37,8 @@ PAGE = 500
 SILENCE_S_MAX = 15.0
 #: Seconds a follower may refuse to take what it is sent; then it is cut off, and may come back.
 STALL_TIMEOUT_S = 30.0
+#: Seconds between looks at whether a follower may still read. Source: P-4.
+PERMISSION_LOOK_S = 2.0
 #: Seconds between looks at the store, in case its notice was missed.
 LOOK_S = 1.0
 
@@ -215,6 +218,12 @@ class HistoryWatch:
             self._start()
 
 
+async def _refused(still: Callable[[], bool] | None) -> None:
+    """Wait until a caller may not call any more."""
+    while still is None or still():  # noqa: ASYNC110 - tokens expire without an event
+        await asyncio.sleep(PERMISSION_LOOK_S)
+
+
 class WatchStream(Generic[T]):
     """Sends the tail to one follower until either side ends it; an ASGI application."""
 
@@ -242,17 +251,19 @@ class WatchStream(Generic[T]):
         self._alive = alive
         self._last = last
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the follower leaves, stalls, or the service stops."""
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(left(receive))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the follower leaves, stalls, may not read any more, or the service stops."""
+        tasks = [
+            asyncio.ensure_future(each)
+            for each in (self._send(send), left(receive), _refused(scope["state"].get(STILL)))
+        ]
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the service ends
-                await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
-            sending.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self, send: Send) -> None:
         """Send everything, and a last line however it ends."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forewarn.api.auth import Callers, NotPermitted
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
 from forewarn.api.fleet_watch import FleetWatch
@@ -26,7 +27,7 @@ from forewarn.azure import (
     subscription_routes,
     vm_routes,
 )
-from forewarn.azure.callers import ArmCallers
+from forewarn.azure.callers import ACTOR, ArmCallers
 from forewarn.azure.refusals import (
     ArmApiVersionMissing,
     ArmPreconditionFailed,
@@ -42,8 +43,8 @@ from forewarn.azure.routes import (
     Condition,
 )
 from forewarn.azure.tokens import TokenIssuer
+from forewarn.core.access import NOBODY
 from forewarn.ids import Ids
-from forewarn.tokens import read_tokens
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
@@ -100,16 +101,20 @@ def build_arm(
         token_key: what tokens are signed with; empty: a new one, known to nobody else.
 
     Raises:
-        TokenInvalid: a token of the settings cannot be one.
+        RouteUnlisted: nothing says what a route needs.
     """
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
     key = token_key or Ids().token("arm").encode()
-    tokens = TokenIssuer(key, read_tokens(settings.tokens))
-    return ArmApp(
-        control, ArmCallers(settings, clock, tokens), bookkeeping=settings.open_on_loopback
-    )
+
+    def digest(token_id: str) -> str:
+        token = loop.token(token_id)
+        return token.digest if token else ""
+
+    callers = Callers(loop, store, clock=clock, settings=settings)
+    arm_callers = ArmCallers(callers, TokenIssuer(key, digest))
+    return ArmApp(control, arm_callers, bookkeeping=settings.open_on_loopback)
 
 
 class ArmApp:
@@ -120,7 +125,9 @@ class ArmApp:
         self._control = control
         self._callers = callers
         self._resources = Resources(control, bookkeeping)
-        self._table = ArmTable(every_route())
+        routes = every_route()
+        assert all(each.permission for each in routes), "raises where nothing says what one needs"
+        self._table = ArmTable(routes)
         self._ids = Ids()
         self._noted: OrderedDict[str, None] = OrderedDict()
 
@@ -138,7 +145,15 @@ class ArmApp:
         address = request.client.host if request.client else ""
         self._callers.check_site(request.headers)
         route, path = self._table.find(request.method, request.url.path)
-        actor = "" if route.public else self._callers.actor(request.headers, address)
+        principal, actor = NOBODY, ""
+        if not route.public:
+            principal = self._callers.principal(request.headers, address)
+            actor = f"{ACTOR}{principal.name}" + (f" at {address}" if address else "")
+        owners = principal.owners_for(route.permission)
+        if owners is not None and not owners:
+            needed = route.permission.value
+            raise NotPermitted(principal=principal.name, permission=needed)
+        control = self._control.within(owners)
         if actor and "admit" in request.scope.get("state", {}):
             request.scope["state"]["admit"]()
         query = {name.lower(): text for name, text in request.query_params.items()}
@@ -151,8 +166,8 @@ class ArmApp:
         if request.method in {"PUT", "PATCH"} and not body.strip():
             raise BodyUnreadable(reason="it is empty")
         call = ArmCall(
-            control=self._control,
-            resources=self._resources,
+            control=control,
+            resources=self._resources.within(control),
             tokens=self._callers.tokens,
             admit=lambda name, secret: self._callers.admit(name, secret, address),
             actor=actor,

@@ -5,11 +5,11 @@ In the emulator everybody on this machine may call, with any name and secret.
 
 from __future__ import annotations
 
-import hmac
 from typing import TYPE_CHECKING
 
 from forewarn.api.auth import (
     LOCAL,
+    Callers,
     HostRefused,
     TokenMissing,
     check_site,
@@ -17,14 +17,13 @@ from forewarn.api.auth import (
     is_loopback_address,
     names_loopback,
 )
-from forewarn.tokens import RefusedTokens, read_tokens
+from forewarn.core.access import BUILT_IN, Principal
+from forewarn.tokens import TokenWrong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.azure.tokens import TokenIssuer
-    from forewarn.clock import Clock
-    from forewarn.settings import OperatorSettings
 
 #: How history calls who acts through Azure Resource Manager, the name behind it.
 ACTOR = "azure "
@@ -33,16 +32,10 @@ ACTOR = "azure "
 class ArmCallers:
     """Knows who calls, or refuses."""
 
-    def __init__(self, settings: OperatorSettings, clock: Clock, tokens: TokenIssuer) -> None:
-        """Know the operators of the settings.
-
-        Raises:
-            TokenInvalid: a token of the settings cannot be one.
-        """
+    def __init__(self, callers: Callers, tokens: TokenIssuer) -> None:
+        """Know those whom the operator API knows."""
         self.tokens = tokens
-        self._operators = read_tokens(settings.tokens)
-        self._open_on_loopback = settings.open_on_loopback
-        self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
+        self._callers = callers
 
     def check_site(self, headers: Mapping[str, str]) -> None:
         """Refuse what a page of another site has made a browser send.
@@ -52,46 +45,37 @@ class ArmCallers:
         """
         check_site({name.encode(): text.encode("latin-1") for name, text in headers.items()})
 
-    def actor(self, headers: Mapping[str, str], address: str) -> str:
-        """Return who calls, as history names them.
+    def principal(self, headers: Mapping[str, str], address: str) -> Principal:
+        """Return who calls.
 
         Raises:
             TokenMissing, TokenWrong, TooManyRefused, HostRefused: they may not.
         """
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        name = self._named(given.strip()) if scheme.lower() == "bearer" else ""
-        if name not in self._operators and not self._is_open(address):
-            name = ""  # an operator who was removed, or a caller of a service that was open then
-        if not name and self._is_open(address):
+        given = given.strip() if scheme.lower() == "bearer" else ""
+        subject = self.tokens.operator(given)
+        if self._is_open(address):
             host = host_name(headers.get("host", ""))
             if not names_loopback(host):
                 raise HostRefused(host=host)
-            name = LOCAL
-        if not name and not given:
+            return Principal(subject or LOCAL, BUILT_IN)
+        if not given:
             raise TokenMissing
-        if not self._is_open(address):
-            self._refused.judge(name, address)
-        return f"{ACTOR}{name}" + (f" at {address}" if address else "")
+        return self._callers.by_given_out(subject, given, address).bearer
 
-    def admit(self, name: str, secret: str, address: str) -> None:
-        """Let a name and secret have a token.
+    def admit(self, name: str, secret: str, address: str) -> str:
+        """Return for whom a name and secret may have a token.
 
         Raises:
-            TokenWrong, TooManyRefused: the secret is not that operator's.
+            TokenWrong, TooManyRefused: the secret is no token, or another principal's.
         """
         if self._is_open(address):
-            return
-        token = self._operators.get(name, b"")
-        right = hmac.compare_digest(token, secret.encode()) and token != b""
-        self._refused.judge(name if right else "", address)
-
-    def _named(self, given: str) -> str:
-        """Return the operator a token belongs to; empty: nobody."""
-        found = ""
-        for name, token in self._operators.items():  # all: the time taken reveals nothing
-            if hmac.compare_digest(token, given.encode()):
-                found = name
-        return found or self.tokens.operator(given)
+            return name
+        token = self._callers.by_token(secret, address)
+        if name not in {token.principal, token.id}:
+            raise TokenWrong
+        return token.id
 
     def _is_open(self, address: str) -> bool:
-        return self._open_on_loopback and (not address or is_loopback_address(address))
+        loopback = not address or is_loopback_address(address)
+        return self._callers.open_on_loopback and loopback

@@ -36,9 +36,7 @@ def routes() -> tuple[ArmRoute, ...]:
         ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
         ("POST", _V2_TOKEN_PATH, "The same, as clients of version 2.0 ask", _token),
     )
-    return tuple(
-        ArmRoute(method, path, summary, act, public=True) for method, path, summary, act in rows
-    )
+    return tuple(ArmRoute(method, path, summary, act) for method, path, summary, act in rows)
 
 
 async def _endpoints(call: ArmCall) -> ArmResponse:
@@ -114,7 +112,7 @@ async def _token(call: ArmCall) -> ArmResponse:
     if not name or not name.isprintable() or len(name) > 64:
         return _refused("invalid_request", "client_id must have 1 to 64 characters", 400)
     try:
-        call.admit(name, secret)
+        subject = call.admit(name, secret)
     except TokenWrong:
         return _refused("invalid_client", "the client secret is not this client's", 401)
     resource = given.get("resource") or given.get("scope", "").removesuffix("/.default")
@@ -129,7 +127,7 @@ async def _token(call: ArmCall) -> ArmResponse:
             "expires_on": now_s + LIFETIME_S,
             "not_before": now_s,
             "resource": audience,
-            "access_token": call.tokens.issue(name, audience=audience, issuer=issuer),
+            "access_token": call.tokens.issue(subject, audience=audience, issuer=issuer),
         },
         headers=_NO_STORE,
     )

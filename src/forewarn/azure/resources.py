@@ -7,7 +7,7 @@ bookkeeping of one process: no promise rests on it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from forewarn.azure.details import check_size, details, put_details, refuse
@@ -46,6 +46,15 @@ class Resources:
     #: What was said of VMs and sets beyond what the fleet knows, by type and name.
     details: OrderedDict[tuple[str, str], Details] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
+
+    def within(self, control: ControlClient) -> Resources:
+        """Return the same for who may see what `control` may.
+
+        Resource groups without a VM belong to nobody, and are for the whole fleet alone.
+        """
+        if control is self.control:
+            return self
+        return replace(self, control=control, resource_groups=OrderedDict(), _inventory=None)
 
     async def inventory(self) -> Inventory:
         """Return the fleet as of the last commit; costs the fleet where it has changed."""

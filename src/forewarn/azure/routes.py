@@ -8,12 +8,14 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from forewarn.api.permissions import permission_of
 from forewarn.azure.inventory import ResourceScope
 from forewarn.azure.refusals import (
     ArmPathUnknown,
     ArmPreconditionFailed,
     ArmSubscriptionUnknown,
 )
+from forewarn.core.access import Permission
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -62,8 +64,8 @@ class ArmCall:
     tokens: TokenIssuer
     #: Who asks, for history; empty for public routes.
     actor: str
-    #: Lets a name and a secret have a token, or raises.
-    admit: Callable[[str, str], None]
+    #: Returns for whom a name and a secret may have a token, or raises.
+    admit: Callable[[str, str], str]
     #: `https://HOST:PORT`, as the caller names this server.
     base: str
     #: The names in the path, as written by the caller.
@@ -138,8 +140,16 @@ class ArmRoute:
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
     #: Parameters of the query that are obeyed, in lower case; another one is refused.
     query: tuple[str, ...] = ()
-    #: Whether anybody may ask, and no api-version is needed.
-    public: bool = False
+
+    @property
+    def permission(self) -> Permission:
+        """What it needs; raises RouteUnlisted where no table says."""
+        return permission_of(self.method, self.path)
+
+    @property
+    def public(self) -> bool:
+        """Whether anybody may ask, and no api-version is needed."""
+        return self.permission is Permission.PUBLIC
 
 
 class ArmTable:

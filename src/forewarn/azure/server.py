@@ -58,7 +58,6 @@ async def start_arm(
     Raises:
         OperatorAddressUnusable: the address cannot be read or is taken.
         CertificateUnmade, CertificateUnusable: there is none to serve with.
-        TokenInvalid: a token of the settings cannot be one.
     """
     azure, directory = settings.azure, None
     path, key = azure.certificate, azure.key or azure.certificate

@@ -1,4 +1,4 @@
-"""Access tokens of the ADFS form: given out for an operator's name and token, and read again.
+"""Access tokens of the ADFS form: given out for a name and a token, and read again.
 
 They are signed and nothing is kept of them, so their number has no limit to it. Source: Z-3.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from forewarn.clock import SystemClock
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 #: How long a token is good for, in seconds; Azure's are good for about as long.
 LIFETIME_S = 3600
@@ -36,12 +35,13 @@ _HEADER = {"typ": "JWT", "alg": "HS256"}
 class TokenIssuer:
     """Gives out tokens and knows its own; time is the system's, as the clients' is.
 
-    An operator's own token is part of what is signed, so a changed one ends what it gave out.
+    What the service keeps of a token is part of what is signed, so a revoked one ends what it gave
+    out.
     """
 
     key: bytes
-    #: Operators' own tokens, by name; a caller of an open service has none.
-    operators: Mapping[str, bytes] = field(default_factory=dict)
+    #: Returns what the service keeps of a token, by its id; a caller of an emulator has none.
+    digest_of: Callable[[str], str]
 
     def issue(self, operator: str, *, audience: str, issuer: str) -> str:
         """Return a token in which an operator is named."""
@@ -74,7 +74,7 @@ class TokenIssuer:
         return name if 0 < left_s <= LIFETIME_S + CLOCK_SKEW_S else ""
 
     def _signature(self, text: str, operator: str) -> bytes:
-        return hmac.digest(self.key, text.encode() + self.operators.get(operator, b""), sha256)
+        return hmac.digest(self.key, (text + self.digest_of(operator)).encode(), sha256)
 
 
 def _encoded(value: Mapping[str, object]) -> str:

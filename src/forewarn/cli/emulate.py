@@ -222,7 +222,6 @@ def _options(arguments: argparse.Namespace) -> Options:
         enable_on_first_request=arguments.enable_on_first_request is not None,
         metadata=replace(surrounding.metadata, **_metadata_of(arguments)),
         gone_vm=arguments.gone_vm,
-        tokens=surrounding.operator.tokens,
     )
 
 
@@ -363,8 +362,7 @@ def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -
             lambda text: write(json.dumps({"at": now(), "text": text}) + "\n")
         )
     else:
-        program, tokens = typed_name(), bool(emulator.options.tokens)
-        said = console.banner(emulator.bound, vms=vms, speed=speed, program=program, tokens=tokens)
+        said = console.banner(emulator.bound, vms=vms, speed=speed, program=typed_name())
         write(said + "\n")
         dated = console.Dated(emulator.pace.now_ms())
         speaker = console.Console(lambda text: write(dated.lines(text, emulator.pace.now_ms())))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     # Loaded by their names below; named here for those who look for users of a module.
     from forewarn.cli import (  # noqa: F401
+        access,
         agent,
         completion,
         conformance,
@@ -63,6 +64,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "complete": ("operations", "say that running work has ended"),
     "retry": ("operations", "begin running work once more"),
     "history": ("queries", "everything that happened, and who did it"),
+    "access": ("access", "who may do what: roles, tokens"),
+    "whoami": ("access", "who you are to the service, and your roles"),
     "outbox": ("outbox", "where transitions are delivered, and how far that is"),
     "watch": ("watch", "follow what happens"),
     "clock": ("emulator_commands", "the emulator's clock: show, advance, speed, pause"),

@@ -88,10 +88,8 @@ def _check_rest(settings: Settings) -> None:
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import Daemon, feed_tls  # noqa: PLC0415
     from forewarn.store import check_store_address  # noqa: PLC0415
-    from forewarn.tokens import read_tokens  # noqa: PLC0415
 
     Daemon(settings, clock=SystemClock(), ids=Ids())
-    read_tokens(settings.operator.tokens)
     for address, purpose in (
         (settings.listen.operator, OPERATOR),
         (settings.listen.metrics, METRICS),
@@ -120,6 +118,7 @@ async def _serve(settings: Settings) -> int:
             "VMs": ", ".join(bound.metadata),
             "metadata nodes": daemon.feed_address,
             "operators": bound.operator,
+            "users of this machine": daemon.local_address,
             "Azure's tools": bound.azure,
         }
         for whom, place in places.items():
@@ -127,6 +126,15 @@ async def _serve(settings: Settings) -> int:
                 log.info("serving %s at %s", whom, place, extra={"action": "started"})
         for warning in warnings_of(settings):
             log.warning("%s", warning, extra={"action": "settings.doubtful"})
+        alone = not (daemon.control.has_principals or settings.operator.open_on_loopback)
+        if alone and bound.operator:
+            place = daemon.local_address or "unix:PATH"
+            log.warning(
+                "Nobody has access yet. Create the first token on this machine:"
+                " forewarn --server %s access token create NAME --role admin",
+                place,
+                extra={"action": "access.none"},
+            )
 
     def standing_by(address: str) -> None:
         notify("READY=1\nSTATUS=standby")  # else the service manager ends it for being slow

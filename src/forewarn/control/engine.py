@@ -24,6 +24,7 @@ from forewarn.control.refused_records import RefusedRecords
 from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
+from forewarn.core.access import Principal
 from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import ChangeTopology, NoticeShown, NotShown, Proceed, Stimulus, Tick
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from forewarn.control.inbox import Item
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.control.publishing import Publisher
+    from forewarn.core.access import AccessToken
     from forewarn.core.admission import Waiting
 
 log = logging.getLogger("forewarn.control")
@@ -156,6 +158,19 @@ class ControlEngine:
             self._thread.join(timeout_s)
         self._clock.unlisten(self.wake)
         self.replica.stop()
+
+    def token(self, token_id: str) -> AccessToken | None:
+        """Return a token by its id; on any thread, as it is one look-up in a table."""
+        return self._plane.state.tokens.get(token_id)
+
+    def principal(self, name: str) -> Principal:
+        """Return a principal with its bindings, if it has any; on any thread."""
+        return self._plane.state.principals.get(name) or Principal(name)
+
+    @property
+    def has_principals(self) -> bool:
+        """Whether anybody may call; on any thread."""
+        return bool(self._plane.state.tokens or self._plane.state.principals)
 
     def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
         """Ask for something; the future is done once it is durable, or refused.

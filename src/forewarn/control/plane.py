@@ -108,6 +108,9 @@ class StateView:
         self._new_guid = new_guid
         #: The fleet as other threads read it; None once nobody does, or it has changed.
         self._fleet: Callable[[], Topology | None] = _nothing
+        #: What some owners may see of the state, and of its layout, made when they ask (P-3).
+        self.scoped: dict[frozenset[str], StateView] = {}
+        self.scoped_layouts: dict[frozenset[str], Topology] = {}
 
     def adopt(self, changes: Changes, sequence: int) -> None:
         """Make durable changes the truth, as of a commit; costs what they touch."""
@@ -115,6 +118,8 @@ class StateView:
             if self._fleet() is not None:
                 self.state.topology = self.state.topology.copy()
             self._fleet = _nothing
+            self.scoped_layouts.clear()
+        self.scoped.clear()
         self.state.adopt(changes)
         self.sequence = sequence
 
@@ -128,6 +133,10 @@ class StateView:
             fleet = self.state.topology.shared()
             self._fleet = ref(fleet)
         return fleet
+
+    def beside(self, state: State) -> StateView:
+        """Return a view of another state, as of the same commit."""
+        return StateView(state, self.store, self.policy, new_guid=self._new_guid)
 
     def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Waiting, ...]:
         """Everything a live operation waits for; empty if it has ended or never was.

@@ -11,6 +11,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from forewarn.core.access import AccessToken, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Place, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -99,6 +100,18 @@ class Draft:
     def applied_policy(self) -> AppliedPolicy | None:
         """The maintenance policy that was applied last, as drafted, or as it is; None if none."""
         return self.changes.policies.get(FLEET_POLICY) or self._state.applied_policy
+
+    def principal(self, name: str) -> Principal | None:
+        """Return a principal's bindings; None if it has none."""
+        found = self._before("principal", name)
+        assert found is None or isinstance(found, Principal)
+        return found
+
+    def token(self, token_id: str) -> AccessToken | None:
+        """Return a token by its id; None if there is none."""
+        found = self._before("token", token_id)
+        assert found is None or isinstance(found, AccessToken)
+        return found
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation as drafted, or as it is; None if it is not live."""

@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.core.access import AccessToken, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
@@ -46,6 +47,8 @@ Record: TypeAlias = (
     | MaintenancePlan
     | Target
     | AppliedPolicy
+    | Principal
+    | AccessToken
 )
 Row: TypeAlias = dict[str, str | int]
 #: The operation, event, group, VM and host that an entry of history is found by; 0 or empty: none.
@@ -71,6 +74,8 @@ KINDS: dict[str, type[Record]] = {
     "maintenance": Maintenance,
     "target": Target,
     "policy": AppliedPolicy,
+    "principal": Principal,
+    "token": AccessToken,
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
@@ -87,6 +92,8 @@ KEYS: dict[str, str] = {
     "maintenance": "number",
     "target": "key",
     "policy": "name",
+    "principal": "name",
+    "token": "id",
 }
 
 #: Columns that never change once a record is there: what it belongs to. A store that leaves them
@@ -363,4 +370,6 @@ _FORMS: dict[str, dict[str, _Form]] = {
     },
     "target": {"state": _word(TargetState)},
     "policy": {},
+    "principal": {"bindings": _PAIRS},
+    "token": {"role": _word(Role)},
 }

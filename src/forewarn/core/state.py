@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from forewarn.core.access import AccessToken, Principal
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _K = TypeVar("_K", str, int)
-_R = TypeVar("_R", Enrolment, View, Target)
+_R = TypeVar("_R", Enrolment, View, Target, Principal, AccessToken)
 
 #: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
 TABLES: dict[str, str] = {
@@ -51,6 +52,8 @@ TABLES: dict[str, str] = {
     "maintenance": "maintenances",
     "target": "targets",
     "policy": "policies",
+    "principal": "principals",
+    "token": "tokens",
 }
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
@@ -113,6 +116,9 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: The maintenance policy that was applied, by its one name; empty before the first one.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
+    #: Who may do what: bindings by principal, tokens by their ids. Source: P-2.
+    principals: dict[str, Principal] = field(default_factory=dict)
+    tokens: dict[str, AccessToken] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
@@ -164,6 +170,8 @@ class State:
         _merge(self.views, changes.views)
         self._adopt_maintenances(changes)
         self.policies.update(changes.policies)
+        _merge(self.principals, changes.principals)
+        _merge(self.tokens, changes.tokens)
         self._adopt_derived(changes)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
@@ -303,6 +311,8 @@ class State:
                 maintenances=dict(self.maintenances),
                 targets=dict(self.targets),
                 policies=dict(self.policies),
+                principals=dict(self.principals),
+                tokens=dict(self.tokens),
                 mark=self.mark,
                 waits=dict(self.waits),
             )
@@ -341,6 +351,8 @@ class Changes:
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     targets: dict[str, Target | None] = field(default_factory=dict)
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
+    principals: dict[str, Principal | None] = field(default_factory=dict)
+    tokens: dict[str, AccessToken | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.core.access import AccessStimulus
 from forewarn.core.maintenance.stimuli import MaintenanceStimulus
 from forewarn.values import value
 
@@ -260,6 +261,7 @@ SingleStimulus: TypeAlias = (
     | Proceed
     | Recover
     | MaintenanceStimulus
+    | AccessStimulus
 )
 #: What one step decides on.
 Stimulus: TypeAlias = SingleStimulus | Reports

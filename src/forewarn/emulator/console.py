@@ -48,7 +48,6 @@ def banner(
     vms: tuple[str, ...],
     speed: float,
     program: str = "forewarn",
-    tokens: bool = False,
 ) -> str:
     """Return the greeting: where to poll, what to type to see something happen.
 
@@ -57,7 +56,6 @@ def banner(
         vms: names of the VMs, the default one first; there may be none.
         speed: seconds of its clock to a real second.
         program: what starts the command line.
-        tokens: whether operators elsewhere have one.
     """
     first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
     url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
@@ -75,12 +73,10 @@ def banner(
     )
     if operator != bound.operator:
         port = bound.operator.rpartition(":")[2]
-        means = "with a token" if tokens else "with a token, and FOREWARN_OPERATOR_TOKENS has none"
+        means = f"with a token of `{program} access token create`"
         operator += f"\n  also             port {port} of every address, {means}"
-    elif not _here(operator) and not tokens:
-        operator += (
-            "\n                   which needs a token, and FOREWARN_OPERATOR_TOKENS has none"
-        )
+    elif not _here(operator):
+        operator += "\n                   which needs a token"
     azure = _azure(bound) if bound.azure else ""
     return f"""\
 Forewarn emulator. Ctrl-C ends it.

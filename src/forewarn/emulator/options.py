@@ -66,8 +66,6 @@ class Options:
     metadata: MetadataSettings = METADATA
     #: What a VM gets that was evicted or deleted: `404`, `hang` or `refuse`.
     gone_vm: str = "404"
-    #: Bearer tokens, `NAME:TOKEN`, for operators who are not on this machine.
-    tokens: tuple[str, ...] = ()
 
 
 def settings_of(options: Options) -> Settings:
@@ -81,7 +79,7 @@ def settings_of(options: Options) -> Settings:
             enable_delay_s=delay_s,
             enable_timeout_s=max(options.metadata.enable_timeout_s, delay_s + 5.0),
         ),
-        operator=OperatorSettings(open_on_loopback=True, tokens=options.tokens),
+        operator=OperatorSettings(open_on_loopback=True),
         azure=AzureSettings(
             listen=options.azure, token_key=Ids().token("arm") if options.azure else ""
         ),

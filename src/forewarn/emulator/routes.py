@@ -121,7 +121,6 @@ def routes_of(emulator: Emulator) -> Sequence[Route]:
             act=issuer,
             answer=None,
             gives=(CERTIFICATE,),
-            public=True,
         ),
         *(
             Route(

@@ -1,4 +1,4 @@
-"""Who may follow the feed, and for which hosts: by certificate or token, as the settings say.
+"""Who may follow the feed, and for which hosts, as the settings say: by certificate or token.
 
 A node's name is the one its certificate or its token proves; what it says of itself may only
 narrow what it is allowed.
@@ -7,15 +7,14 @@ narrow what it is allowed.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.errors import CallerError
-from forewarn.tokens import RefusedTokens, TokenWrong, TooManyRefused, read_tokens
+from forewarn.tokens import RefusedTokens, TokenWrong, TooManyRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from forewarn.replication.messages import Follow
@@ -40,19 +39,22 @@ class NodeRefused(CallerError):
     advice = "Look who runs it; which hosts it may serve is set in [feed] hosts."
 
 
+def _never(_name: str, _token: str) -> bool:
+    return False
+
+
 class NodeAccess:
     """The nodes that may come, by name."""
 
-    def __init__(self, hosts: Sequence[str], tokens: Sequence[str] = ()) -> None:
-        """Read `NAME=HOST,HOST` or `*`, and `NAME:TOKEN`.
+    def __init__(self, hosts: Sequence[str], prove: Callable[[str, str], bool] = _never) -> None:
+        """Read `NAME=HOST,HOST` or `*`; `prove` says whether a node has a token.
 
         Raises:
             ValueError: an entry of `hosts` is neither.
-            TokenInvalid: an entry of `tokens` cannot be one.
         """
         self.each_host = EVERY_HOST in hosts
         self.hosts: dict[str, frozenset[str]] = {}
-        self._tokens = read_tokens(tokens, name_length_max=NAME_LENGTH_MAX)
+        self._prove = prove
         for entry in hosts:
             if entry != EVERY_HOST:
                 name, equals, listed = entry.partition("=")
@@ -106,8 +108,7 @@ class NodeAccess:
                     yield host
 
     def _check_token(self, said: Follow, address: str) -> None:
-        token = self._tokens.get(said.name, b"")
-        is_right = hmac.compare_digest(token, said.token.encode()) and token != b""
+        is_right = self._prove(said.name, said.token)
         try:
             self._refused.judge(said.name if is_right else "", address)
         except TokenWrong as wrong:

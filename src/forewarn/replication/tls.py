@@ -22,12 +22,11 @@ class TlsFilesInvalid(CallerError):
     advice = "Each must be in PEM, and readable by the user of the service."
 
 
-def server_context(files: TlsFiles, *, tokens: bool) -> ssl.SSLContext:
+def server_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the context of the control plane's end.
 
     Args:
         files: its certificate and key, and who signs the nodes' certificates.
-        tokens: whether a node may come without a certificate.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.
@@ -35,7 +34,7 @@ def server_context(files: TlsFiles, *, tokens: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_NONE
     if files.ca:
-        context.verify_mode = ssl.CERT_OPTIONAL if tokens else ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL  # a node may have a token in its place
     return _loaded(context, files)
 
 

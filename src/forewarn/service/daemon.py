@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import os
+import socket
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forewarn.api.permissions import permission_of
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
@@ -21,7 +24,9 @@ from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
+from forewarn.core.access import proved
 from forewarn.drivers.registry import make_drivers
+from forewarn.errors import CallerError
 from forewarn.metadata.server import MetadataServer
 from forewarn.service.bridge import Bridge
 from forewarn.service.observers import make_observers
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn")
 
 SERVER = "forewarn.api.server"
+#: Where the packages have the service's sockets, and what the operator API's is called.
+RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
 
@@ -122,6 +129,8 @@ class Daemon:
         self.feed: FeedServer | None = None
         #: Where nodes on other machines find it; empty where there is none for them.
         self.feed_address = ""
+        #: Where users of this machine find the operator API; empty where they do not.
+        self.local_address = ""
         #: Where metrics are answered; empty where they are not.
         self.metrics_address = ""
         #: What delivers transitions; None where there is nowhere to.
@@ -265,10 +274,17 @@ class Daemon:
         from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most services have none
         from forewarn.replication.server import FeedServer  # noqa: PLC0415
 
-        access = NodeAccess(feed.hosts, feed.tokens) if feed.listen else None
+        access = NodeAccess(feed.hosts, self._prove_node) if feed.listen else None
         server = FeedServer(bridge, epoch=self.store.epoch, access=access)
         self._closing.push_async_callback(server.stop)
         return server
+
+    def _prove_node(self, name: str, given: str) -> bool:
+        """Return whether a token is a node's, and permits to follow the feed."""
+        token = proved(given, self.control.token, self.clock.now_ms())
+        if token is None or token.principal != name:
+            return False
+        return token.bearer.owners_for(permission_of("FEED", "/")) is None
 
     def _new_workers(self, feed: FeedServer | None) -> Workers | None:
         count = self.settings.listen.workers
@@ -339,11 +355,28 @@ class Daemon:
                 *outbox.routes(self.outbox),
             ),
         )
+        self.local_address = await self._start_local(serving, app)
         operator: Operator = await serving.start_operator(
             app, self.settings.listen.operator, self.settings.operator
         )
         self._closing.push_async_callback(operator.stop)
         return operator.address
+
+    async def _start_local(self, serving: Any, app: object) -> str:  # noqa: ANN401 - a module
+        """Serve users of this machine at a Unix socket; returns its address, if it has one."""
+        address = self.settings.listen.local
+        wanted = address or _local_socket(self.settings, Path(self.store.place))
+        if not wanted:
+            return ""
+        try:
+            local: Operator = await serving.start_operator(app, wanted, self.settings.operator)
+        except CallerError as error:
+            if address:
+                raise
+            log.warning("%s Set [listen] local.", error, extra={"action": error.code})
+            return ""
+        self._closing.push_async_callback(local.stop)
+        return local.address
 
     async def _start_azure(self) -> tuple[str, str]:
         """Serve Azure Resource Manager where it is wanted; returns its URL and certificate."""
@@ -376,6 +409,17 @@ def _gates(settings: Settings) -> dict[str, Gate]:
     return make_gates({each.name: each.values for each in settings.gates.tables})
 
 
+def _local_socket(settings: Settings, store: Path) -> str:
+    """Return the Unix socket for users of this machine where the settings name none."""
+    if settings.operator.open_on_loopback or not hasattr(socket, "SO_PEERCRED"):
+        return ""
+    if settings.listen.operator.startswith("unix:"):
+        return ""
+    if os.access(RUN_DIRECTORY, os.W_OK):
+        return f"unix:{RUN_DIRECTORY / LOCAL_SOCKET}"
+    return f"unix:{store.absolute().with_name(LOCAL_SOCKET)}" if store.is_file() else ""
+
+
 def feed_tls(feed: FeedSettings) -> ssl.SSLContext | None:
     """Return what the feed proves itself with; None: it is plain.
 
@@ -388,4 +432,4 @@ def feed_tls(feed: FeedSettings) -> ssl.SSLContext | None:
     from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
 
     files = TlsFiles(feed.certificate, feed.key, feed.client_ca)
-    return server_context(files, tokens=bool(feed.tokens))
+    return server_context(files)

@@ -16,7 +16,6 @@ from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
-from forewarn.tokens import TokenInvalid
 from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
@@ -59,18 +58,14 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
     Raises:
         SettingInvalid: the operator API's address is none.
     """
-    metadata, operator, address = settings.metadata, settings.operator, settings.listen.operator
+    metadata, address = settings.metadata, settings.listen.operator
     found = []
     if metadata.vm_by_query or metadata.default_vm:
         found.append(
             "[metadata] vm_by_query and default_vm let callers read and approve for other VMs;"
             " they are for the emulator only."
         )
-    if not (operator.tokens or operator.open_on_loopback) and (address or settings.azure.listen):
-        found.append(
-            "No operator can sign in: [operator] tokens is empty (FOREWARN_OPERATOR_TOKENS)."
-        )
-    if operator.tokens and address and not is_local(address):
+    if address and not is_local(address):
         found.append(
             f"Operators' tokens cross the network in the clear to {address} ([listen] operator):"
             " listen on 127.0.0.1, behind a proxy with TLS."
@@ -105,18 +100,12 @@ def _check_feed(feed: FeedSettings) -> None:
         _refuse("feed.certificate", "is needed where the feed is not on a loopback address")
     if bool(feed.certificate) != bool(feed.key):
         _refuse("feed.key", "and the certificate go together")
-    if not (feed.client_ca or feed.tokens):
-        _refuse("feed.client_ca", "or tokens are needed, by which nodes prove their names")
     from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most have no such nodes
 
     try:
         NodeAccess(feed.hosts)
     except ValueError as error:
         _refuse("feed.hosts", str(error))
-    try:
-        NodeAccess((), feed.tokens)
-    except TokenInvalid as error:
-        _refuse("feed.tokens", f"cannot be used: {error}")
 
 
 def is_local(address: str) -> bool:

@@ -235,6 +235,11 @@ class Store(StoreReader):
         """Export and remove what history has too much; return how many entries: `retention.py`."""
         return trim(self, self._engine, retention, now_ms=now_ms)
 
+    def note_use(self, token_id: str, used_ms: int) -> None:
+        """Write when a token was used, ms since the epoch UTC; on any thread."""
+        with self._engine.writing() as transaction:
+            transaction.run("token_used", id=token_id, used_ms=used_ms)
+
     def lease(self) -> Lease:
         """Return who holds the lease; `lease.Tenure` contends for it."""
         with self._engine.lease_reading() as transaction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.access import AccessToken, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
@@ -57,6 +58,8 @@ def loaded(
         maintenances={each.number: each for each in live(transaction, Maintenance)},
         targets={each.key: each for each in live(transaction, Target)},
         policies=policies,
+        principals={each.name: each for each in live(transaction, Principal)},
+        tokens={each.id: each for each in live(transaction, AccessToken)},
     )
 
 

@@ -107,6 +107,19 @@ SELECT {target} FROM maintenance_target WHERE maintenance IN (
 -- name: load_policy
 SELECT {policy} FROM maintenance_policy
 
+-- name: load_principal
+SELECT {principal} FROM principal
+
+-- name: load_token
+SELECT {token} FROM access_token
+
+-- name: token_used
+INSERT INTO token_use (id, used_ms) VALUES (:id, :used_ms)
+ON CONFLICT (id) DO UPDATE SET used_ms = excluded.used_ms
+
+-- name: token_uses
+SELECT id, used_ms FROM token_use
+
 -- name: maintenance
 SELECT {maintenance} FROM maintenance WHERE number = :number
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from forewarn.core.access import AccessToken, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
         MaintenancePlan,
         Target,
         AppliedPolicy,
+        Principal,
+        AccessToken,
     )
 
 
@@ -72,6 +75,8 @@ class HistoryPage:
     newest_first: bool = False
     #: Whether the entries bring their images; without them they are an empty tuple.
     images: bool = False
+    #: Only what concerns VMs of these owners, as `owners_text` writes them; empty: of everybody.
+    owners: str = ""
 
 
 @value
@@ -95,6 +100,8 @@ class OperationPage:
     #: Only operations with a lower number; 0: from the newest.
     before: int = 0
     limit: int = 100
+    #: Only those that concern VMs of these owners, as `owners_text` writes them; empty: all.
+    owners: str = ""
 
 
 @value
@@ -143,6 +150,22 @@ _OF_GROUP_HERE = """(
             WHERE shown.operation = history.operation AND shown.group_name = :group
     )
 )"""
+# An owner's history is that of their groups. Owners are given as lines, and no name has two.
+_OWNED = "SELECT name FROM vm_group WHERE replace(:owners, '\n' || owner || '\n', '') <> :owners"
+_OF_OWNERS = f"""seq IN (
+    SELECT seq FROM history WHERE group_name IN ({_OWNED}) AND group_name <> ''
+    UNION ALL
+    SELECT entry.seq FROM event
+        JOIN history AS entry ON entry.operation = event.operation AND entry.operation <> 0
+        WHERE event.group_name IN ({_OWNED}) AND entry.event = '' AND entry.group_name = ''
+)"""  # noqa: S608 - fixed texts
+_OF_OWNERS_HERE = f"""(
+    group_name IN ({_OWNED}) AND group_name <> ''
+    OR operation <> 0 AND event = '' AND group_name = '' AND EXISTS (
+        SELECT 1 FROM event AS shown
+            WHERE shown.operation = history.operation AND shown.group_name IN ({_OWNED})
+    )
+)"""  # noqa: S608 - fixed texts
 # The literal that repeats the condition of a partial index lets both engines use that index.
 _HISTORY_FILTERS = {
     "operation": "operation = :operation AND operation <> 0",
@@ -153,8 +176,14 @@ _HISTORY_FILTERS = {
     "action": "action = :action",
     "after": "seq > :after",
     "before": "seq < :before",
+    "owners": _OF_OWNERS,
 }
-_HISTORY_FILTERS_HERE = {**_HISTORY_FILTERS, "group": _OF_GROUP_HERE, "vm": _OF_VM_HERE}
+_HISTORY_FILTERS_HERE = {
+    **_HISTORY_FILTERS,
+    "group": _OF_GROUP_HERE,
+    "vm": _OF_VM_HERE,
+    "owners": _OF_OWNERS_HERE,
+}
 _OPERATION_FILTERS = {
     "host": "host = :host",
     "vm": "number IN (SELECT operation FROM operation_vm WHERE vm = :vm)",
@@ -165,6 +194,13 @@ _OPERATION_FILTERS = {
     )""",
     "until_ms": "ended_ms < :until_ms AND ended_ms > 0",
     "before": "number < :before",
+    "owners": f"""(
+        number IN (SELECT operation FROM event WHERE group_name IN ({_OWNED}))
+        OR number IN (
+            SELECT operation FROM operation_vm JOIN vm ON vm.name = operation_vm.vm
+                WHERE vm.group_name IN ({_OWNED})
+        )
+    )""",  # noqa: S608 - fixed texts
 }
 _NO_FILTER = "1 = 1"
 
@@ -277,6 +313,10 @@ class StoreReader:
         """Return the records of a kind that a named statement finds."""
         return self.decoded(kind, self.rows(name, **values))
 
+    def token_uses(self) -> dict[str, int]:
+        """Return when each token was used last, ms since the epoch UTC, to ten minutes."""
+        return {str(token_id): int(used_ms) for token_id, used_ms in self.rows("token_uses")}
+
     def rows(self, name: str, /, **values: Value) -> list[Row]:
         """Return what a named statement finds, in a transaction of its own."""
         with self._engine.reading() as transaction:
@@ -305,6 +345,11 @@ class StoreReader:
                 ) from error
             assert isinstance(record, kind)
             yield record
+
+
+def owners_text(owners: Iterable[str]) -> str:
+    """Return owners as a page wants them."""
+    return "\n" + "".join(f"{owner}\n" for owner in sorted(owners))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:

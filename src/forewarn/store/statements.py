@@ -18,6 +18,7 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "plan": "maintenance_plan",
     "target": "maintenance_target",
     "policy": "maintenance_policy",
+    "token": "access_token",
 }
 
 #: Long lists that never change once a record is there, in tables of their own: a change of the

@@ -21,7 +21,7 @@ PLACE = (
 @pytest.fixture(scope="module")
 def service() -> Iterator[Live]:
     """A service whose operators need a token."""
-    closed = OperatorSettings(tokens=(f"anna:{TOKEN}",))
+    closed = OperatorSettings()
     served = AzureSettings(listen="127.0.0.1:0")
     started = Live(replace(SETTINGS, operator=closed, azure=served))
     headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -145,7 +145,7 @@ class RandomFleet(Deployment):
         if self.by_host:
             access = NodeAccess(
                 [f"{name}={','.join(sorted(served))}" for name, served in self._hosts_of.items()],
-                [f"{name}:{_token(name)}" for name in self._hosts_of],
+                lambda name, token: token == _token(name),
             )
         self.terms = FeedTerms(access, dice.pick(PORTIONS_BYTES))
         return count

@@ -278,3 +278,24 @@ CREATE TABLE outbox (
     seq BIGINT NOT NULL CHECK (seq >= 0),
     active BIGINT NOT NULL CHECK (active IN (0, 1))
 );
+
+-- Who may do what: a principal's bindings are pairs of role and owner, an empty owner is the whole
+-- fleet (P-2). Of a token's secret only its SHA-256 is here (P-4).
+CREATE TABLE principal (
+    name TEXT PRIMARY KEY,
+    bindings TEXT NOT NULL
+);
+CREATE TABLE access_token (
+    id TEXT PRIMARY KEY,
+    principal TEXT NOT NULL,
+    role TEXT NOT NULL CHECK (role IN ('viewer', 'owner', 'operator', 'admin', 'node')),
+    owner TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    expires_ms BIGINT NOT NULL CHECK (expires_ms >= 0)
+);
+-- When a token was used last, to ten minutes.
+CREATE TABLE token_use (
+    id TEXT PRIMARY KEY,
+    used_ms BIGINT NOT NULL
+);

@@ -1,0 +1,290 @@
+"""Routes of access: who somebody is, who may do what, and tokens. Source: P-2, P-4."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from forewarn.api import schemas
+from forewarn.api.permissions import TABLE
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.core.access import (
+    PRINCIPAL_LENGTH_MAX,
+    AccessToken,
+    AddToken,
+    Grant,
+    Permission,
+    Principal,
+    Revoke,
+    RevokeToken,
+    Role,
+    digest_of,
+    written_token,
+)
+from forewarn.validation.durations import read_time_ms, written
+from forewarn.validation.fields import NAME, Choice, Text, Timestamp
+from forewarn.validation.forms import Field, Form
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from forewarn.control.plane import StateView
+    from forewarn.core.topology import Topology
+    from forewarn.validation.fields import Schema
+
+_PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
+_ROLE = Choice({role.value: role for role in Role})
+_OWNER = Field("owner", Text(), "For this owner's VMs only; the whole fleet if not said.")
+_BINDING_FORM = Form(
+    "BindingForm",
+    "Who has which role, and for what.",
+    (
+        Field("principal", _PRINCIPAL, "`user:NAME`, or a name that is proved.", required=True),
+        Field("role", _ROLE, "Which role.", required=True),
+        _OWNER,
+    ),
+)
+_TOKEN_FORM = Form(
+    "TokenForm",
+    "Who gets a token, and what it permits.",
+    (
+        Field("principal", NAME, "Who holds it; history names them.", required=True),
+        Field("role", _ROLE, "Which role.", required=True),
+        _OWNER,
+        Field("expires", Timestamp(), "When it ends; never if not said."),
+    ),
+)
+
+
+@value
+class _Binding:
+    principal: str
+    role: str
+    owner: str
+
+
+@value
+class _Token:
+    token: AccessToken
+    used_ms: int = 0
+    #: What its holder sends; only once, when it is made.
+    text: str = ""
+
+
+_BINDING: schemas.ObjectSchema[_Binding] = schemas.ObjectSchema(
+    "Binding",
+    "A role that somebody has.",
+    (
+        schemas.Member("principal", schemas.TEXT, lambda b: b.principal),
+        schemas.Member("role", schemas.words(Role), lambda b: b.role),
+        schemas.Member("owner", schemas.TEXT, lambda b: b.owner, "Empty: the whole fleet."),
+    ),
+)
+_TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
+    "Token",
+    "A bearer token.",
+    (
+        schemas.Member("id", schemas.TEXT, lambda t: t.token.id, "It may be logged."),
+        schemas.Member("principal", schemas.TEXT, lambda t: t.token.principal),
+        schemas.Member("role", schemas.words(Role), lambda t: t.token.role.value),
+        schemas.Member("owner", schemas.TEXT, lambda t: t.token.owner, "Empty: the whole fleet."),
+        schemas.Member("created", schemas.TIME, lambda t: written(t.token.created_ms)),
+        schemas.Member("expires", schemas.TIME, lambda t: written(t.token.expires_ms)),
+        schemas.Member("used", schemas.TIME, lambda t: written(t.used_ms), "To ten minutes."),
+        schemas.Member("token", schemas.TEXT, lambda t: t.text, "Shown once, when it is made."),
+    ),
+)
+_WHOAMI: Schema = {
+    "type": "object",
+    "properties": {
+        "principal": schemas.TEXT,
+        "bindings": {"type": "array", "items": _BINDING.schema()},
+    },
+    "required": ["principal", "bindings"],
+    "additionalProperties": False,
+}
+_ALLOWED: Schema = {
+    "type": "object",
+    "properties": {"allowed": schemas.FLAG, "permission": schemas.TEXT},
+    "required": ["allowed", "permission"],
+    "additionalProperties": False,
+}
+
+
+async def _whoami(call: ApiCall) -> ApiResponse:
+    bindings = _BINDING.each(_bindings_of(call.principal))
+    return ApiResponse({"principal": call.principal.name, "bindings": bindings})
+
+
+def _bindings_of(principal: Principal) -> list[_Binding]:
+    return [_Binding(principal.name, role, owner) for role, owner in principal.bindings]
+
+
+async def _can_i(call: ApiCall) -> ApiResponse:
+    """Say whether the caller may call a route, for the object that its path names if it has one."""
+    method, path = call.query["method"].upper(), call.query["path"]
+    route, name = _route_of(method, path)
+    permission = TABLE.get(route, Permission.ADMINISTER)
+    owners = call.principal.owners_for(permission) if route else frozenset()
+    allowed = owners is None or bool(owners)
+    if owners and name:
+        fleet = await call.control.within(owners).fleet()
+        kind = path.split("/")[2]
+        allowed = name in _named(fleet, kind)
+    return ApiResponse({"allowed": allowed, "permission": permission.value if route else ""})
+
+
+def _route_of(method: str, path: str) -> tuple[str, str]:
+    """Return the row of the table that a path belongs to, and the name in it; empty: none."""
+    parts = path.split("/")
+    for row in TABLE:
+        of, _, pattern = row.partition(" ")
+        wanted = pattern.split("/")
+        if of == method and len(wanted) == len(parts):
+            pairs = list(zip(wanted, parts, strict=True))
+            if all(each == part or each.startswith("{") for each, part in pairs):
+                return row, next((part for each, part in pairs if each.startswith("{")), "")
+    return "", ""
+
+
+def _named(fleet: Topology, kind: str) -> Collection[str]:
+    found: Collection[str] = getattr(fleet, kind) if kind in {"hosts", "groups", "vms"} else ()
+    return found
+
+
+async def _list(call: ApiCall) -> ApiResponse:
+    found = await call.control.read(_every_binding)
+    return ApiResponse({"bindings": _BINDING.each(found)})
+
+
+def _every_binding(view: StateView) -> list[_Binding]:
+    principals = sorted(view.state.principals.values(), key=lambda each: each.name)
+    return [binding for each in principals for binding in _bindings_of(each)]
+
+
+async def _grant(call: ApiCall) -> ApiResponse:
+    form = call.form
+    word = Grant(form["principal"], form["role"], form.get("owner", ""))
+    await call.control.submit(word, call.actor)
+    return await _list(call)
+
+
+async def _revoke(call: ApiCall) -> ApiResponse:
+    form = call.form
+    word = Revoke(form["principal"], form["role"], form.get("owner", ""))
+    await call.control.submit(word, call.actor)
+    return await _list(call)
+
+
+async def _list_tokens(call: ApiCall) -> ApiResponse:
+    tokens = await call.control.read(lambda view: list(view.state.tokens.values()))
+    used = await call.control.look_up(lambda store: store.token_uses())
+    found = [_Token(each, used.get(each.id, 0)) for each in tokens]
+    return ApiResponse({"tokens": _TOKEN_SHAPE.each(found)})
+
+
+async def _create_token(call: ApiCall) -> ApiResponse:
+    form, now_ms = call.form, call.control.clock.now_ms()
+    token_id, secret = secrets.token_hex(6), secrets.token_hex(32)
+    expires_ms = read_time_ms(form["expires"], now_ms) if "expires" in form else 0
+    token = AccessToken(
+        token_id,
+        form["principal"],
+        form["role"],
+        form.get("owner", ""),
+        digest_of(secret),
+        now_ms,
+        expires_ms,
+    )
+    await call.control.submit(AddToken(token), call.actor)
+    shown = _TOKEN_SHAPE.of(_Token(token, text=written_token(token_id, secret)))
+    return ApiResponse(shown, 201)
+
+
+async def _revoke_token(call: ApiCall) -> ApiResponse:
+    await call.control.submit(RevokeToken(call.path["id"]), call.actor)
+    return ApiResponse(b"", 204)
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of access."""
+    return _ROUTES
+
+
+_BINDINGS = listed("bindings", _BINDING.schema())
+_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/whoami",
+        name="whoami",
+        summary="Say who calls, and which roles they have.",
+        act=_whoami,
+        answer=_WHOAMI,
+    ),
+    Route(
+        method="GET",
+        path="/v1/access/can-i",
+        name="can_i",
+        summary="Say whether the caller may make a call.",
+        act=_can_i,
+        query=(
+            Field("method", Text(8), "Its method.", required=True),
+            Field("path", Text(512), "Its path, without a query.", required=True),
+        ),
+        answer=_ALLOWED,
+    ),
+    Route(
+        method="GET",
+        path="/v1/access",
+        name="list_bindings",
+        summary="List who has which role.",
+        act=_list,
+        answer=_BINDINGS,
+    ),
+    Route(
+        method="POST",
+        path="/v1/access/grant",
+        name="grant_role",
+        summary="Give somebody a role.",
+        act=_grant,
+        form=_BINDING_FORM,
+        answer=_BINDINGS,
+    ),
+    Route(
+        method="POST",
+        path="/v1/access/revoke",
+        name="revoke_role",
+        summary="Take a role from somebody.",
+        act=_revoke,
+        form=_BINDING_FORM,
+        answer=_BINDINGS,
+    ),
+    Route(
+        method="GET",
+        path="/v1/access/tokens",
+        name="list_tokens",
+        summary="List tokens, without their secrets.",
+        act=_list_tokens,
+        answer=listed("tokens", _TOKEN_SHAPE.schema()),
+    ),
+    Route(
+        method="POST",
+        path="/v1/access/tokens",
+        name="create_token",
+        summary="Make a token; only this answer has its secret.",
+        act=_create_token,
+        form=_TOKEN_FORM,
+        answer=_TOKEN_SHAPE.schema(),
+        status=201,
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/access/tokens/{id}",
+        name="revoke_token",
+        summary="Make a token useless, in every process within seconds.",
+        act=_revoke_token,
+        answer=None,
+        status=204,
+    ),
+)

@@ -1,0 +1,201 @@
+"""What owners see: the state and the store without everything that is not theirs.
+
+The routes are the same for everybody; a caller whose bindings are for some owners is answered from
+a state in which nobody else has a VM. Of work that concerns several owners each sees their own VMs
+and events. Texts that could name somebody else are replaced. Source: P-3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.control.plane import StateView
+from forewarn.core.actions import ACTIONS
+from forewarn.core.admission import Waiting
+from forewarn.core.impact import TRAITS, Source, Target
+from forewarn.core.maintenance.stimuli import PostponeHosts
+from forewarn.core.refusals import Unknown
+from forewarn.core.state import Changes, State
+from forewarn.core.stimulus import Acknowledge, ChangeTopology, RequestMaintenance
+from forewarn.core.topology import Topology
+from forewarn.store.reading import StoreReader, owners_text
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.store import HistoryPage, OperationPage, Recorded, Store
+
+#: Views of owners kept between two commits, and layouts between two changes of the fleet.
+SCOPES_MAX = 64
+#: What stands for whoever else does something.
+SOMEBODY = "operator"
+
+
+def scoped_view(view: StateView, owners: frozenset[str]) -> StateView:
+    """Return what some owners may see of a state; costs the groups, then what is theirs."""
+    found = view.scoped.get(owners)
+    if found is None:
+        if len(view.scoped) >= SCOPES_MAX:
+            view.scoped.clear()
+        found = view.scoped[owners] = _view(view, owners)
+    return found
+
+
+def _view(view: StateView, owners: frozenset[str]) -> StateView:
+    layout = view.scoped_layouts.get(owners)
+    if layout is None:
+        if len(view.scoped_layouts) >= SCOPES_MAX:
+            view.scoped_layouts.clear()
+        layout = view.scoped_layouts[owners] = _layout(view.state.topology, owners)
+    state = view.state
+    events = {
+        each: state.events[each] for group in layout.groups for each in state.event_ids_of(group)
+    }
+    numbers = {event.operation for event in events.values()}
+    for name in layout.vms:
+        numbers.update(state.places.of(("vm", name)))
+    numbers &= state.operations.keys()
+    made = State()
+    made.adopt(
+        Changes(
+            state.last_number,
+            topology=layout,
+            operations={
+                n: narrowed_operation(state.operations[n], layout, events) for n in numbers
+            },
+            events=events,
+            enrolments={n: state.enrolments[n] for n in layout.groups if n in state.enrolments},
+            views={
+                key: state.views[key]
+                for group in layout.groups
+                for key in layout.views_of(group)
+                if key in state.views
+            },
+        )
+    )
+    return view.beside(made)
+
+
+def _layout(topology: Topology, owners: frozenset[str]) -> Topology:
+    groups = {name: group for name, group in topology.groups.items() if group.owner in owners}
+    vms = {name: topology.vms[name] for group in groups for name in topology.vms_in(group)}
+    hosts = {vm.host: topology.hosts[vm.host] for vm in vms.values()}
+    return Topology(hosts, groups, vms)
+
+
+def narrowed_operation(
+    operation: Operation, layout: Topology, events: dict[str, Event] | None = None
+) -> Operation:
+    """Return an operation with no more than the VMs of a layout, and what is said of them."""
+    own = tuple([name for name in operation.vms if name in layout.vms])
+    shown = (
+        operation.events if events is None else tuple([e for e in operation.events if e in events])
+    )
+    if len(own) == len(operation.vms):
+        return replace(operation, events=shown, actor=_actor(operation.actor, layout))
+    return replace(
+        operation,
+        vms=own,
+        events=shown,
+        actor=_actor(operation.actor, layout),
+        reason="",
+        progress="",
+        progress_percent=-1,
+        placements=tuple([pair for pair in operation.placements if pair[0] in layout.vms]),
+        disturbed=(),
+    )
+
+
+def neutral_waiting(waiting: tuple[Waiting, ...], layout: Topology) -> tuple[Waiting, ...]:
+    """Return what an operation waits for, each thing that is not of a layout in general words."""
+    known = layout.groups.keys() | layout.vms.keys()
+    found = [
+        each
+        if each.on and known.issuperset(each.on)
+        else Waiting("other-work", "it waits for other work, or for its time", each.until_ms)
+        for each in waiting
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
+    """Refuse to do anything to what is outside a layout, as if it were not there.
+
+    Raises:
+        Unknown: it names such a thing, or asks for what is no owner's to ask for.
+    """
+    match stimulus:
+        case RequestMaintenance():
+            traits = TRAITS[stimulus.cause]
+            if traits.target is not Target.VM or stimulus.source is Source.PLATFORM:
+                raise Unknown(kind="vm", name=stimulus.targets[0] if stimulus.targets else "")
+            for name in stimulus.targets:
+                if name not in layout.vms:
+                    raise Unknown(kind="vm", name=name)
+            if stimulus.destination and stimulus.destination not in layout.hosts:
+                raise Unknown(kind="host", name=stimulus.destination)
+        case Acknowledge() | PostponeHosts() | ChangeTopology():
+            pass  # made of what was found in the caller's own state
+        case _:
+            raise AssertionError(stimulus)
+
+
+def _actor(actor: str, layout: Topology) -> str:
+    """Return who did something, unless it is somebody else's VM or somebody by name."""
+    kind, _, rest = actor.partition(" ")
+    if kind == "vm" and rest.partition(" ")[0] in layout.vms:
+        return actor
+    return SOMEBODY if kind in {"vm", "operator", "azure"} else kind
+
+
+class ScopedReader(StoreReader):
+    """The store as some owners may read it. What is not defined here cannot be asked."""
+
+    def __init__(self, store: Store, owners: frozenset[str], layout: Topology) -> None:
+        """Read a store for owners whose fleet is `layout`."""
+        self._store = store
+        self._owners = owners_text(owners)
+        self._layout = layout
+
+    def history(self, page: HistoryPage) -> list[Recorded]:
+        """Return one page of what concerns these owners; never any image."""
+        found = self._store.history(replace(page, owners=self._owners, images=False))
+        return [self._narrowed(each) for each in found]
+
+    def history_bounds(self) -> tuple[int, int]:
+        """Return the last entry of history that was removed, and the newest; 0 for neither."""
+        return self._store.history_bounds()
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation that concerns these owners."""
+        known = self._store.operation(number)
+        return self._own(known) if known else None
+
+    def operations(self, page: OperationPage) -> list[Operation]:
+        """Return one page of operations that concern these owners."""
+        found = self._store.operations(replace(page, owners=self._owners))
+        return [own for each in found if (own := self._own(each)) is not None]
+
+    def event(self, event_id: str) -> Event | None:
+        """Return an event of a group of these owners."""
+        found = self._store.event(event_id)
+        return found if found and found.group in self._layout.groups else None
+
+    def events_of(self, operation: int) -> list[Event]:
+        """Return the events of an operation for groups of these owners."""
+        found = self._store.events_of(operation)
+        return [each for each in found if each.group in self._layout.groups]
+
+    def _own(self, operation: Operation) -> Operation | None:
+        events = {each.id: each for each in self.events_of(operation.number)}
+        own = narrowed_operation(operation, self._layout, events)
+        return own if own.vms or own.events else None
+
+    def _narrowed(self, recorded: Recorded) -> Recorded:
+        entry = recorded.entry
+        text = entry.text if entry.group else ACTIONS[entry.action]
+        vm = entry.vm if entry.vm in self._layout.vms else ""
+        host = entry.host if entry.host in self._layout.hosts else ""
+        actor = _actor(entry.actor, self._layout)
+        return replace(recorded, entry=replace(entry, text=text, vm=vm, host=host, actor=actor))

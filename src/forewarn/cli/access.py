@@ -1,0 +1,136 @@
+"""`forewarn access` and `forewarn whoami`: who may do what, tokens, and who you are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, print_json, print_table
+from forewarn.exit_codes import OK, REFUSED
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.api_client import Answer
+    from forewarn.cli.parsing import Commands
+
+ROLES = ("viewer", "owner", "operator", "admin", "node")
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `access` and `whoami`."""
+    access = commands.group("access")
+    access.command("list", "list who has which role", run=_list)
+    for name, line in (("grant", "give somebody a role"), ("revoke", "take a role from somebody")):
+        command = access.command(name, line, run=_change)
+        command.add_argument("principal", metavar="PRINCIPAL", help="such as user:kim")
+        command.add_argument("role", metavar="ROLE", choices=ROLES, help=", ".join(ROLES))
+        _add_owner(command)
+        command.set_defaults(act=name)
+    can_i = access.command(
+        "can-i", "say whether you may make a call; exit status 1: no", run=_can_i
+    )
+    can_i.add_argument("method", metavar="METHOD", help="such as POST")
+    can_i.add_argument("path", metavar="PATH", help="such as /v1/hosts/h7/reboot")
+    token = access.group("token", "bearer tokens: create, list, revoke")
+    create = token.command("create", "make a token, and print it once", run=_create)
+    create.add_argument("principal", metavar="NAME", help="who holds it; history names them")
+    create.add_argument("--role", required=True, choices=ROLES, help=", ".join(ROLES))
+    _add_owner(create)
+    create.add_argument("--expires", metavar="TIME", help="when it ends: +90d (default: never)")
+    token.command("list", "list tokens, without their secrets", run=_tokens)
+    revoke = token.command("revoke", "make a token useless", run=_revoke)
+    revoke.add_argument("id", metavar="ID", help="the middle part of fw_ID_SECRET")
+    commands.command("whoami", run=_whoami)
+
+
+def _add_owner(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--owner", metavar="OWNER", help="only for VMs of this owner")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+
+    return _print_bindings(arguments, client_of(arguments).get("/v1/access"))
+
+
+def _change(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    form = {name: getattr(arguments, name) for name in ("principal", "role", "owner")}
+    answer = client_of(arguments).post(f"/v1/access/{arguments.act}", form)
+    return _print_bindings(arguments, answer)
+
+
+def _whoami(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    return _print_bindings(arguments, client_of(arguments).get("/v1/whoami"))
+
+
+def _print_bindings(arguments: argparse.Namespace, answer: Answer) -> int:
+    if arguments.json:
+        return print_json(answer)
+    rows = [(each["principal"], each["role"], _scope(each)) for each in answer["bindings"]]
+    empty = f"{answer.get('principal', 'nobody')} has no role"
+    print_table(("principal", "role", "scope"), rows, empty=empty)
+    return OK
+
+
+def _scope(each: Answer) -> str:
+    return f"owner {each['owner']}" if each["owner"] else "the whole fleet"
+
+
+def _can_i(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    query = {"method": arguments.method, "path": arguments.path}
+    answer = client_of(arguments).get("/v1/access/can-i", **query)
+    if arguments.json:
+        print_json(answer)
+    elif answer["allowed"]:
+        print("yes")
+    else:
+        print(f"no: it needs {answer['permission']}" if answer["permission"] else "no such call")
+    return OK if answer["allowed"] else REFUSED
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    form = {name: getattr(arguments, name) for name in ("principal", "role", "owner", "expires")}
+    answer = client_of(arguments).post("/v1/access/tokens", form)
+    if arguments.json:
+        return print_json(answer)
+    print(answer["token"])
+    note(f"shown only now; {answer['principal']} sets it as FOREWARN_TOKEN")
+    return OK
+
+
+def _tokens(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    answer = client_of(arguments).get("/v1/access/tokens")
+    if arguments.json:
+        return print_json(answer)
+    rows = [
+        (
+            each["id"],
+            each["principal"],
+            each["role"],
+            _scope(each),
+            each["expires"] or "never",
+            each["used"] or "never",
+        )
+        for each in answer["tokens"]
+    ]
+    head = ("id", "principal", "role", "scope", "expires", "used")
+    print_table(head, rows, empty="there are no tokens")
+    return OK
+
+
+def _revoke(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    client_of(arguments).delete(f"/v1/access/tokens/{part(arguments.id)}")
+    note(f"token {arguments.id} is revoked")
+    return OK

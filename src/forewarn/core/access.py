@@ -1,0 +1,264 @@
+"""Who may do what: roles and what they permit, principals with their bindings, and tokens.
+
+What a route needs is in `api/permissions.py`; who calls is found out where calls arrive.
+Source: P-1, P-2, P-4.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.errors import CallerError
+from forewarn.values import Word, value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.draft import Draft
+
+#: Longest name of a principal: a certificate's URI may be one.
+PRINCIPAL_LENGTH_MAX = 256
+
+
+class Permission(Word):
+    """What a route may need."""
+
+    #: Anybody may ask, known or not.
+    PUBLIC = "public"
+    #: Whoever is known may ask, about themselves.
+    SIGNED_IN = "signed-in"
+    READ = "read"
+    #: Reading what belongs to no owner: maintenances, policy, drivers, destinations.
+    READ_FLEET = "read-fleet"
+    #: Approving and postponing what is announced.
+    APPROVE = "approve"
+    #: Asking for work on VMs, as their user.
+    REQUEST = "request"
+    #: Changing how a group is asked.
+    SET_APPROVAL = "set-approval"
+    #: The fleet, work on it, maintenances and policy.
+    OPERATE = "operate"
+    #: Principals, bindings, tokens and the audit.
+    ADMINISTER = "administer"
+    #: Following the feed, for the hosts that [feed] hosts gives a node.
+    FOLLOW = "follow"
+
+
+class Role(Word):
+    """What somebody is here for. Source: P-2."""
+
+    VIEWER = "viewer"
+    OWNER = "owner"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    #: A metadata node that has no certificate; nothing but the feed.
+    NODE = "node"
+
+
+_READS = frozenset({Permission.READ})
+_OWNS = _READS | {Permission.APPROVE, Permission.REQUEST, Permission.SET_APPROVAL}
+_OPERATES = _OWNS | {Permission.READ_FLEET, Permission.OPERATE}
+#: What a role permits within one owner's scope, and in the whole fleet; a role that is in one of
+#: them only cannot have the other scope.
+WITHIN_OWNER: dict[Role, frozenset[Permission]] = {Role.VIEWER: _READS, Role.OWNER: _OWNS}
+IN_FLEET: dict[Role, frozenset[Permission]] = {
+    Role.VIEWER: _READS | {Permission.READ_FLEET},
+    Role.OPERATOR: _OPERATES,
+    Role.ADMIN: _OPERATES | {Permission.ADMINISTER},
+    Role.NODE: frozenset({Permission.FOLLOW}),
+}
+
+
+class ScopeInvalid(CallerError):
+    """A role with a scope it cannot have."""
+
+    code = "scope-invalid"
+    status = 422
+    message = "The role {role} is for {wanted}."
+    advice = "Nothing was changed. Roles and scopes are listed in 'Access' in the documentation."
+
+
+class UnknownBinding(CallerError):
+    """A binding or token that is to be taken away and is not there."""
+
+    code = "unknown-binding"
+    status = 404
+    message = "There is no {what}."
+    advice = "See `forewarn access list` and `forewarn access token list`."
+
+
+@value
+class Principal:
+    """Somebody who may call, and what they may do: the record that is kept, and a caller."""
+
+    #: A token's name; `user:NAME` at the Unix socket; a certificate's name; an OIDC identity.
+    name: str
+    #: Pairs of role and owner; an empty owner is the whole fleet.
+    bindings: tuple[tuple[str, str], ...] = ()
+
+    def owners_for(self, permission: Permission) -> frozenset[str] | None:
+        """Return the owners for whom something is permitted; None: in the whole fleet."""
+        if permission is Permission.PUBLIC or (permission is Permission.SIGNED_IN and self.name):
+            return None
+        owners = set()
+        for role, owner in self.bindings:
+            if not owner and permission in IN_FLEET[Role(role)]:
+                return None
+            if owner and permission in WITHIN_OWNER[Role(role)]:
+                owners.add(owner)
+        return frozenset(owners)
+
+
+@value
+class AccessToken:
+    """A bearer token `fw_ID_SECRET`, without its secret. Source: P-4."""
+
+    id: str
+    #: Who holds it; history names them.
+    principal: str
+    role: Role
+    #: Its scope; empty: the whole fleet.
+    owner: str
+    #: SHA-256 of the secret, in hexadecimal: 256 random bits need no slow hash.
+    digest: str
+    created_ms: int
+    #: Ms since the epoch UTC; 0: never.
+    expires_ms: int
+
+    @property
+    def bearer(self) -> Principal:
+        """Who calls with it: its holder, with no more than the token permits."""
+        return Principal(self.principal, ((self.role.value, self.owner),))
+
+
+#: What a token begins with, for people and for scanners of repositories.
+TOKEN_PREFIX = "fw"  # noqa: S105 - no secret
+
+
+def written_token(token_id: str, secret: str) -> str:
+    """Return a token as its holder sends it."""
+    return f"{TOKEN_PREFIX}_{token_id}_{secret}"
+
+
+def digest_of(secret: str) -> str:
+    """Return what is kept of a secret."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def proved(
+    given: str, find: Callable[[str], AccessToken | None], now_ms: int
+) -> AccessToken | None:
+    """Return the token that was sent; None: there is none such, or it has expired.
+
+    Args:
+        given: `fw_ID_SECRET`, as it came.
+        find: returns a token by its id.
+        now_ms: ms since the epoch UTC.
+    """
+    prefix, _, rest = given.partition("_")
+    token_id, _, secret = rest.partition("_")
+    token = find(token_id) if prefix == TOKEN_PREFIX else None
+    # Compared in any case: the time taken tells nobody whether there is such an id.
+    right = hmac.compare_digest(token.digest if token else "", digest_of(secret))
+    if token is None or not right or 0 < token.expires_ms <= now_ms:
+        return None
+    return token
+
+
+#: Who is not known.
+NOBODY = Principal("")
+#: The built-in user of an emulator, and the service's own user at the Unix socket.
+BUILT_IN = ((Role.ADMIN.value, ""),)
+
+
+@value
+class Grant:
+    """Somebody gets a role in a scope."""
+
+    principal: str
+    role: Role
+    owner: str = ""
+
+
+@value
+class Revoke:
+    """Somebody loses a role in a scope."""
+
+    principal: str
+    role: Role
+    owner: str = ""
+
+
+@value
+class AddToken:
+    """A token is good from now on."""
+
+    token: AccessToken
+
+
+@value
+class RevokeToken:
+    """A token is good no longer."""
+
+    id: str
+
+
+AccessStimulus: TypeAlias = Grant | Revoke | AddToken | RevokeToken
+
+
+def change_access(draft: Draft, stimulus: AccessStimulus) -> tuple[int, ...]:
+    """Change who may do what.
+
+    Raises:
+        ScopeInvalid: the role cannot have this scope.
+        UnknownBinding: what is to be taken away is not there.
+    """
+    match stimulus:
+        case Grant():
+            _check_scope(stimulus.role, stimulus.owner)
+            known = draft.principal(stimulus.principal) or Principal(stimulus.principal)
+            pair = stimulus.role.value, stimulus.owner
+            if pair not in known.bindings:
+                granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
+                draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
+        case Revoke():
+            _revoke(draft, stimulus)
+        case AddToken():
+            token = stimulus.token
+            _check_scope(token.role, token.owner)
+            words = (
+                f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
+            )
+            draft.put("token.created", words, token)
+        case RevokeToken():
+            known_token = draft.token(stimulus.id)
+            if known_token is None:
+                raise UnknownBinding(what=f"token {stimulus.id[:64]}")
+            text = f"token {known_token.id} of {known_token.principal} is revoked"
+            draft.remove("token.revoked", text, known_token)
+    return ()
+
+
+def _revoke(draft: Draft, stimulus: Revoke) -> None:
+    pair = stimulus.role.value, stimulus.owner
+    known = draft.principal(stimulus.principal)
+    if known is None or pair not in known.bindings:
+        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
+    left = tuple(each for each in known.bindings if each != pair)
+    text = f"{known.name} is no longer {_words(*pair)}"
+    if left:
+        draft.put("access.revoked", text, Principal(known.name, left))
+    else:
+        draft.remove("access.revoked", text, known)
+
+
+def _check_scope(role: Role, owner: str) -> None:
+    if role not in (WITHIN_OWNER if owner else IN_FLEET):
+        wanted = "the whole fleet, not for one owner" if owner else "one owner: name it"
+        raise ScopeInvalid(role=role.value, wanted=wanted)
+
+
+def _words(role: str, owner: str) -> str:
+    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"

@@ -1,0 +1,266 @@
+"""Roles, scopes and tokens: who may do what, and what is outside a scope does not exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.api.app import every_route
+from forewarn.api.permissions import TABLE
+from forewarn.core.access import IN_FLEET, WITHIN_OWNER, Permission, Role
+from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+
+ROUTES = [route for route in every_route() if not route.path.endswith("/watch")]
+#: Six kinds of principal: role and owner; nobody has no token.
+PRINCIPALS: dict[str, tuple[Role, str] | None] = {
+    "nobody": None,
+    "viewer": (Role.VIEWER, ""),
+    "viewer-of-shop": (Role.VIEWER, "shop"),
+    "owner-of-shop": (Role.OWNER, "shop"),
+    "operator": (Role.OPERATOR, ""),
+    "admin": (Role.ADMIN, ""),
+}
+OWN = {"hosts": "h2", "groups": "web", "vms": "web-0"}
+#: The first operation of the service with two owners is of the VM that is not the shop's.
+FOREIGN = {"hosts": "h3", "groups": "bank", "vms": "bank-0", "operations": "op-1", "events": "op-1"}
+#: The fleet of the shop, and another owner's, on a host of its own and on one they share.
+BANK: dict[str, dict[str, dict[str, object]]] = {
+    "hosts": {**FLEET["hosts"], "h3": {}},
+    "groups": {**FLEET["groups"], "bank": {"owner": "bank"}},
+    "vms": {
+        **FLEET["vms"],
+        "bank-0": {"host": "h3", "group": "bank"},
+        "bank-1": {"host": "h1", "group": "bank"},
+    },
+}
+
+
+class Guarded:
+    """A service that wants tokens, with a fleet and one token for each kind of principal."""
+
+    def __init__(self, fleet: dict[str, dict[str, dict[str, object]]]) -> None:
+        """Start it."""
+        self.live = Live(replace(SETTINGS, operator=OperatorSettings(max_refused_tokens=1000)))
+        self.tokens = {"admin": TOKEN}
+        for name, binding in PRINCIPALS.items():
+            if binding is not None:
+                self.tokens[name] = self.live.add_token(name, *binding)
+        assert self.ask("admin", "PUT", "/v1/topology", fleet).status == 200
+        self.live.enable("web-0")
+
+    def ask(self, who: str, method: str, path: str, form: Json = None) -> Reply:
+        """Send one request as somebody."""
+        token = self.tokens.get(who)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.live.call(method, path, form, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Guarded]:
+    """A service with two owners."""
+    guarded = Guarded(BANK)
+    guarded.live.enable("bank-0")
+    assert guarded.ask("admin", "POST", "/v1/vms/bank-0/reboot", {}).status == 202
+    guarded.live.settle()
+    yield guarded
+    guarded.live.stop()
+
+
+@pytest.fixture(scope="module")
+def sharing() -> Iterator[Guarded]:
+    """A service with work on a host that two owners share."""
+    guarded = Guarded(BANK)
+    guarded.live.enable("bank-1")
+    assert guarded.ask("admin", "POST", "/v1/hosts/h1/reboot", {}).status == 202
+    guarded.live.settle()
+    yield guarded
+    guarded.live.stop()
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Guarded]:
+    """A service whose only named owner is the shop."""
+    guarded = Guarded(FLEET)
+    yield guarded
+    guarded.live.stop()
+
+
+def path_of(pattern: str, names: dict[str, str]) -> str:
+    """Return a path with an object's name; an operation nobody has where it needs one."""
+    kind = pattern.split("/")[2]
+    return re.sub(r"\{\w+\}", names.get(kind, "op-999"), pattern)
+
+
+@pytest.mark.parametrize("who", PRINCIPALS)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_is_refused_to_whom_no_role_permits_it(
+    both: Guarded, route: Json, who: str
+) -> None:
+    """401 without a token, 403 without the permission, whatever the object; else neither. P-2."""
+    binding = PRINCIPALS[who]
+    permission = TABLE[f"{route.method} {route.path}"]
+    if permission is Permission.PUBLIC:
+        return
+    permitted = binding is not None and (
+        permission is Permission.SIGNED_IN
+        or permission in (WITHIN_OWNER if binding[1] else IN_FLEET)[binding[0]]
+    )
+    if permitted and route.method != "GET":
+        return  # what it does is tested where it belongs
+    for names in (OWN, FOREIGN):
+        reply = both.ask(who, route.method, path_of(route.path, names), {"odd": 1})
+        if binding is None:
+            assert (reply.status, reply.code) == (401, "token-missing")
+        elif not permitted:
+            assert (reply.status, reply.code) == (403, "not-permitted")
+        else:
+            assert reply.status not in {401, 403}
+
+
+@pytest.mark.parametrize("who", ["viewer-of-shop", "owner-of-shop"])
+@pytest.mark.parametrize(
+    "route",
+    [each for each in ROUTES if TABLE[f"{each.method} {each.path}"] in WITHIN_OWNER[Role.OWNER]],
+    ids=lambda route: route.name,
+)
+def test_foreign_object_is_answered_like_a_missing_one(
+    both: Guarded, alone: Guarded, route: Json, who: str
+) -> None:
+    """The same bytes with the other owner's fleet there as without it. Source: P-3."""
+    form = {"approve_event": {}, "request_work": {"cause": "reboot", "targets": ["bank-0"]}}
+    body = None if route.method == "GET" else form.get(route.name, {})
+    query = {"get_document": "?vm=bank-0", "list_vms": "?host=h3"}.get(route.name, "")
+    path = path_of(route.path, FOREIGN) + query
+    one, other = (each.ask(who, route.method, path, body) for each in (both, alone))
+    assert one.status == other.status
+    assert without_time(one.body) == without_time(other.body)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/vms", "/v1/groups", "/v1/hosts", "/v1/topology", "/v1/events", "/v1/operations"),
+        *("/v1/history?limit=1000", "/v1/overview", "/v1/overview/hosts", "/v1/vms?group=bank"),
+        "/v1/history?group=bank",
+    ],
+)
+def test_nothing_of_another_owner_is_listed(sharing: Guarded, path: str) -> None:
+    """Lists, exports and history of a shared host name only what is one's own. Source: P-3."""
+    reply = sharing.ask("owner-of-shop", "GET", path)
+    assert reply.status in {200, 404}
+    assert b'"bank-' not in reply.body
+    assert b'"h3"' not in reply.body
+    assert b'"images":[{' not in reply.body
+    if path == "/v1/operations":
+        assert [each["vms"] for each in reply.json["operations"]] == [["web-0"]]
+
+
+def without_time(body: bytes) -> bytes:
+    """Return an answer without the sequence of the last commit, which is not of the fleet."""
+    return re.sub(rb'"place":"[^"]*"|"sequence":[0-9]+', b"", body)
+
+
+def test_owner_acts_on_own_vms_only(both: Guarded) -> None:
+    """Work, and how a group is asked; not the group's owner, nor a host. Source: P-2."""
+    assert both.ask("owner-of-shop", "POST", "/v1/vms/web-1/reboot", {}).status == 202
+    assert both.ask("owner-of-shop", "POST", "/v1/vms/bank-0/reboot", {}).status == 404
+    kept = {"owner": "shop", "strict_approval": True}
+    assert both.ask("owner-of-shop", "PUT", "/v1/groups/web", kept).status == 200
+    taken = both.ask("owner-of-shop", "PUT", "/v1/groups/web", {**kept, "owner": "bank"})
+    assert (taken.status, taken.code) == (403, "not-permitted")
+    assert both.ask("owner-of-shop", "PUT", "/v1/groups/bank", kept).status == 404
+
+
+def test_token_works_until_it_is_revoked_or_expires(both: Guarded) -> None:
+    """Its secret is shown once and not kept; a revocation counts at once. Source: P-4."""
+    form = {"principal": "kim", "role": "viewer", "expires": "+1h"}
+    made = both.ask("admin", "POST", "/v1/access/tokens", form).json
+    assert re.fullmatch(rf"fw_{made['id']}_[0-9a-f]{{64}}", made["token"])
+    both.tokens["kim"] = made["token"]
+    assert both.ask("kim", "GET", "/v1/whoami").json["principal"] == "kim"
+    listed = both.ask("admin", "GET", "/v1/access/tokens").body
+    assert made["token"].encode() not in listed
+    both.live.clock.advance(3600_001)
+    assert both.ask("kim", "GET", "/v1/whoami").code == "token-wrong"
+    made = both.ask("admin", "POST", "/v1/access/tokens", {**form, "expires": "+9h"}).json
+    both.tokens["kim"] = made["token"]
+    assert both.ask("kim", "GET", "/v1/hosts").status == 200
+    assert both.ask("admin", "DELETE", f"/v1/access/tokens/{made['id']}").status == 204
+    assert both.ask("kim", "GET", "/v1/hosts").code == "token-wrong"
+    assert both.ask("admin", "DELETE", f"/v1/access/tokens/{made['id']}").code == "unknown-binding"
+
+
+@pytest.mark.parametrize(
+    ("role", "owner"), [("owner", ""), ("operator", "shop"), ("admin", "shop"), ("node", "shop")]
+)
+def test_role_has_its_own_scope(both: Guarded, role: str, owner: str) -> None:
+    """An owner's role is for an owner, an operator's for the fleet. Source: P-2."""
+    form = {"principal": "user:kim", "role": role, "owner": owner}
+    assert both.ask("admin", "POST", "/v1/access/grant", form).code == "scope-invalid"
+
+
+def test_binding_is_granted_and_revoked(both: Guarded) -> None:
+    """It is kept with history; taking away what is not there is refused. Source: P-2."""
+    form = {"principal": "user:kim", "role": "owner", "owner": "shop"}
+    granted = both.ask("admin", "POST", "/v1/access/grant", form).json["bindings"]
+    assert form in granted
+    assert form not in both.ask("admin", "POST", "/v1/access/revoke", form).json["bindings"]
+    assert both.ask("admin", "POST", "/v1/access/revoke", form).code == "unknown-binding"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/vms/web-0/reboot", True),
+        ("/v1/vms/bank-0/reboot", False),
+        ("/v1/hosts/h1/reboot", False),
+        ("/v1/none", False),
+    ],
+)
+def test_can_i_says_what_would_be_answered(both: Guarded, path: str, allowed: bool) -> None:
+    """It knows roles and scope."""
+    reply = both.ask("owner-of-shop", "GET", f"/v1/access/can-i?method=POST&path={path}")
+    assert reply.json["allowed"] is allowed
+
+
+def test_store_keeps_who_may_do_what(tmp_path: Path) -> None:
+    """Tokens and bindings are there after a restart. Source: P-4."""
+    store = StoreSettings(url=str(tmp_path / "forewarn.db"))
+    settings = replace(SETTINGS, operator=OperatorSettings(), store=store)
+    first = Live(settings)
+    kim = first.add_token("kim", Role.VIEWER, "shop")
+    first.stop()
+    again = Live(replace(settings, operator=OperatorSettings()))
+    reply = again.call("GET", "/v1/whoami", headers={"Authorization": f"Bearer {kim}"})
+    again.stop()
+    assert reply.json["bindings"] == [{"principal": "kim", "role": "viewer", "owner": "shop"}]
+
+
+def test_local_user_makes_the_first_token(tmp_path: Path) -> None:
+    """The service's own user is admin at the Unix socket, by the kernel's word. Source: P-4."""
+    listen = ListenSettings(
+        metadata=("127.0.0.1:0",), operator="127.0.0.1:0", local=f"unix:{tmp_path}/s"
+    )
+    live = Live(replace(SETTINGS, operator=OperatorSettings(), listen=listen))
+    command = [sys.executable, "-m", "forewarn.cli.main", "--server", f"unix:{tmp_path}/s"]
+    more = ["access", "token", "create", "kim", "--role", "admin"]
+    made = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, check=True)
+    headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+    reply = live.call("GET", "/v1/whoami", headers=headers)
+    live.stop()
+    assert reply.json["principal"] == "kim"
+
+
+def test_watch_ends_with_its_token(both: Guarded) -> None:
+    """Who may not read any more is not sent any more. Source: P-4."""
+    both.tokens["kim"] = both.live.add_token("kim", Role.VIEWER)
+    connection = both.live.stream("/v1/watch", both.tokens["kim"])
+    assert both.ask("admin", "DELETE", "/v1/access/tokens/kim").status == 204
+    assert b"stopped" in connection.read()
