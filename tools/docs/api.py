@@ -27,7 +27,7 @@ Neither needs a token or the internet.
 
 ## Conventions
 
-**Authentication.** Send `Authorization: Bearer TOKEN`; operators have their tokens from the setting `[operator] tokens`.
+**Authentication.** Send `Authorization: Bearer TOKEN`; [access for a team](../howto/access.md) shows how to get one.
 The emulator, and a service with `[operator] open_on_loopback`, need none on the machine's own loopback address.
 
 **Bodies and times.** Bodies are JSON; topologies and policies are also taken as TOML and YAML.
@@ -51,6 +51,7 @@ Records have no versions, so a change with `If-Match` or another condition is an
 
 ## Routes
 
+The permission that a route needs stands behind it; `forewarn access can-i` says whether you have it.
 The routes under `/v1/clock`, `/v1/scenarios` and `/v1/faults` exist in the emulator only."""
 
 
@@ -58,7 +59,10 @@ def api_page() -> str:
     """Return the page."""
     nobody = cast("Emulator", None)  # an emulator's routes need it only once they are called
     routes = every_route((*routes_of(nobody), *outbox_routes.routes(None)))
-    told = (f"- `{each.method} {each.path}`: {each.summary}" for each in routes)
+    told = (
+        f"- `{each.method} {each.path}` ({each.permission.value}): {each.summary}"
+        for each in routes
+    )
     actions = (f"- `{name}`: {meaning}" for name, meaning in ACTIONS.items())
     return page(
         "Operator API",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
@@ -21,6 +20,7 @@ from forewarn.core.access import (
     digest_of,
     written_token,
 )
+from forewarn.ids import Ids
 from forewarn.validation.durations import read_time_ms, written
 from forewarn.validation.fields import NAME, Choice, Text, Timestamp
 from forewarn.validation.forms import Field, Form
@@ -186,7 +186,8 @@ async def _list_tokens(call: ApiCall) -> ApiResponse:
 
 async def _create_token(call: ApiCall) -> ApiResponse:
     form, now_ms = call.form, call.control.clock.now_ms()
-    token_id, secret = secrets.token_hex(6), secrets.token_hex(32)
+    ids = Ids()
+    token_id, secret = ids.token("id")[:12], ids.token("secret") + ids.token("secret")
     expires_ms = read_time_ms(form["expires"], now_ms) if "expires" in form else 0
     token = AccessToken(
         token_id,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Views of owners kept between two commits, and layouts between two changes of the fleet.
 SCOPES_MAX = 64
-#: What stands for whoever else does something.
+#: What stands for somebody else who does something.
 SOMEBODY = "operator"
 
 
@@ -123,7 +123,7 @@ def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
     """Refuse to do anything to what is outside a layout, as if it were not there.
 
     Raises:
-        Unknown: it names such a thing, or asks for what is no owner's to ask for.
+        Unknown: it names such a thing, or asks for what only operators may ask for.
     """
     match stimulus:
         case RequestMaintenance():

@@ -67,7 +67,7 @@ class ArmCallers:
         """Return for whom a name and secret may have a token.
 
         Raises:
-            TokenWrong, TooManyRefused: the secret is no token, or another principal's.
+            TokenWrong, TooManyRefused: the secret is not a token of that principal.
         """
         if self._is_open(address):
             return name

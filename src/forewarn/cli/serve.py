@@ -131,7 +131,7 @@ async def _serve(settings: Settings) -> int:
             place = daemon.local_address or "unix:PATH"
             log.warning(
                 "Nobody has access yet. Create the first token on this machine:"
-                " forewarn --server %s access token create NAME --role admin",
+                " forewarn access token create NAME --role admin --server %s",
                 place,
                 extra={"action": "access.none"},
             )

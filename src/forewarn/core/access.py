@@ -16,8 +16,6 @@ from forewarn.values import Word, value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.core.draft import Draft
-
 #: Longest name of a principal: a certificate's URI may be one.
 PRINCIPAL_LENGTH_MAX = 256
 
@@ -27,7 +25,7 @@ class Permission(Word):
 
     #: Anybody may ask, known or not.
     PUBLIC = "public"
-    #: Whoever is known may ask, about themselves.
+    #: Everybody who is known may ask, about themselves.
     SIGNED_IN = "signed-in"
     READ = "read"
     #: Reading what belongs to no owner: maintenances, policy, drivers, destinations.
@@ -77,7 +75,7 @@ class ScopeInvalid(CallerError):
     code = "scope-invalid"
     status = 422
     message = "The role {role} is for {wanted}."
-    advice = "Nothing was changed. Roles and scopes are listed in 'Access' in the documentation."
+    advice = "Nothing was changed. See 'Access for a team' in the documentation."
 
 
 class UnknownBinding(CallerError):
@@ -160,7 +158,7 @@ def proved(
     prefix, _, rest = given.partition("_")
     token_id, _, secret = rest.partition("_")
     token = find(token_id) if prefix == TOKEN_PREFIX else None
-    # Compared in any case: the time taken tells nobody whether there is such an id.
+    # Compared in any case: the time taken does not show whether there is such an id.
     right = hmac.compare_digest(token.digest if token else "", digest_of(secret))
     if token is None or not right or 0 < token.expires_ms <= now_ms:
         return None
@@ -206,59 +204,3 @@ class RevokeToken:
 
 
 AccessStimulus: TypeAlias = Grant | Revoke | AddToken | RevokeToken
-
-
-def change_access(draft: Draft, stimulus: AccessStimulus) -> tuple[int, ...]:
-    """Change who may do what.
-
-    Raises:
-        ScopeInvalid: the role cannot have this scope.
-        UnknownBinding: what is to be taken away is not there.
-    """
-    match stimulus:
-        case Grant():
-            _check_scope(stimulus.role, stimulus.owner)
-            known = draft.principal(stimulus.principal) or Principal(stimulus.principal)
-            pair = stimulus.role.value, stimulus.owner
-            if pair not in known.bindings:
-                granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
-                draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
-        case Revoke():
-            _revoke(draft, stimulus)
-        case AddToken():
-            token = stimulus.token
-            _check_scope(token.role, token.owner)
-            words = (
-                f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
-            )
-            draft.put("token.created", words, token)
-        case RevokeToken():
-            known_token = draft.token(stimulus.id)
-            if known_token is None:
-                raise UnknownBinding(what=f"token {stimulus.id[:64]}")
-            text = f"token {known_token.id} of {known_token.principal} is revoked"
-            draft.remove("token.revoked", text, known_token)
-    return ()
-
-
-def _revoke(draft: Draft, stimulus: Revoke) -> None:
-    pair = stimulus.role.value, stimulus.owner
-    known = draft.principal(stimulus.principal)
-    if known is None or pair not in known.bindings:
-        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
-    left = tuple(each for each in known.bindings if each != pair)
-    text = f"{known.name} is no longer {_words(*pair)}"
-    if left:
-        draft.put("access.revoked", text, Principal(known.name, left))
-    else:
-        draft.remove("access.revoked", text, known)
-
-
-def _check_scope(role: Role, owner: str) -> None:
-    if role not in (WITHIN_OWNER if owner else IN_FLEET):
-        wanted = "the whole fleet, not for one owner" if owner else "one owner: name it"
-        raise ScopeInvalid(role=role.value, wanted=wanted)
-
-
-def _words(role: str, owner: str) -> str:
-    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from forewarn.core import access, admission, approvals, handlers, transitions
+from forewarn.core import access, access_changes, admission, approvals, handlers, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
@@ -154,7 +154,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
         case stimuli.Recover():
             return handlers.recover(draft, stimulus)
         case access.Grant() | access.Revoke() | access.AddToken() | access.RevokeToken():
-            return access.change_access(draft, stimulus)
+            return access_changes.change_access(draft, stimulus)
         case _:
             return commands.handle(draft, stimulus)
 
