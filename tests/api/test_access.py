@@ -226,7 +226,7 @@ def test_binding_is_granted_and_revoked(both: Guarded) -> None:
 )
 def test_can_i_says_what_would_be_answered(both: Guarded, path: str, allowed: bool) -> None:
     """It knows roles and scope."""
-    reply = both.ask("owner-of-shop", "GET", f"/v1/access/can-i?method=POST&path={path}")
+    reply = both.ask("owner-of-shop", "GET", f"/v1/access/can-i?method=POST&target={path}")
     assert reply.json["allowed"] is allowed
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
+from forewarn.core.access import AccessToken, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,
@@ -269,6 +270,19 @@ targets = st.builds(
     reason=prose,
 )
 
+principals = st.builds(
+    Principal, name=names, bindings=st.lists(st.tuples(names, prose), max_size=3).map(tuple)
+)
+tokens = st.builds(
+    AccessToken,
+    id=names,
+    principal=names,
+    role=st.sampled_from(Role),
+    owner=prose,
+    digest=names,
+    created_ms=times,
+    expires_ms=times,
+)
 policies = st.builds(
     AppliedPolicy, name=st.just(FLEET_POLICY), applied_ms=times, actor=prose, body=prose
 )
@@ -279,6 +293,8 @@ OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "plan": plans,
     "target": targets,
     "policy": policies,
+    "principal": principals,
+    "token": tokens,
     "group": groups,
     "vm": vms,
     "operation": operations,

@@ -13,7 +13,7 @@ from forewarn.core.state import Changes
 from forewarn.core.stimulus import Approve, Cancel, RequestMaintenance
 from forewarn.store import HistoryPage, OperationPage, Store, reading
 from forewarn.store.errors import StoreDamaged
-from forewarn.store.reading import PAGE_MAX
+from forewarn.store.reading import PAGE_MAX, owners_text
 from forewarn.values import replace
 from tests.store.story import Story, begin, entry
 
@@ -46,6 +46,8 @@ def numbers(story: Story, page: OperationPage) -> list[int]:
         (OperationPage(vm="db_0"), [3, 1]),
         (OperationPage(vm="web\\_1"), []),
         (OperationPage(group="db"), [3, 1]),
+        (OperationPage(owners=owners_text(["Ümit's", "b"])), [3, 1]),
+        (OperationPage(owners=owners_text(["a", "b"])), []),
         (OperationPage(states=frozenset({OperationState.SUCCEEDED})), [2, 1]),
         (OperationPage(states=frozenset(OperationState), host="h0", vm="db_0", before=3), [1]),
         (OperationPage(limit=0), []),
@@ -143,6 +145,16 @@ def test_history_of_a_group_has_the_work_it_was_told_of(story: Story) -> None:
     texts = {each.entry.text for each in found}
     assert "op-1 is announced" in texts
     assert "op-2 is announced" not in texts
+
+
+@pytest.mark.parametrize("page", [HistoryPage(limit=1000), HistoryPage(after=1, before=900)])
+def test_history_of_an_owner_is_that_of_its_groups(story: Story, page: HistoryPage) -> None:
+    """An owner has no less than each of its groups, and nothing of the others. Source: P-3."""
+    owners = owners_text(["Ümit's"])
+    found = {each.seq: each.entry for each in story.store.history(replace(page, owners=owners))}
+    of_group = [each for each in story.store.history(replace(page, group="db"))]
+    assert [each.seq for each in of_group] == list(found)
+    assert {each.group for each in found.values()} == {"", "db"}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def _bindings_of(principal: Principal) -> list[_Binding]:
 
 async def _can_i(call: ApiCall) -> ApiResponse:
     """Say whether the caller may call a route, for the object that its path names if it has one."""
-    method, path = call.query["method"].upper(), call.query["path"]
+    method, path = call.query["method"].upper(), call.query["target"]
     route, name = _route_of(method, path)
     permission = TABLE.get(route, Permission.ADMINISTER)
     owners = call.principal.owners_for(permission) if route else frozenset()
@@ -231,7 +231,7 @@ _ROUTES = (
         act=_can_i,
         query=(
             Field("method", Text(8), "Its method.", required=True),
-            Field("path", Text(512), "Its path, without a query.", required=True),
+            Field("target", Text(512), "Its path, without a query.", required=True),
         ),
         answer=_ALLOWED,
     ),

@@ -83,7 +83,7 @@ def _scope(each: Answer) -> str:
 def _can_i(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
-    query = {"method": arguments.method, "path": arguments.path}
+    query = {"method": arguments.method, "target": arguments.path}
     answer = client_of(arguments).get("/v1/access/can-i", **query)
     if arguments.json:
         print_json(answer)

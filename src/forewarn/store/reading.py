@@ -194,12 +194,11 @@ _OPERATION_FILTERS = {
     )""",
     "until_ms": "ended_ms < :until_ms AND ended_ms > 0",
     "before": "number < :before",
-    "owners": f"""(
-        number IN (SELECT operation FROM event WHERE group_name IN ({_OWNED}))
-        OR number IN (
-            SELECT operation FROM operation_vm JOIN vm ON vm.name = operation_vm.vm
-                WHERE vm.group_name IN ({_OWNED})
-        )
+    "owners": f"""number IN (
+        SELECT operation FROM event WHERE group_name IN ({_OWNED})
+        UNION
+        SELECT operation FROM operation_vm JOIN vm ON vm.name = operation_vm.vm
+            WHERE vm.group_name IN ({_OWNED})
     )""",  # noqa: S608 - fixed texts
 }
 _NO_FILTER = "1 = 1"

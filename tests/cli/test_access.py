@@ -1,0 +1,26 @@
+"""`forewarn access` and `forewarn whoami`."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Run
+
+
+def test_roles_and_tokens_by_command(run: Run) -> None:
+    """They are given, listed and taken away; a token is printed once. Source: P-2, P-4."""
+    assert run("access", "grant", "user:kim", "owner", "--owner", "shop").status == 0
+    assert "owner shop" in run("access", "list").out
+    assert run("access", "revoke", "user:kim", "owner", "--owner", "shop").status == 0
+    made = run("access", "token", "create", "sam", "--role", "viewer", "--expires", "+90d")
+    token_id = made.out.split("_")[1]
+    listed = run("access", "token", "list")
+    assert token_id in listed.out
+    assert made.out.strip() not in listed.out
+    assert run("access", "token", "revoke", token_id).status == 0
+    assert "there are no tokens" in run("access", "token", "list").err
+
+
+def test_what_may_be_done_is_an_exit_status(run: Run) -> None:
+    """`can-i` is for scripts, too."""
+    assert run("access", "can-i", "POST", "/v1/hosts/h1/reboot").out == "yes\n"
+    assert run("access", "can-i", "POST", "/v1/nothing").status == 1
+    assert "admin" in run("whoami").out
