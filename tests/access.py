@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forewarn.control.plane import ControlPlane
 from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
-from forewarn.core.policy import Policy
+from forewarn.core.policy import NoticePolicy
 from forewarn.store import open_store
 
 
@@ -14,7 +14,7 @@ def seed_token(store: Path, name: str, role: Role) -> str:
     """Put a token into a store that no service has open, and return it."""
     opened = open_store(str(store))
     token = AccessToken(name, name, role, "", digest_of("seeded"), 0, 0)
-    plane = ControlPlane(opened, Policy(), str)
+    plane = ControlPlane(opened, NoticePolicy(), str)
     plane.commit(AddToken(token), actor="test", now_ms=0)
     opened.close()
     return written_token(name, "seeded")

@@ -88,6 +88,8 @@ read:
     GET /v1/operations/{id}/why
     GET /v1/events
     GET /v1/events/{id}
+    GET /v1/events/{id}/outcome
+    GET /v1/outcomes
     GET /v1/documents
     GET /v1/history
     GET /v1/watch
@@ -119,6 +121,8 @@ read:
     GET {sub}/{compute}/availabilitySets
     GET {rg}/{compute}/availabilitySets
     GET {rg}/{compute}/availabilitySets/{set}
+    GET {rg}/{compute}/virtualMachines/{vm}/providers/Microsoft.Maintenance/updates
+    GET {rg}/{compute}/virtualMachines/{vm}/providers/Microsoft.Maintenance/applyUpdates/{update}
     POST /providers/Microsoft.ResourceGraph/resources
     GET {sub}/{compute}/locations/{location}/operations/{operation}
     GET /{compute}/operations
@@ -167,6 +171,7 @@ read-fleet:
     GET /v1/maintenances
     GET /v1/maintenances/{id}
     GET /v1/maintenances/{id}/hosts
+    GET /v1/maintenances/{id}/report
     GET /v1/why
     GET /v1/blockers
     GET /v1/policy
@@ -181,6 +186,8 @@ approve:
     POST /v1/events/{id}/approve
     POST /v1/events/{id}/postpone
     POST {rg}/{compute}/{kind}/{resource}/{event}/acknowledge
+    POST {rg}/{compute}/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents
+    PUT {rg}/{compute}/virtualMachines/{vm}/providers/Microsoft.Maintenance/applyUpdates/default
 request:
     POST /v1/vms/{name}/reboot
     POST /v1/vms/{name}/redeploy

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.control.plane import StateView
 from forewarn.core.actions import ACTIONS
 from forewarn.core.admission import Waiting
-from forewarn.core.impact import TRAITS, Source, Target
+from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.maintenance.stimuli import PostponeHosts
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
@@ -103,7 +103,7 @@ def narrowed_operation(
         progress="",
         progress_percent=-1,
         placements=tuple([pair for pair in operation.placements if pair[0] in layout.vms]),
-        disturbed=(),
+        disturbed_owners=(),
     )
 
 
@@ -128,7 +128,7 @@ def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
     match stimulus:
         case RequestMaintenance():
             traits = TRAITS[stimulus.cause]
-            if traits.target is not Target.VM or stimulus.source is Source.PLATFORM:
+            if traits.target is not TargetKind.VM or stimulus.source is Source.PLATFORM:
                 raise Unknown(kind="vm", name=stimulus.targets[0] if stimulus.targets else "")
             for name in stimulus.targets:
                 if name not in layout.vms:

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 ROLES = ("viewer", "owner", "operator", "admin", "node")
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `access` and `whoami`."""
     access = commands.group("access")
     access.command("list", "list who has which role", run=_list)
