@@ -39,7 +39,7 @@ def test_applied_policy_is_kept_and_replayed() -> None:
     outcome = rig.tell(words.ApplyPolicy(FULL))
     assert [entry.action for entry in outcome.changes.entries] == ["policy.applied"]
     assert rig.state.applied_policy is not None
-    assert read_policy(rig.state.applied_policy.body) == FULL
+    assert rig.state.applied_policy.policy == FULL
     assert not rig.tell(words.ApplyPolicy(FULL)).changes.entries
     rig.check_replay()
 

@@ -17,7 +17,6 @@ from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.drivers import Task
 from forewarn.planning.plan_text import read_plan
-from forewarn.planning.policy_text import policy_text
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
@@ -290,7 +289,7 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
     checker = InvariantChecker(queue, NoticePolicy())
     cause, impact = Cause.HOST_REBOOT, Impact.REBOOT
     asked = Maintenance(1, cause, impact, (), START_MS, "operator", duration_s=60)
-    applied = AppliedPolicy("fleet", START_MS, "operator", policy_text(NoticePolicy().maintenance))
+    applied = AppliedPolicy("fleet", START_MS, "operator", NoticePolicy().maintenance)
     checker.take(Changes(0, maintenances={1: asked}, policies={"fleet": applied}), START_MS)
 
     def plan_made(ahead_ms: int, service_ms: int) -> None:

@@ -31,7 +31,7 @@ from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.planning.plan_text import PlanBody, read_plan
-from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
 
@@ -212,6 +212,9 @@ def several(kind: st.SearchStrategy[R], least: int = 0) -> st.SearchStrategy[lis
 
 numbers = st.integers(1, 2**31)
 plannings = st.builds(Planning, at_ms=st.none() | times, reason=prose)
+budgets = st.lists(
+    st.builds(Budget, scope=st.just(Scope.RACK), limit=st.integers(0, 9), name=labels), max_size=2
+).map(tuple)
 maintenances = st.builds(
     Maintenance,
     number=st.integers(1, 2**31),
@@ -222,10 +225,7 @@ maintenances = st.builds(
     actor=prose,
     duration_s=st.integers(1, 86_400),
     reason=prose,
-    budgets=st.lists(
-        st.builds(Budget, scope=st.just(Scope.RACK), limit=st.integers(0, 9), name=labels),
-        max_size=2,
-    ).map(tuple),
+    budgets=budgets,
     canary_hosts=name_lists,
     state=st.sampled_from(MaintenanceState),
     phase=st.one_of(
@@ -284,7 +284,11 @@ tokens = st.builds(
     expires_ms=times,
 )
 policies = st.builds(
-    AppliedPolicy, name=st.just(FLEET_POLICY), applied_ms=times, actor=prose, body=prose
+    AppliedPolicy,
+    name=st.just(FLEET_POLICY),
+    applied_ms=times,
+    actor=prose,
+    policy=st.builds(MaintenancePolicy, pause_s=st.integers(0, 9), budgets=budgets),
 )
 
 OF_KIND: dict[str, st.SearchStrategy[Record]] = {

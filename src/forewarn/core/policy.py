@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.policy_text import read_policy
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ class AppliedPolicy:
     applied_ms: int
     #: Who applied it.
     actor: str
-    #: The policy as text; see `planning/policy_text.py`.
-    body: str
+    policy: MaintenancePolicy
 
 
 @value
@@ -75,4 +73,4 @@ class NoticePolicy:
 
 def maintenance_policy(applied: AppliedPolicy | None, policy: NoticePolicy) -> MaintenancePolicy:
     """Return the budgets, windows and pauses in force: those applied, else those of a policy."""
-    return read_policy(applied.body) if applied else policy.maintenance
+    return applied.policy if applied else policy.maintenance

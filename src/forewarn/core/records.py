@@ -29,6 +29,8 @@ from forewarn.core.maintenance.records import (
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.planning.plan_text import budgets_text, read_budgets, read_plan
+from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 
@@ -283,6 +285,15 @@ def _budgets(value: str | int) -> object:
     return read_budgets(str(value))
 
 
+def _policy_text(policy: object) -> str:
+    assert isinstance(policy, MaintenancePolicy), policy
+    return policy_text(policy)
+
+
+def _policy(value: str | int) -> object:
+    return read_policy(str(value))
+
+
 def _plan(value: str | int) -> object:
     return read_plan(str(value))
 
@@ -369,7 +380,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "postponed": _rows(Postponement),
     },
     "target": {"state": _word(TargetState)},
-    "policy": {},
     "principal": {"bindings": _PAIRS},
     "token": {"role": _word(Role)},
+    "policy": {"policy": (_policy_text, _policy)},
 }

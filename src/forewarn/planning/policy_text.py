@@ -6,14 +6,11 @@ The form of such a file is in `api/policy_file.py`.
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 
 from forewarn.planning.plan_text import budgets_text, read_budgets
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Window
 
-#: Policies whose text is not read again: one is in force, and old ones are rarely asked for.
-POLICIES_REMEMBERED = 4
 #: Members that are plain numbers.
 _NUMBERS = (
     "pause_s",
@@ -37,7 +34,6 @@ def policy_text(policy: MaintenancePolicy) -> str:
     return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
 
 
-@lru_cache(POLICIES_REMEMBERED)
 def read_policy(text: str) -> MaintenancePolicy:
     """Return a policy from its text; numbers that are missing have their defaults."""
     form = json.loads(text)

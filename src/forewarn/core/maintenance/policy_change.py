@@ -13,7 +13,6 @@ from forewarn.core.maintenance.phase import Planning, Working
 from forewarn.core.maintenance.records import counted, move_phase
 from forewarn.core.maintenance.waves import withdraw
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
-from forewarn.planning.policy_text import policy_text
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     if word.policy == draft.maintenance_policy:
         return
     longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
-    body = policy_text(word.policy)
-    applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, body)
+    applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, word.policy)
     draft.put("policy.applied", _sentence(word), applied)
     for number in draft.maintenances.live():
         maintenance = draft.maintenances.get(number)

@@ -268,7 +268,7 @@ CREATE TABLE maintenance_policy (
     name TEXT PRIMARY KEY,
     applied_ms BIGINT NOT NULL,
     actor TEXT NOT NULL,
-    body TEXT NOT NULL
+    policy TEXT NOT NULL
 );
 
 -- How far each destination of the outbox is in history. `active` is 1 where the settings have it:
