@@ -85,7 +85,7 @@ def test_wave_that_is_over_has_no_end_to_come(fleet: Live) -> None:
     full = planned(fleet, name)
     assert full["maintenance"]["state"] == "done"
     [wave] = full["waves"]
-    assert (wave["state"], wave["hosts"], wave["done"]) == ("over", ["h1"], 1)
+    assert (wave["state"], wave["hosts"], wave["counts"]["done"]) == ("over", ["h1"], 1)
     assert wave["latest_start"] is wave["latest_end"] is None
     [host] = fleet.get(f"/v1/maintenances/{name}/hosts")["hosts"]
     assert (host["host"], host["state"], host["operation"]) == ("h1", "done", operation["id"])

@@ -66,6 +66,18 @@ def test_cell_of_a_report_is_no_formula() -> None:
     assert as_csv([outcome]).splitlines()[1].endswith(",'=1+1")
 
 
+def test_show_says_who_has_not_approved(run: Run, live: Live) -> None:
+    """`show` lists each group with its answer, and what is waited for since and until when."""
+    run("maintenance", "create", "h1", "--start")
+    wait_until(lambda: live.get("/v1/maintenances/m-1")["approvals"])
+    first, second = run("maintenance", "show", "m-1", "--json").json["approvals"]
+    assert (first["group"], first["state"], first["missing"]) == ("db", "waiting", ["db-0"])
+    live.post(f"/v1/events/{second['event']}/approve")
+    shown = run("maintenance", "show", "m-1").out
+    for word in ("since", "until", "waiting", "approved", "last poll".upper()):
+        assert word in shown, shown
+
+
 def test_postponed_host_is_shown_and_named(run: Run, live: Live) -> None:
     """`show` lists postponements, `why` names the host that is postponed. Source: F-8."""
     live.call("PUT", "/v1/policy", {"postponing": "PT6H"})

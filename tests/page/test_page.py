@@ -202,7 +202,7 @@ def test_maintenance_is_led_from_its_plan_to_its_end(
     ):
         press(page, hand, f"main [data-act={action}]")
         press(page, hand, "dialog [type=submit]")
-        page.until(f"document.querySelector('.facts .chip').textContent === {state!r}")
+        page.until(f"document.querySelector('.headline .chip').textContent === {state!r}")
 
 
 def test_maintenance_says_what_it_waits_for(page: Browser, service: Live) -> None:
@@ -220,6 +220,25 @@ def test_maintenance_says_what_it_waits_for(page: Browser, service: Live) -> Non
     page.see("resume m-1, which is paused (a game is on)")
     assert page.run("document.querySelectorAll('.ticking').length") == 0
     assert "No blockers" not in page.run("document.querySelector('main').textContent")
+
+
+def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> None:
+    """Each group is listed with its owner and its answer; those who have not can be reminded."""
+    service.fleet(groups={"web": {"owner": "shop"}, "db": {"owner": "bank"}})
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    service.settle()
+    event = service.document("db-0")["Events"][0]["EventId"]
+    service.post(f"/v1/events/{event}/approve")
+    show(page, f"{service.url}/#/maintenances/m-1")
+    page.see("web")
+    rows = page.run("[...document.querySelectorAll('tr')].map((each) => each.innerText)")
+    assert any(each.split()[:3] == ["web", "shop", "waiting"] for each in rows), rows
+    assert any(each.split()[:3] == ["db", "bank", "approved"] for each in rows), rows
+    press(page, "mouse", "[data-act=remind]")
+    assert "web-0" in page.run("document.querySelector('#reminder').value")
+    page.key("Escape")
 
 
 def test_plan_says_what_it_changed(page: Browser, service: Live) -> None:
@@ -343,6 +362,36 @@ def test_tour_of_the_emulator(page: Browser, hand: str) -> None:
         press(page, hand, "[aria-label^='Take 500']")
         page.see("None: every answer is as it should be.")
         page.open("about:blank")
+
+
+def test_lost_connection_is_loud_and_stops_countdowns(page: Browser) -> None:
+    """Without its service the page says since when, and counts nothing down."""
+    live = Live()
+    live.fleet(**FLEET)
+    live.enable("web-0")
+    live.post("/v1/hosts/h1/reboot")
+    show(page, f"{live.url}/")
+    page.until("document.querySelector('.ticking')")
+    live.stop()
+    page.see("Connection lost at 2027-01-15")
+    script = """import("/web/api.js").then(({ now }) => [now(), new Promise((done) =>
+        requestAnimationFrame(() => done(now())))]).then((each) => Promise.all(each))"""
+    first, second = page.run(script)
+    assert first == second
+    page.open("about:blank")
+    page.problems.clear()  # the browser notes each request that failed
+
+
+def test_one_switch_changes_every_time(page: Browser, service: Live) -> None:
+    """The clock is a button: after it, all times have the offset of this machine's zone."""
+    page.send("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    show(page, f"{service.url}/#/history")
+    texts = "[...document.querySelectorAll('#clock, time')].map((each) => each.textContent)"
+    for zone in (" UTC+05:30", " UTC"):
+        press(page, "keyboard", "#clock")
+        page.until(f"document.querySelector('time').textContent.endsWith({zone!r})")
+        assert all(each.endswith(zone) for each in page.run(texts))
+    page.send("Emulation.setTimezoneOverride", timezoneId="")
 
 
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: What a host or VM is doing, by its letter; the first that is true of it counts.
 STATES: dict[str, str] = {
     "s": "stuck",
+    "o": "overdue",
+    "b": "blocked",
     "f": "failed",
     "r": "running",
     "a": "announced",
@@ -348,7 +350,8 @@ class FleetOverview:
 
     def _letter_of(self, number: int) -> str:
         operation = self.operations[number]
-        return "s" if operation.alert is not Alert.NONE else _OF_OPERATION[operation.state]
+        alert = operation.alert
+        return _OF_OPERATION[operation.state] if alert is Alert.NONE else alert.value[0]
 
 
 def _rack_key(host: Host) -> RackKey:

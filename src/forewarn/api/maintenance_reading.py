@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from forewarn.api.consent import APPROVAL, Approval, approvals
 from forewarn.api.maintenance_schemas import (
     BLOCKER,
     HOST_WORK,
@@ -45,8 +46,9 @@ _FULL: Schema = {
         "waves": {"type": "array", "items": WAVE.schema()},
         "blocked": {"type": "array", "items": BLOCKER.schema()},
         "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
+        "approvals": {"type": "array", "items": APPROVAL.schema()},
     },
-    "required": ["maintenance", "waves", "blocked", "waits_for"],
+    "required": ["maintenance", "waves", "blocked", "waits_for", "approvals"],
     "additionalProperties": False,
 }
 
@@ -101,10 +103,14 @@ async def _get(call: ApiCall) -> ApiResponse:
     view = await find_view(call, number_of(call))
     number = view.maintenance.number
     work = await call.control.look_up(lambda store: store.maintenances.work(number))
-    return ApiResponse(await call.control.compute(lambda: encoded(_full(view, work))))
+    now_ms = call.control.clock.now_ms()
+    answers = await call.control.read(lambda state: approvals(state, number, now_ms))
+    return ApiResponse(await call.control.compute(lambda: encoded(_full(view, work, answers))))
 
 
-def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
+def _full(
+    view: MaintenanceView, work: list[HostWork], answers: list[Approval]
+) -> dict[str, object]:
     plan = view.plan_in_effect
     blocked = plan.body.blocked if plan else ()
     touched = {each.host for each in work}
@@ -113,6 +119,7 @@ def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
         "waves": WAVE.each(_waves(view, work)),
         "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
         "waits_for": BLOCKER.of(Waits(view.maintenance.id, view.blocker)) if view.blocker else None,
+        "approvals": APPROVAL.each(answers),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
+from forewarn.api.consent import unasked_groups
 from forewarn.api.maintenance_forms import (
     MAINTENANCE_FORM,
     PAUSE_FORM,
@@ -17,6 +18,7 @@ from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
 from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, MaintenanceView
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.api.schemas import TEXTS
 from forewarn.control.planning import plan_of, snapshot, task_of
 from forewarn.core.impact import TRAITS
 from forewarn.core.lifecycle import OperationState
@@ -48,8 +50,9 @@ _PREVIEW: Schema = {
     "properties": {
         "plan": PLAN.schema(),
         "groups": {"type": "array", "items": OUTLOOK.schema()},
+        "not_asked": TEXTS,
     },
-    "required": ["plan", "groups"],
+    "required": ["plan", "groups", "not_asked"],
     "additionalProperties": False,
 }
 _NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -104,7 +107,9 @@ async def _preview(call: ApiCall) -> ApiResponse:
     kept = await call.control.compute(lambda: call.control.loop.planner.make(task))
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
     groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
-    return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
+    unasked = await call.control.read(lambda view: unasked_groups(view, topology, asked.hosts))
+    shown = {"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups), "not_asked": unasked}
+    return ApiResponse(shown)
 
 
 async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:

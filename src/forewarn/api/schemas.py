@@ -118,7 +118,7 @@ _AT_A_GLANCE = frozenset(
     (
         *("id", "number", "cause", "impact", "source", "state", "target_kind", "target", "host"),
         *("silent", "duration_s", "not_before", "announced", "started", "ended", "reason"),
-        *("alerted", "description"),
+        *("alert", "description", "maintenance"),
     )
 )
 
@@ -233,10 +233,16 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("progress", TEXT, lambda o: o.progress, "What its driver said last of its work."),
         Member("progress_percent", WHOLE, lambda o: o.progress_percent, "-1 unknown."),
         Member(
-            "alerted",
-            FLAG,
-            lambda o: o.alert is not Alert.NONE,
-            "It is due and cannot start, runs too long, or is stuck.",
+            "alert",
+            {"type": "string", "enum": ["", "blocked", "overdue", "stuck"]},
+            lambda o: "" if o.alert is Alert.NONE else o.alert.value,
+            "blocked: due and cannot start; overdue: runs too long; stuck: its driver failed.",
+        ),
+        Member(
+            "maintenance",
+            TEXT,
+            lambda o: f"m-{o.maintenance}" if o.maintenance else "",
+            "The maintenance it is part of, or empty.",
         ),
         Member("destination", TEXT, lambda o: o.destination),
         Member(

@@ -72,14 +72,39 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("expected end", when(made["expected_end"], now_ms)),
             ("deadline", when(made["deadline"], now_ms)),
             ("ended", when(made["ended"], now_ms)),
-            ("waits for", answer["waits_for"]["text"] if answer["waits_for"] else ""),
+            *_waits_for(answer["waits_for"], now_ms),
             *(("postponed", _postponed(each)) for each in made["postponed"]),
         )
     )
+    if answer["approvals"]:
+        print()
+        _print_approvals(answer["approvals"], now_ms)
     if answer["waves"]:
         print()
         print_waves(answer["waves"], now_ms)
     print_blocked(answer["blocked"])
+
+
+def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, object]]:
+    if blocker:
+        yield "waits for", blocker["text"]
+        yield "since", when(blocker["since"], now_ms)
+        yield "until", when(blocker["clears"], now_ms)
+
+
+def _print_approvals(answers: Iterable[Answer], now_ms: int) -> None:
+    """Print what each group has answered to its event, and whom to remind."""
+    print_table(
+        ("group", "owner", "event", "answer", "missing", "last poll", "starts at the latest"),
+        [
+            (
+                *(each["group"], each["owner"], each["event"], each["state"], each["missing"]),
+                when(each["polled"], now_ms) or "never",
+                when(each["not_before"], now_ms) if each["state"] != "started" else "",
+            )
+            for each in answers
+        ],
+    )
 
 
 def _postponed(each: Answer) -> str:

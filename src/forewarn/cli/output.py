@@ -30,6 +30,8 @@ _COLOURS = {
     "Started": _YELLOW,
     "running": _YELLOW,
     "stuck": _RED,
+    "overdue": _RED,
+    "blocked": _RED,
     "failed": _RED,
     "degraded": _YELLOW,
     "healthy": _GREEN,

@@ -139,7 +139,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
                 each["cause"],
                 each["impact"],
                 f"{each['target_kind']} {each['target']}",
-                "stuck" if each["state"] == "running" and each["reason"] else each["state"],
+                each["alert"] or each["state"],
                 *((text,) if reported else ()),
                 when(each["not_before"], now_ms) if each["state"] == "announced" else "",
                 each["vms"],

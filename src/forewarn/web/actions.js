@@ -46,6 +46,12 @@ const ACTIONS = {
     ["Pause", "pause_maintenance", "", (each) => each.state === "running"],
     ["Resume", "resume_maintenance", "first", (each) => ["paused", "stopped"].includes(each.state)],
     [
+      "Postpone hosts",
+      "postpone_maintenance",
+      "",
+      (each) => !["done", "cancelled"].includes(each.state),
+    ],
+    [
       "Cancel",
       "cancel_maintenance",
       "danger",
@@ -83,11 +89,14 @@ const COMMON = new Set([
   "all",
   "max_at_once",
   "keep_announced",
+  "until",
 ]);
 const EXAMPLES = {
   not_before: "+30m, or 2027-01-15T08:00:00Z",
   duration: "90s, 15m or PT15M",
-  by: "16m",
+  until: "+4h, or 2027-01-15T08:00:00Z",
+  earliest_start: "+1h, or 2027-01-15T08:00:00Z",
+  deadline: "+2d, or 2027-01-15T08:00:00Z",
   reason: "why, for history",
 };
 

@@ -4,7 +4,7 @@ const KEY = "forewarn-token";
 /** @type {(wrong: boolean) => void} */
 let signIn = () => {};
 /** Milliseconds by which the service's clock is ahead of this machine's steady one. */
-const clock = { at: Date.now(), seen: performance.now(), speed: 1 };
+const clock = { at: Date.now(), seen: performance.now(), speed: 1, held: 0 };
 
 /** A request the service has refused, with its reason and its advice. */
 export class Refusal extends Error {
@@ -28,7 +28,14 @@ export function onSignIn(action) {
 
 /** The service's time, ms since the epoch. */
 export function now() {
+  if (clock.held) return clock.held;
   return clock.at + (performance.now() - clock.seen) * clock.speed;
+}
+
+/** Stops the clock while the service's time is unknown, or lets it run again. */
+export function hold(on) {
+  clock.held = 0;
+  clock.held = on ? now() : 0;
 }
 
 /** Takes over the service's time, and its speed where an emulator gives it. */
@@ -106,22 +113,24 @@ export async function follow(path, place, { onEvent, onState, signal }) {
   let last = place;
   let pause = 500;
   while (!signal.aborted) {
+    let reader = null;
     try {
       const more = { Accept: "text/event-stream" };
       if (last) more["Last-Event-ID"] = last;
       const answer = await send("GET", path, { more, signal });
       onState("live");
       pause = 500;
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
-        const { value, done } = await reader.read();
+        const { value, done } = await soon(reader.read());
         if (done) break;
         const blocks = (rest + value).split("\n\n");
         rest = blocks.pop();
         for (const block of blocks) last = take(block, onEvent) || last;
       }
     } catch (error) {
+      reader?.cancel().catch(() => {});
       if (signal.aborted) return;
       if (error instanceof Refusal && error.status === 401) return;
       if (error instanceof Refusal && error.status === 429) pause = 5000;
@@ -132,6 +141,17 @@ export async function follow(path, place, { onEvent, onState, signal }) {
     pause = Math.min(pause * 2, 8000);
   }
 }
+
+/** Seconds without a message after which a connection is lost; the service sends the time every 2. */
+const SILENCE_S_MAX = 8;
+
+const soon = (promise) =>
+  Promise.race([
+    promise,
+    new Promise((_, fail) =>
+      setTimeout(() => fail(new Error("the service is silent")), SILENCE_S_MAX * 1000),
+    ),
+  ]);
 
 function take(block, onEvent) {
   let id = "";

@@ -24,6 +24,31 @@ export function h(name, properties = {}, ...children) {
 export const cells = (titles, values) =>
   values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
 
+/** A table that scrolls in its box; rows are lists of cells. */
+export const table = (label, titles, rows, className = "") =>
+  h(
+    "div",
+    { className: "scroll", tabIndex: 0, role: "region", aria: { label } },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          titles.map((each) => h("th", { scope: "col" }, each)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((each) => h("tr", { className }, cells(titles, each))),
+      ),
+    ),
+  );
+
 /** Puts children in place of what an element holds. */
 export function fill(element, ...children) {
   element.replaceChildren(

@@ -3,7 +3,7 @@
 import { act, described, dialog } from "./actions.js";
 import { call, get, now, part, setTime } from "./api.js";
 import { fill, h, note } from "./dom.js";
-import { chip, link, utc } from "./format.js";
+import { chip, link, stamp } from "./format.js";
 import { listen } from "./live.js";
 
 const JUMPS = [
@@ -54,7 +54,7 @@ export async function emulator(main) {
     drawClock();
   };
   const drawClock = () => {
-    time.textContent = `${utc(now()).join(" ")} UTC`;
+    time.textContent = stamp(now()).join(" ");
     speed.textContent = clock.paused ? "stands still" : `${clock.speed} s to a second`;
     const label = clock.paused ? "Let it run" : "Let it stand";
     if (pause.textContent !== label) pause.textContent = label;

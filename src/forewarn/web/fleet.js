@@ -2,7 +2,7 @@
 
 import { offer } from "./actions.js";
 import { cells, fill, h, keyed, setText } from "./dom.js";
-import { chip, count, interruption, plural, ticking, words } from "./format.js";
+import { chip, count, interruption, plural, stateOf, ticking, words } from "./format.js";
 import { heatmap } from "./heatmap.js";
 import { listen, live, sorted, totals } from "./live.js";
 
@@ -193,14 +193,14 @@ function row(each) {
 }
 
 function change(element, each) {
-  const state = `${each.state} ${each.approved} ${each.asked} ${each.not_before} ${each.alerted}`;
+  const state = `${each.state} ${each.approved} ${each.asked} ${each.not_before} ${each.alert}`;
   if (element.shown === state) return;
   element.shown = state;
   const when = element.querySelector(".when");
   const asked = each.asked > 1 || each.state === "announced";
   fill(
     when,
-    chip(each.alerted ? "stuck" : each.state),
+    chip(stateOf(each)),
     each.state === "running" && each.started ? ticking(each.started, "started ") : "",
     each.state === "announced" && each.not_before ? ticking(each.not_before, "starts ") : "",
     each.state === "planned" ? h("span", {}, "waits") : "",
@@ -219,7 +219,16 @@ function change(element, each) {
   );
 }
 
-const RACK_COLUMNS = ["Zone", "Rack", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"];
+const RACK_COLUMNS = [
+  "Zone",
+  "Rack",
+  "Hosts",
+  "VMs",
+  "Announced",
+  "Running",
+  "Failed",
+  "Blocked, overdue or stuck",
+];
 
 function drawRacks(body) {
   const shown = live.racks.slice(0, RACKS_LISTED_MAX).map((rack, index) => ({ rack, index }));
@@ -245,7 +254,8 @@ function drawRacks(body) {
           count(rack.vms),
           sum(rack.hosts, "a"),
           sum(rack.hosts, "r"),
-          sum(rack.hosts, "fs"),
+          sum(rack.hosts, "f"),
+          sum(rack.hosts, "sob"),
         ]),
       );
     },

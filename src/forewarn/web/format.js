@@ -22,18 +22,36 @@ export function countdown(text) {
   return ms >= 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
 }
 
-/** A moment in UTC, as everywhere on the page; with its date where that is another day. */
-export function moment(text) {
-  if (!text) return "—";
-  const [day, time] = utc(Date.parse(text));
-  return h("time", { dateTime: text }, `${day === utc(now())[0] ? "" : `${day} `}${time} UTC`);
+const ZONE = "forewarn-zone";
+
+/** Whether times are shown in this machine's zone instead of UTC. */
+export const isLocal = () => localStorage.getItem(ZONE) === "local";
+
+/** Switches every time on the page between UTC and local time. */
+export function switchZone() {
+  localStorage.setItem(ZONE, isLocal() ? "utc" : "local");
 }
 
-/** The date and the time in UTC of milliseconds: `2026-11-21`, `03:15:00`. */
-export const utc = (ms) => [
-  new Date(ms).toISOString().slice(0, 10),
-  new Date(ms).toISOString().slice(11, 19),
-];
+/** A moment in the chosen zone, with its date where that is another day. */
+export function moment(text) {
+  if (!text) return "—";
+  const [day, time, zone] = stamp(Date.parse(text));
+  return h(
+    "time",
+    { dateTime: text },
+    `${day === stamp(now())[0] ? "" : `${day} `}${time} ${zone}`,
+  );
+}
+
+/** Date, time and zone of milliseconds: `2026-11-21`, `03:15:00`, `UTC` or `UTC+02:00`. */
+export function stamp(ms) {
+  const ahead = isLocal() ? -new Date(ms).getTimezoneOffset() : 0;
+  const text = new Date(ms + ahead * 60000).toISOString();
+  const two = (number) => String(Math.trunc(number)).padStart(2, "0");
+  const size = Math.abs(ahead);
+  const offset = isLocal() ? `${ahead < 0 ? "-" : "+"}${two(size / 60)}:${two(size % 60)}` : "";
+  return [text.slice(0, 10), text.slice(11, 19), `UTC${offset}`];
+}
 
 /** A countdown that keeps running. */
 export function ticking(text, prefix = "") {
@@ -43,6 +61,9 @@ export function ticking(text, prefix = "") {
     prefix + countdown(text),
   );
 }
+
+/** Sorts names as people count: `h9` before `h10`. */
+export const naturally = new Intl.Collator("en", { numeric: true }).compare;
 
 /** Moves every countdown on the page. */
 export function tick() {
@@ -67,6 +88,9 @@ export const plural = (number, word) => `${count(number)} ${word}${number === 1 
 /** `host-reboot` -> `Host reboot`. */
 export const words = (text) =>
   (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(/^Vm/, "VM");
+
+/** The state of an operation, or what people were alerted to: blocked, overdue or stuck. */
+export const stateOf = (each) => each.alert || each.state;
 
 /** A small coloured word: a state or an impact. */
 export const chip = (text, kind = text) =>

@@ -435,7 +435,7 @@ export function heatmap(open) {
   function measure() {
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue(name).trim();
-    const letters = [..."sfrapdh"];
+    const letters = [..."sobfrapdh"];
     colours = {
       ground: of("--card"),
       soft: of("--soft"),

@@ -1,10 +1,10 @@
 // Beginning, signing in, and which view is shown for which address.
 
-import { get, now, onSignIn, Refusal, token } from "./api.js";
+import { get, hold, now, onSignIn, Refusal, token } from "./api.js";
 import { fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
-import { tick, utc } from "./format.js";
+import { stamp, switchZone, tick } from "./format.js";
 import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
@@ -134,21 +134,32 @@ function askToken(wrong) {
 
 const CONNECTION = {
   live: "Live",
-  lost: "Connection lost, trying again",
+  lost: "Not connected",
   connecting: "Connecting",
 };
+
+const alarm = document.getElementById("alarm");
 
 function drawConnection() {
   const box = document.getElementById("connection");
   box.className = `connection ${live.connection}`;
   setText(box, CONNECTION[live.connection]);
+  const lost = live.connection === "lost";
+  document.body.classList.toggle("lost", lost);
+  if (lost === !alarm.hidden) return;
+  alarm.hidden = !lost;
+  hold(lost);
+  const [day, time, zone] = stamp(now());
+  const text = `Connection lost at ${day} ${time} ${zone}. This page may be out of date and countdowns have stopped. Trying again.`;
+  setText(alarm, lost ? text : "");
 }
 
 function drawClock() {
   const box = document.getElementById("clock");
   const slow =
     clock && (clock.paused ? " · paused" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
-  setText(box, `${utc(now())[1]} UTC${slow ?? ""}`);
+  const [, time, zone] = stamp(now());
+  setText(box, `${time} ${zone}${slow ?? ""}`);
 }
 
 function setTheme(theme) {
@@ -162,6 +173,11 @@ function startBar() {
   setTheme(localStorage.getItem("forewarn-theme") ?? (dark ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () => {
     setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    route();
+  });
+  document.getElementById("clock").addEventListener("click", () => {
+    switchZone();
+    drawClock();
     route();
   });
   document.getElementById("sign-out").addEventListener("click", () => askToken(false));

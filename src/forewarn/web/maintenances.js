@@ -1,9 +1,20 @@
-// Maintenances: work on many hosts in waves, what is in their way, and how far they are.
+// Maintenances: work on many hosts in waves, what they wait for, and how far they are.
 
-import { act, buttons } from "./actions.js";
+import { act, buttons, dialog } from "./actions.js";
 import { call, get, part, query } from "./api.js";
-import { fill, h } from "./dom.js";
-import { chip, count, interruption, link, moment, plural, ticking, words } from "./format.js";
+import { fill, h, note, table } from "./dom.js";
+import {
+  chip,
+  count,
+  interruption,
+  link,
+  moment,
+  naturally,
+  plural,
+  stamp,
+  ticking,
+  words,
+} from "./format.js";
 import { kept } from "./records.js";
 
 const HOSTS_SHOWN_MAX = 40;
@@ -141,7 +152,8 @@ export function maintenance(main, id) {
     read: () => get(`/v1/maintenances/${part(id)}`),
     concerns: () => true,
     often: true,
-    draw: ({ maintenance: each, waves, blocked, waits_for: waits }) =>
+    draw: (reply) => {
+      const { maintenance: each, waves, approvals } = reply;
       fill(
         main,
         h(
@@ -156,51 +168,189 @@ export function maintenance(main, id) {
           ),
           buttons("maintenances", each.id, each),
         ),
-        h(
-          "div",
-          { className: "columns" },
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "How it stands"),
-            progress(each),
-            each.halt_reason ? h("p", { className: "reason" }, each.halt_reason) : "",
-            facts(each),
-          ),
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "What it waits for"),
-            waits ? h("p", {}, waits.text, waits.clears ? [" ", ticking(waits.clears)] : "") : "",
-            blockers(blocked),
-            waits || blocked.length ? "" : h("p", { className: "soft" }, "No blockers."),
-          ),
-        ),
+        whatNow(reply),
+        approvals.length
+          ? h("section", { className: "card" }, h("h2", {}, "Approvals"), approvalTable(approvals))
+          : "",
         h(
           "section",
           { className: "card" },
           h("h2", {}, "Waves"),
           waves.length
-            ? h("ol", { className: "waves" }, waves.map(wave))
-            : h("p", { className: "soft" }, "No plan yet."),
+            ? table(
+                "Waves",
+                WAVE_COLUMNS,
+                waves.map((one) => wave(one, each.postponed)),
+                "wave",
+              )
+            : h("p", { className: "soft" }, NO_WAVES[each.state] ?? "No wave is planned yet."),
         ),
-        h("section", { className: "card" }, h("h2", {}, "Plan"), changes(each)),
-      ),
+        h(
+          "div",
+          { className: "columns" },
+          h("section", { className: "card" }, h("h2", {}, "Facts"), facts(each)),
+          h(
+            "section",
+            { className: "card" },
+            h("h2", {}, "Postponed hosts"),
+            postponements(each.postponed),
+            h("h2", {}, "Plan"),
+            changes(each),
+          ),
+        ),
+      );
+    },
   });
+}
+
+const NO_WAVES = {
+  paused: "None while it is paused: resuming it makes a new plan.",
+  stopped: "None while it is stopped: resuming it makes a new plan.",
+  done: "None.",
+  cancelled: "None.",
+};
+const HALTED = {
+  draft: "Draft. Nothing is announced until an operator starts it.",
+  paused: "Paused. Nothing more is announced until an operator resumes it.",
+  stopped: "Stopped. Nothing more is announced until an operator resumes it.",
+};
+
+/** The state in large letters, what it waits for, since when and until when. */
+function whatNow({ maintenance: each, blocked, waits_for: waits, approvals }) {
+  const halted = HALTED[each.state];
+  const due = approvals
+    .filter((one) => one.state === "waiting" || one.state === "approved")
+    .map((one) => one.not_before)
+    .filter(Boolean)
+    .sort()[0];
+  return h(
+    "section",
+    { className: `card now ${each.state}`, aria: { label: "What now" } },
+    h("p", { className: "headline" }, chip(each.state), " ", halted ?? ""),
+    progress(each),
+    waits
+      ? h(
+          "p",
+          { className: "waits" },
+          h("b", {}, waits.text),
+          h(
+            "span",
+            { className: "soft" },
+            waits.since ? [" Since ", moment(waits.since), "."] : "",
+            !halted && waits.clears
+              ? [" Until ", moment(waits.clears), " ", ticking(waits.clears), "."]
+              : "",
+          ),
+        )
+      : "",
+    !halted && due
+      ? h("p", {}, `Wave ${each.wave || 1} starts `, ticking(due), " at the latest.")
+      : "",
+    !halted && !due && each.next_wave
+      ? h("p", {}, "The next wave is announced ", ticking(each.next_wave), ".")
+      : "",
+    blockers(blocked),
+    waits || blocked.length || each.ended ? "" : h("p", { className: "soft" }, "No blockers."),
+  );
+}
+
+const APPROVAL_COLUMNS = ["Group", "Owner", "Answer", "Operation", "Missing", "Last poll", ""];
+const ANSWERS = { "not-asked": "does not listen" };
+
+/** Who has approved and who has not, those who have not first. */
+function approvalTable(approvals) {
+  const order = ["waiting", "not-asked", "approved", "started"];
+  const sorted = [...approvals].sort(
+    (one, other) =>
+      order.indexOf(one.state) - order.indexOf(other.state) ||
+      naturally(one.owner, other.owner) ||
+      naturally(one.group, other.group),
+  );
+  return table(
+    "Approvals",
+    APPROVAL_COLUMNS,
+    sorted.map((each) => [
+      link("groups", each.group),
+      each.owner || "—",
+      chip(ANSWERS[each.state] ?? each.state, each.state),
+      [link("operations", each.operation), " of ", link("hosts", each.host)],
+      each.missing.map((name) => [link("vms", name), " "]),
+      each.polled ? moment(each.polled) : "never",
+      ["waiting", "not-asked"].includes(each.state)
+        ? h(
+            "button",
+            {
+              type: "button",
+              className: "small",
+              data: { act: "remind" },
+              aria: { label: `Remind the owner of ${each.group}` },
+              onclick: () => remind(each),
+            },
+            "Remind",
+          )
+        : "",
+    ]),
+  );
+}
+
+/** Shows a message to the owner of a group, to be copied or mailed. */
+function remind(each) {
+  const subject = `Group ${each.group} has not approved event ${each.event}`;
+  const start = each.not_before ? stamp(Date.parse(each.not_before)).join(" ") : "any time";
+  const ask =
+    each.state === "waiting"
+      ? `Please prepare ${each.missing.join(", ")} and approve the event.`
+      : "No VM of the group asks for Scheduled Events. Please start its agent, or prepare by hand.";
+  const text = h("textarea", { id: "reminder", rows: 6, readOnly: true });
+  text.value = `${subject} (${each.operation} of ${each.host}). The work starts at ${start} at the latest. ${ask}`;
+  dialog({
+    title: each.owner ? `Reminder to ${each.owner}` : "Reminder",
+    text: "Nothing is sent: copy the message, or write a mail.",
+    confirm: "Copy",
+    extra: [
+      h("div", { className: "field" }, h("label", { htmlFor: "reminder" }, "Message"), text),
+      h(
+        "a",
+        {
+          href: `mailto:?subject=${encodeURIComponent(subject)}&body=${encodeURIComponent(text.value)}`,
+        },
+        "Write a mail",
+      ),
+    ],
+    ask: async () => {
+      text.select();
+      document.execCommand("copy"); // the clipboard's own API needs HTTPS
+    },
+    done: () => note("The reminder is copied."),
+  });
+}
+
+function postponements(postponed) {
+  if (!postponed.length) return h("p", { className: "soft" }, "None.");
+  return table(
+    "Postponed hosts",
+    ["Host", "Not before", "Asked by", "Reason"],
+    postponed.map((each) => [
+      link("hosts", each.host),
+      moment(each.until),
+      each.by,
+      each.reason || "—",
+    ]),
+  );
 }
 
 function facts(each) {
   const rows = [
-    ["State", chip(each.state)],
     ["Impact", chip(each.impact)],
     ["Reason", each.reason],
-    ["Asked for", each.created && moment(each.created)],
+    ["Created", each.created && [moment(each.created), ` by ${each.actor}`]],
+    ["Started", each.started && moment(each.started)],
+    ["Ended", each.ended && moment(each.ended)],
     ["Each host takes", interruption(each.duration_s)],
-    ["Next wave", each.next_wave && ticking(each.next_wave)],
     ["Ends by its plan", each.expected_end && moment(each.expected_end)],
     ["Earliest start", each.earliest_start && moment(each.earliest_start)],
     ["Deadline", each.deadline && moment(each.deadline)],
-    ["May fail", plural(each.max_failures, "host")],
+    ["Failures allowed", plural(each.max_failures, "host")],
     [
       "Gate",
       each.gate && `${each.gate}, ${each.checking ? "being checked" : "checked after each wave"}`,
@@ -230,7 +380,8 @@ function blockers(blocked) {
           link("hosts", each.name),
           " ",
           each.text,
-          each.clears ? [" ", ticking(each.clears)] : "",
+          each.since ? h("span", { className: "soft" }, " since ", moment(each.since)) : "",
+          each.clears ? [" until ", moment(each.clears)] : "",
         ),
       ),
     blocked.length > BLOCKED_SHOWN_MAX
@@ -239,64 +390,44 @@ function blockers(blocked) {
   );
 }
 
-function wave(each) {
+const WAVE_COLUMNS = ["Wave", "State", "Hosts", "Announced", "Starts", "Ends", "Names"];
+
+function wave(each, postponed) {
   const more = each.hosts.length - HOSTS_SHOWN_MAX;
-  return h(
-    "li",
-    { className: `wave ${each.state}` },
-    h(
-      "div",
-      { className: "head" },
-      h("h3", {}, `Wave ${each.number}`, each.canary ? " (canary)" : ""),
-      h("span", {}, chip(each.state)),
-      h(
-        "span",
-        { className: "soft" },
-        each.state === "over"
-          ? `${count(each.done)} done, ${count(each.failed)} failed`
-          : plural(each.hosts.length, "host"),
-      ),
-    ),
-    each.announced && each.state === "planned"
-      ? h(
-          "p",
-          {},
-          "announced ",
-          ticking(each.announced),
-          ", starts at the latest ",
-          moment(each.latest_start),
-          ", ends by ",
-          moment(each.latest_end),
-        )
-      : "",
+  const left =
+    each.hosts.length - Object.values(each.counts).reduce((one, other) => one + other, 0);
+  const counts = Object.entries({ ...each.counts, left }).filter(([, number]) => number);
+  const planned = each.state === "planned";
+  return [
+    [`Wave ${each.number}`, each.canary ? " (canary)" : ""],
+    chip(each.state),
+    counts.map(([state, number]) => `${count(number)} ${state}`).join(", "),
+    moment(each.announced),
     each.started
-      ? h(
-          "p",
-          {},
-          "started ",
-          moment(each.started),
-          each.ended ? [", ended ", moment(each.ended)] : "",
-        )
-      : "",
-    each.waits_for && each.state === "planned"
-      ? h("p", { className: "soft" }, each.waits_for.text)
-      : "",
-    h(
-      "p",
-      { className: "names" },
-      each.hosts.slice(0, HOSTS_SHOWN_MAX).map((name) => [link("hosts", name), " "]),
+      ? moment(each.started)
+      : each.latest_start
+        ? ["by ", moment(each.latest_start)]
+        : "—",
+    each.ended ? moment(each.ended) : each.latest_end ? ["by ", moment(each.latest_end)] : "—",
+    [
+      each.hosts
+        .toSorted(naturally)
+        .slice(0, HOSTS_SHOWN_MAX)
+        .map((name) => [link("hosts", name), " "]),
       more > 0 ? `and ${count(more)} more` : "",
-    ),
-  );
+      postponed
+        .filter((one) => planned && each.hosts.includes(one.host) && one.until > each.latest_start)
+        .map((one) =>
+          h("div", {}, `${one.host} is postponed; the next plan gives it a later wave.`),
+        ),
+      planned && each.waits_for ? h("div", { className: "soft" }, each.waits_for.text) : "",
+    ],
+  ];
 }
 
 /** What the plan in force changed of the one before it. */
 function changes(each) {
-  const box = h(
-    "div",
-    {},
-    h("p", { className: "soft" }, each.plan ? `Plan ${each.plan}.` : "None yet."),
-  );
+  const box = h("div", {}, h("p", { className: "soft" }, each.plan ? "" : "None yet."));
   if (!each.plan) return box;
   get(query(`/v1/maintenances/${part(each.id)}/diff`, {}))
     .then((reply) => {
@@ -318,8 +449,8 @@ function changes(each) {
           "p",
           {},
           reply.from
-            ? `Of plan ${reply.from} it changed: ${said.join(", ") || "nothing"}.`
-            : "It is the first.",
+            ? `Compared with the plan before it: ${said.join(", ") || "the same hosts in the same waves"}.`
+            : "This is the first plan.",
         ),
       );
     })

@@ -2,8 +2,18 @@
 
 import { buttons } from "./actions.js";
 import { get, getText, now, part, query } from "./api.js";
-import { cells, fill, h, keepFocus, unpressed } from "./dom.js";
-import { chip, count, interruption, link, moment, plural, ticking, words } from "./format.js";
+import { cells, fill, h, keepFocus, table, unpressed } from "./dom.js";
+import {
+  chip,
+  count,
+  interruption,
+  link,
+  moment,
+  plural,
+  stateOf,
+  ticking,
+  words,
+} from "./format.js";
 import { historyOf } from "./history.js";
 import { listen } from "./live.js";
 
@@ -80,45 +90,23 @@ const names = (kind, list, most = 60) =>
       ]
     : "none";
 
-const OPERATION_COLUMNS = ["Operation", "What", "Of", "State", "When", "VMs"];
+const OPERATION_COLUMNS = ["Operation", "What", "Of", "Maintenance", "State", "When", "VMs"];
 
 /** Operations as a table. */
 export function operationTable(operations, label) {
   if (!operations.length) return h("p", { className: "soft" }, "None.");
-  return h(
-    "div",
-    { className: "scroll", tabIndex: 0, role: "region", aria: { label } },
-    h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          OPERATION_COLUMNS.map((each) => h("th", { scope: "col" }, each)),
-        ),
-      ),
-      h(
-        "tbody",
-        {},
-        operations.map((each) =>
-          h(
-            "tr",
-            {},
-            cells(OPERATION_COLUMNS, [
-              link("operations", each.id),
-              [chip(each.impact), " ", words(each.cause)],
-              link(`${each.target_kind}s`, each.target),
-              chip(each.alerted ? "stuck" : each.state),
-              whenOf(each),
-              count(each.vms.length),
-            ]),
-          ),
-        ),
-      ),
-    ),
+  return table(
+    label,
+    OPERATION_COLUMNS,
+    operations.map((each) => [
+      link("operations", each.id),
+      [chip(each.impact), " ", words(each.cause)],
+      link(`${each.target_kind}s`, each.target),
+      link("maintenances", each.maintenance) || "—",
+      chip(stateOf(each)),
+      whenOf(each),
+      count(each.vms.length),
+    ]),
   );
 }
 
@@ -166,8 +154,9 @@ export function operation(main, id) {
             life(each),
             each.reason ? h("p", { className: "reason" }, each.reason) : "",
             facts([
-              ["State", chip(each.alerted ? "stuck" : each.state)],
+              ["State", chip(stateOf(each))],
               ["Impact", chip(each.impact)],
+              ["Maintenance", link("maintenances", each.maintenance)],
               ["Asked for by", each.actor],
               ["Source", each.source],
               [

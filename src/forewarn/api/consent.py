@@ -1,0 +1,90 @@
+"""Which groups listen for events, and what each has answered to those it is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.api.schemas import TEXT, TEXTS, TIME, Member, ObjectSchema
+from forewarn.core.approvals import unapproving
+from forewarn.core.lifecycle import EventState
+from forewarn.validation.durations import written
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forewarn.control.plane import StateView
+    from forewarn.core.document import Enrolment
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.topology import Topology
+    from forewarn.validation.fields import Schema
+
+_NOT_ASKED = "not-asked"
+_STATES: Schema = {"type": "string", "enum": ["waiting", "approved", "started", _NOT_ASKED]}
+POLLED_MEANING = "Its last poll, to the minute; null: Scheduled Events is not enabled for it."
+
+
+@value
+class Approval:
+    """What one group has answered to its event of an operation."""
+
+    operation: Operation
+    event: Event
+    owner: str
+    enrolment: Enrolment | None
+    #: VMs that have not approved it.
+    missing: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """Where the answer stands, as one of `_STATES`."""
+        if self.event.state is not EventState.SCHEDULED:
+            state: str = self.event.state.value
+            return state
+        return "waiting" if self.enrolment else _NOT_ASKED
+
+
+APPROVAL: ObjectSchema[Approval] = ObjectSchema(
+    "Approval",
+    "What one group has answered to its event of an operation.",
+    (
+        Member("operation", TEXT, lambda a: a.operation.id),
+        Member("host", TEXT, lambda a: a.operation.host),
+        Member("event", TEXT, lambda a: a.event.id),
+        Member("group", TEXT, lambda a: a.event.group),
+        Member("owner", TEXT, lambda a: a.owner, "Empty: nobody's."),
+        Member(
+            "state", _STATES, lambda a: a.state, "not-asked: the group does not listen for events."
+        ),
+        Member("missing", TEXTS, lambda a: list(a.missing), "VMs that have not approved it."),
+        Member("not_before", TIME, lambda a: written(a.operation.not_before_ms)),
+        Member(
+            "polled",
+            TIME,
+            lambda a: written(a.enrolment.polled_ms if a.enrolment else 0),
+            POLLED_MEANING,
+        ),
+    ),
+)
+
+
+def approvals(view: StateView, maintenance: int, now_ms: int) -> list[Approval]:
+    """Return the answers to what a maintenance has announced; costs its working hosts."""
+    return list(_approvals(view, maintenance, now_ms))
+
+
+def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Approval]:
+    draft = view.draft(now_ms)
+    for target in draft.maintenances.working(maintenance):
+        operation = draft.operation(target.operation)
+        for event in draft.events_of(operation) if operation else ():
+            assert operation is not None
+            missing = unapproving(draft, event) if event.state is EventState.SCHEDULED else ()
+            owner = draft.topology.groups[event.group].owner
+            yield Approval(operation, event, owner, draft.enrolment(event.group), missing)
+
+
+def unasked_groups(view: StateView, topology: Topology, hosts: Iterable[str]) -> list[str]:
+    """Return the groups with VMs on these hosts that do not listen, sorted; costs the VMs."""
+    groups = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
+    return sorted(group for group in groups if group not in view.state.enrolments)
