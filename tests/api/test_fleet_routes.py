@@ -89,8 +89,22 @@ def test_every_member_comes_back(live: Live) -> None:
     }
     live.call("PUT", "/v1/groups/g", group)
     live.call("PUT", "/v1/vms/v", vm)
-    assert live.get("/v1/groups/g") == {"name": "g", "vms": ["v"], **group}
-    assert live.get("/v1/vms/v") == {"name": "v", **vm}
+    silent = {"enabled": False, "polled": None}
+    assert live.get("/v1/groups/g") == {"name": "g", "vms": ["v"], **silent, **group}
+    assert live.get("/v1/vms/v") == {"name": "v", **silent, **vm}
+
+
+def test_groups_that_do_not_listen_are_found(fleet: Live) -> None:
+    """A group listens from its first poll on; the others are listed by the hosts of their VMs."""
+    fleet.fleet(groups={"deaf": {}}, vms={"deaf-0": {"host": "h2", "group": "deaf"}})
+    [silent] = fleet.get("/v1/groups?enabled=false")["groups"]
+    assert (silent["name"], silent["polled"]) == ("deaf", None)
+    [heard] = fleet.get("/v1/groups?enabled=true&host=h2")["groups"]
+    assert (heard["name"], heard["polled"]) == ("web", "2027-01-15T08:00:00Z")
+    assert fleet.get("/v1/groups?enabled=false&host=h1")["groups"] == []
+    assert fleet.post("/v1/maintenances/plan", cause="host-reboot", hosts=["h2"], duration="PT5M")[
+        "not_asked"
+    ] == ["deaf"]
 
 
 def test_addresses_become_canonical(live: Live) -> None:

@@ -78,6 +78,14 @@ def test_show_says_who_has_not_approved(run: Run, live: Live) -> None:
         assert word in shown, shown
 
 
+def test_groups_that_do_not_listen_are_named_before_work(run: Run, live: Live) -> None:
+    """`plan`, `create` and work on a host say first whom nobody will ask."""
+    live.fleet(groups={"deaf": {}}, vms={"deaf-0": {"host": "h1", "group": "deaf"}})
+    for words in (("maintenance", "plan"), ("maintenance", "create"), ("host", "reboot")):
+        assert "none of their VMs polls for events: deaf" in run(*words, "h1").err
+    assert "deaf" in run("group", "list", "--silent").out
+
+
 def test_postponed_host_is_shown_and_named(run: Run, live: Live) -> None:
     """`show` lists postponements, `why` names the host that is postponed. Source: F-8."""
     live.call("PUT", "/v1/policy", {"postponing": "PT6H"})

@@ -394,6 +394,20 @@ def test_one_switch_changes_every_time(page: Browser, service: Live) -> None:
     page.send("Emulation.setTimezoneOverride", timezoneId="")
 
 
+def test_silent_groups_are_named_before_work(page: Browser, service: Live) -> None:
+    """Groups that do not listen are listed, and named in the dialog before anything is done."""
+    show(page, f"{service.url}/#/hosts/h5")
+    press(page, "keyboard", "[data-act=reboot_host]")
+    page.until("document.querySelector('dialog .warning').textContent.includes('images')")
+    page.key("Escape")
+    press(page, "keyboard", "nav [href='#/vms']")
+    press(page, "keyboard", "[href='#/groups?enabled=false']")
+    page.until("document.querySelector('h1').textContent === 'Groups that do not listen'")
+    page.until("document.querySelector('tbody tr')")
+    names = page.run("[...document.querySelectorAll('tbody tr')].map((each) => each.innerText)")
+    assert [each.split()[0] for each in names] == ["images"]
+
+
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:
     """Every request goes to the service that serves the page."""
     for view in VIEWS:

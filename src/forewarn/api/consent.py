@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from forewarn.control.plane import StateView
     from forewarn.core.document import Enrolment
     from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.topology import Topology
     from forewarn.validation.fields import Schema
 
 _NOT_ASKED = "not-asked"
@@ -84,7 +83,8 @@ def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Appro
             yield Approval(operation, event, owner, draft.enrolment(event.group), missing)
 
 
-def unasked_groups(view: StateView, topology: Topology, hosts: Iterable[str]) -> list[str]:
+def unasked_groups(view: StateView, hosts: Iterable[str]) -> list[str]:
     """Return the groups with VMs on these hosts that do not listen, sorted; costs the VMs."""
+    topology = view.state.topology
     groups = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
     return sorted(group for group in groups if group not in view.state.enrolments)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from forewarn.api.name_index import FleetIndex
     from forewarn.control.plane import StateView
+    from forewarn.core.document import Enrolment
     from forewarn.core.state import Entry
     from forewarn.core.topology import Topology
 
@@ -57,6 +58,10 @@ _PAGE = (
     Field("after", NAME, "Only names after this one."),
     Field("limit", Integer(1, LIST_MAX), f"Maximum number of entries (default: {LIST_MAX})."),
 )
+_OF_GROUPS = (
+    Field("enabled", Boolean(), "Only those with Scheduled Events, or only those without."),
+    Field("host", ListOf(NAME, NAMES_MAX, 1), "Only with VMs on one of these hosts."),
+)
 _NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Their names.", required=True)
 _NEW = Field("new", Boolean(), "Refuse to replace what is there already.")
 
@@ -67,7 +72,7 @@ def routes() -> tuple[Route, ...]:
     where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
     return (
         *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone, forms.SELECTOR)),
-        *_routes_of("group", forms.GROUP, schemas.GROUP.schema()),
+        *_routes_of("group", forms.GROUP, schemas.GROUP.schema(), filters=_OF_GROUPS),
         *_routes_of("vm", forms.VM, schemas.VM.schema(), filters=where),
         *_TOPOLOGY,
     )
@@ -139,15 +144,20 @@ class _Records:
 
     async def list(self, call: ApiCall) -> ApiResponse:
         fleet = await call.control.fleet()
-        return ApiResponse(await call.control.compute(partial(self._page, call, fleet)))
+        enrolled = {} if self.kind == "host" else await call.control.read(_enrolments)
+        return ApiResponse(await call.control.compute(partial(self._page, call, fleet, enrolled)))
 
-    def _page(self, call: ApiCall, topology: Topology) -> bytes:
+    def _page(self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]) -> bytes:
         """Return one page, on a thread; costs the page, and a look at the hosts of a zone."""
-        query = call.query
-        for kind in ("host", "group"):
-            if kind in query and query[kind] not in _table(topology, kind):
-                raise Unknown(kind=kind, name=query[kind])
-        wanted = {name: query[name] for name in ("zone", "host", "group") if name in query}
+        query = dict(call.query)
+        hosts = query.pop("host", ()) if self.kind == "group" else ()
+        for kind, names in (("host", hosts), *((each, (query.get(each),)) for each in _WHERE)):
+            for name in names:
+                if name and name not in _table(topology, kind):
+                    raise Unknown(kind=kind, name=name)
+        wanted: dict[str, str] = {
+            name: query[name] for name in ("zone", "host", "group") if name in query
+        }
         pairs = frozenset(read_selector(query["selector"]) if "selector" in query else ())
         after, limit = query.get("after", ""), query.get("limit", LIST_MAX)
         records = _table(topology, self.kind)
@@ -156,9 +166,13 @@ class _Records:
             for name in self._names(topology, wanted, call.control.index, after)
             if all(getattr(records[name], each) == value for each, value in wanted.items())
             and (not pairs or pairs <= pairs_of(topology.hosts[name]))
+            and query.get("enabled") in {None, name in enrolled}
         )
+        if hosts:
+            here = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
+            names = (name for name in names if name in here)
         found = list(itertools.islice(names, limit + 1))
-        shown = [_shown(topology, self.kind, name) for name in found[:limit]]
+        shown = [_shown(topology, self.kind, name, enrolled) for name in found[:limit]]
         following = found[limit - 1] if len(found) > limit else None
         return encoded({f"{self.kind}s": shown, "next": following})
 
@@ -178,7 +192,9 @@ class _Records:
     async def _current(self, call: ApiCall) -> dict[str, object]:
         """Return one record as it is now, looked up on the writer's thread; costs that record."""
         kind, name = self.kind, call.path["name"]
-        return await call.control.read(lambda view: _shown(view.state.topology, kind, name))
+        return await call.control.read(
+            lambda view: _shown(view.state.topology, kind, name, view.state.enrolments)
+        )
 
     async def put(self, call: ApiCall) -> ApiResponse:
         name = call.path["name"]
@@ -273,16 +289,27 @@ def _table(topology: Topology, kind: str) -> Mapping[str, object]:
     return found
 
 
-def _shown(topology: Topology, kind: str, name: str) -> dict[str, object]:
+def _enrolments(view: StateView) -> dict[str, Enrolment]:
+    """Return who listens, for other threads to read; costs the groups."""
+    return dict(view.state.enrolments)
+
+
+def _shown(
+    topology: Topology, kind: str, name: str, enrolled: Mapping[str, Enrolment]
+) -> dict[str, object]:
     if name not in _table(topology, kind):
         raise Unknown(kind=kind, name=name)
     if kind == "host":
         return schemas.HOST.of(schemas.Placed(topology.hosts[name], topology))
     if kind == "group":
-        return schemas.GROUP.of(schemas.Placed(topology.groups[name], topology))
-    return schemas.VM.of(topology.vms[name])
+        placed = schemas.Placed(topology.groups[name], topology, enrolled.get(name))
+        return schemas.GROUP.of(placed)
+    vm = topology.vms[name]
+    return schemas.VM.of(schemas.Placed(vm, topology, enrolled.get(vm.group)))
 
 
+#: Filters that name one record.
+_WHERE = ("host", "group")
 _NAMED = {
     "type": "array",
     "items": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.api.consent import APPROVAL, Approval, approvals
+from forewarn.api.consent import APPROVAL, approvals, unasked_groups
 from forewarn.api.maintenance_schemas import (
     BLOCKER,
     HOST_WORK,
@@ -17,6 +17,7 @@ from forewarn.api.maintenance_schemas import (
 )
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.schemas import TEXTS
 from forewarn.core.maintenance.refusals import UnknownMaintenance
 from forewarn.core.maintenance.why import why_maintenance
 from forewarn.store.maintenances import HostState
@@ -47,8 +48,9 @@ _FULL: Schema = {
         "blocked": {"type": "array", "items": BLOCKER.schema()},
         "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
         "approvals": {"type": "array", "items": APPROVAL.schema()},
+        "not_asked": {**TEXTS, "description": "Groups of hosts left to do that do not listen."},
     },
-    "required": ["maintenance", "waves", "blocked", "waits_for", "approvals"],
+    "required": ["maintenance", "waves", "blocked", "waits_for", "approvals", "not_asked"],
     "additionalProperties": False,
 }
 
@@ -104,13 +106,20 @@ async def _get(call: ApiCall) -> ApiResponse:
     number = view.maintenance.number
     work = await call.control.look_up(lambda store: store.maintenances.work(number))
     now_ms = call.control.clock.now_ms()
-    answers = await call.control.read(lambda state: approvals(state, number, now_ms))
-    return ApiResponse(await call.control.compute(lambda: encoded(_full(view, work, answers))))
+    hosts = set(view.maintenance.hosts if view.maintenance.live else ())
+    hosts.difference_update(each.host for each in work)
+
+    def consent(state: StateView) -> dict[str, object]:
+        answers = APPROVAL.each(approvals(state, number, now_ms))
+        return {"approvals": answers, "not_asked": unasked_groups(state, hosts)}
+
+    answers = await call.control.read(consent)
+    return ApiResponse(
+        await call.control.compute(lambda: encoded({**_full(view, work), **answers}))
+    )
 
 
-def _full(
-    view: MaintenanceView, work: list[HostWork], answers: list[Approval]
-) -> dict[str, object]:
+def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
     plan = view.plan_in_effect
     blocked = plan.body.blocked if plan else ()
     touched = {each.host for each in work}
@@ -119,7 +128,6 @@ def _full(
         "waves": WAVE.each(_waves(view, work)),
         "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
         "waits_for": BLOCKER.of(Waits(view.maintenance.id, view.blocker)) if view.blocker else None,
-        "approvals": APPROVAL.each(answers),
     }
 
 

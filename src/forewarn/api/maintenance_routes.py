@@ -107,7 +107,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
     kept = await call.control.compute(lambda: call.control.loop.planner.make(task))
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
     groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
-    unasked = await call.control.read(lambda view: unasked_groups(view, topology, asked.hosts))
+    unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))
     shown = {"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups), "not_asked": unasked}
     return ApiResponse(shown)
 

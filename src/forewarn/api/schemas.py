@@ -6,7 +6,7 @@ Each shape makes its JSON and its schema from one table, so that neither can dri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forewarn.core.admission import Waiting
 from forewarn.core.document import shown
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from enum import Enum
 
+    from forewarn.core.document import Enrolment
     from forewarn.store import Recorded
 
 V = TypeVar("V")
@@ -95,6 +96,8 @@ class Placed(Generic[V]):
 
     record: V
     topology: Topology
+    #: Of its group; None: Scheduled Events is not enabled.
+    enrolment: Enrolment | None = None
 
 
 @value
@@ -141,6 +144,15 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
         Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
     ),
 )
+_LISTENING: tuple[Member[Placed[Any]], ...] = (
+    Member("enabled", FLAG, lambda p: p.enrolment is not None, "Scheduled Events is enabled."),
+    Member(
+        "polled",
+        TIME,
+        lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
+        "The group's last poll, to the minute; null: it is not enabled.",
+    ),
+)
 GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     "Group",
     "VMs that share a document.",
@@ -162,29 +174,31 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
             "ISO 8601; PT0S: deletions are not announced.",
         ),
         Member("reimage_notice", FLAG, lambda p: p.record.reimage_notice),
+        *_LISTENING,
         Member("vms", TEXTS, lambda p: list(p.topology.vms_in(p.record.name)), "Its VMs."),
     ),
 )
-VM: ObjectSchema[Vm] = ObjectSchema(
+VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
     "Vm",
     "A virtual machine.",
     (
-        Member("name", TEXT, lambda vm: vm.name),
-        Member("host", TEXT, lambda vm: vm.host),
-        Member("group", TEXT, lambda vm: vm.group),
-        Member("size", TEXT, lambda vm: vm.size),
-        Member("gpu", FLAG, lambda vm: vm.gpu),
-        Member("spot", FLAG, lambda vm: vm.spot),
-        Member("addresses", TEXTS, lambda vm: list(vm.addresses)),
-        Member("interface", TEXT, lambda vm: vm.interface),
-        Member("instance_id", TEXT, lambda vm: vm.instance_id),
-        Member("vm_id", TEXT, lambda vm: vm.vm_id),
-        Member("os_type", TEXT, lambda vm: vm.os_type),
-        Member("location", TEXT, lambda vm: vm.location),
-        Member("resource_group", TEXT, lambda vm: vm.resource_group),
-        Member("subscription", TEXT, lambda vm: vm.subscription),
-        Member("tags", TEXTS_BY_NAME, lambda vm: dict(vm.tags)),
-        Member("instance", TEXTS_BY_NAME, lambda vm: dict(vm.instance)),
+        Member("name", TEXT, lambda p: p.record.name),
+        Member("host", TEXT, lambda p: p.record.host),
+        Member("group", TEXT, lambda p: p.record.group),
+        *_LISTENING,
+        Member("size", TEXT, lambda p: p.record.size),
+        Member("gpu", FLAG, lambda p: p.record.gpu),
+        Member("spot", FLAG, lambda p: p.record.spot),
+        Member("addresses", TEXTS, lambda p: list(p.record.addresses)),
+        Member("interface", TEXT, lambda p: p.record.interface),
+        Member("instance_id", TEXT, lambda p: p.record.instance_id),
+        Member("vm_id", TEXT, lambda p: p.record.vm_id),
+        Member("os_type", TEXT, lambda p: p.record.os_type),
+        Member("location", TEXT, lambda p: p.record.location),
+        Member("resource_group", TEXT, lambda p: p.record.resource_group),
+        Member("subscription", TEXT, lambda p: p.record.subscription),
+        Member("tags", TEXTS_BY_NAME, lambda p: dict(p.record.tags)),
+        Member("instance", TEXTS_BY_NAME, lambda p: dict(p.record.instance)),
     ),
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = {
     "host": ("name", "zone", "fault_domain", "update_domain", "health", "driver", "vms"),
-    "group": ("name", "kind", "owner", "vms", "strict_approval", "terminate_notice"),
-    "vm": ("name", "host", "group", "size", "addresses", "spot"),
+    "group": ("name", "kind", "owner", "vms", "enabled", "polled", "strict_approval"),
+    "vm": ("name", "host", "group", "size", "addresses", "spot", "enabled"),
 }
 _TAG_HINT = "NAME=TEXT"
 
@@ -45,6 +45,14 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     listing = commands.command("list", f"list {kind}s", run=_list)
     if kind == "host":
         listing.add_argument("--selector", metavar="KEY=VALUE,...", help="only with all of these")
+    if kind == "group":
+        listing.add_argument(
+            "--silent",
+            action="store_const",
+            const="false",
+            dest="enabled",
+            help="only those that do not listen for events, so that nobody is asked",
+        )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
     show = commands.command("show", f"show one {kind}", run=_show)
@@ -183,7 +191,7 @@ def _list(arguments: argparse.Namespace) -> int:
     plural = f"{arguments.kind}s"
     filters = {
         name: getattr(arguments, name, None)
-        for name in ("zone", "host", "group", "selector")
+        for name in ("zone", "host", "group", "selector", "enabled")
         if getattr(arguments, name, None)
     }
     found: list[Answer] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
-from forewarn.cli.output import note, print_json
+from forewarn.cli.output import note, print_json, warn_unasked
 from forewarn.cli.parsing import whole_number
 from forewarn.cli.reports import add_format
 from forewarn.exit_codes import OK, REFUSED
@@ -160,6 +160,7 @@ def _create(arguments: argparse.Namespace) -> int:
     path = f"/v1/maintenances/{made['id']}"
     answer = _planned(client, path, after)
     made, waits = answer["maintenance"], answer["waits_for"]
+    warn_unasked(answer["not_asked"])
     if arguments.start:
         made = client.post(f"{path}/start")["maintenance"]
     if arguments.json:

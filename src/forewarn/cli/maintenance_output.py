@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, noun, offset, print_facts, print_json_line, print_table, when
+from forewarn.cli.output import (
+    note,
+    noun,
+    offset,
+    print_facts,
+    print_json_line,
+    print_table,
+    warn_unasked,
+    when,
+)
 from forewarn.cli.plan_preview import calendar_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
@@ -76,6 +85,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             *(("postponed", _postponed(each)) for each in made["postponed"]),
         )
     )
+    warn_unasked(answer["not_asked"])
     if answer["approvals"]:
         print()
         _print_approvals(answer["approvals"], now_ms)
@@ -162,6 +172,7 @@ def print_preview(answer: Answer, now_ms: int) -> None:
     waves = len(plan["waves"])
     counts = f"{hosts} {noun(hosts, 'host')} in {waves} {noun(waves, 'wave')}"
     note(f"{counts}; at least {plan['least_waves']}: {plan['argument']}")
+    warn_unasked(answer["not_asked"])
     print_waves(plan["waves"], now_ms)
     for lines in (calendar_lines(plan["waves"]), group_lines(answer["groups"])):
         for number, line in enumerate(lines):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: A column is never cut narrower than this many characters.
 COLUMN_WIDTH_MIN = 8
 GAP = "  "
+#: Groups named in a warning; more are counted.
+UNASKED_NAMED_MAX = 10
 CUT = "…"
 
 _BOLD, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
@@ -54,6 +56,17 @@ def print_json_line(answer: object) -> None:
 def note(sentence: str) -> None:
     """Print progress for people, on standard error."""
     print(sentence, file=sys.stderr, flush=True)
+
+
+def warn_unasked(groups: Sequence[str]) -> None:
+    """Say which groups do not listen, so that nobody will be asked."""
+    if groups:
+        names = ", ".join(groups[:UNASKED_NAMED_MAX])
+        more = len(groups) - UNASKED_NAMED_MAX
+        note(
+            f"not asked, because none of their VMs polls for events: {names}"
+            + (f" and {more} more" if more > 0 else "")
+        )
 
 
 def print_table(

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.cli.host_selection import add_host_selection, named_hosts
-from forewarn.cli.output import note, print_json, print_table, when
+from forewarn.cli.output import note, print_json, print_table, warn_unasked, when
 from forewarn.cli.parsing import seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
@@ -38,10 +38,14 @@ _VM_WORK = {
 }
 #: Causes of routine work, which can wait for the same work.
 _QUEUED = frozenset({"host-update", "host-reboot", "live-migration"})
+#: Causes of work on hosts that groups are asked about.
+_ANNOUNCED = frozenset({*_QUEUED, "hardware-degraded"})
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
 #: Operations named in one remark; more are counted.
 NAMED_MAX = 4
+#: Hosts of one request whose groups are looked at: as many as a request may name.
+HOSTS_ASKED_MAX = 100
 #: Entries of history that are printed before what is awaited; any more are printed after that.
 HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
@@ -207,6 +211,8 @@ def _ask(arguments: argparse.Namespace) -> int:
         "source": arguments.source,
         "queue": arguments.queue,
     }
+    if arguments.cause in _ANNOUNCED:
+        _warn_unasked(client, names, arguments.selector)
     try:
         answer = client.post("/v1/operations", form)
     except ApiRefused as refusal:
@@ -221,6 +227,16 @@ def _ask(arguments: argparse.Namespace) -> int:
     print_operations(operations, client.now_ms)
     _tell_unasked(operations)
     return OK
+
+
+def _warn_unasked(client: ApiClient, names: list[str], selector: str | None) -> None:
+    """Say before anything is done which groups on these hosts do not listen."""
+    if selector:
+        found = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
+        names = [each["name"] for each in found]
+    if names:
+        silent = client.get("/v1/groups", enabled="false", host=",".join(names[:HOSTS_ASKED_MAX]))
+        warn_unasked([each["name"] for each in silent["groups"]])
 
 
 def _wants_maintenance() -> bool:

@@ -2,7 +2,7 @@
 
 import { call, get, part, query } from "./api.js";
 import { fill, h, note } from "./dom.js";
-import { plural, words } from "./format.js";
+import { link, plural, words } from "./format.js";
 
 /** Actions by what they are done to: label, the API's name of it, and how it looks. */
 const ACTIONS = {
@@ -207,6 +207,34 @@ export const offer = {
     ),
 };
 
+const UNASKED_SHOWN_MAX = 20;
+
+/** Names the groups that nobody will ask, because they do not listen for events. */
+export function unasked(groups) {
+  if (!groups.length) return "";
+  const more = groups.length - UNASKED_SHOWN_MAX;
+  return h(
+    "p",
+    { className: "warning" },
+    h("b", {}, "Not asked"),
+    ", because none of their VMs polls for events: ",
+    groups.slice(0, UNASKED_SHOWN_MAX).map((name) => [link("groups", name), " "]),
+    more > 0 ? `and ${more} more` : "",
+  );
+}
+
+/** What work on a host would do to whom. */
+async function impact(name) {
+  const [host, silent] = await Promise.all([
+    get(`/v1/hosts/${part(name)}`),
+    get(query("/v1/groups", { enabled: "false", host: name })),
+  ]);
+  return [
+    h("p", {}, `It disturbs ${plural(host.vms.length, "VM")} on ${name}.`),
+    unasked(silent.groups.map((each) => each.name)),
+  ];
+}
+
 /** Opens the dialog of one action. */
 export async function act(
   route,
@@ -242,6 +270,9 @@ export async function act(
     fields: fieldsOf(row.form, before, fresh),
     confirm: label,
     danger,
+    warn: /^(update|reboot|migrate|degrade|fail|remove)_host$/.test(route)
+      ? () => impact(name)
+      : null,
     ask,
     preview,
     done: (reply) => {
@@ -380,6 +411,7 @@ export function dialog({
   done = (_reply) => {},
   extra = [],
   preview = null,
+  warn = null,
 }) {
   const before = /** @type {HTMLElement} */ (document.activeElement);
   const refusal = h("div", { className: "refusal", role: "alert" });
@@ -393,6 +425,10 @@ export function dialog({
       fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
     }
   };
+  const warning = h("div", { role: "status" });
+  warn?.()
+    .then((shown) => fill(warning, shown))
+    .catch(() => {});
   const many = fields.length > 5;
   const plain = fields.filter(
     (each) => !many || each.required || COMMON.has(each.name) || each.name === "",
@@ -404,6 +440,7 @@ export function dialog({
     { method: "dialog", noValidate: true },
     h("h2", { id: "dialog-title" }, title),
     text ? h("p", { className: "soft" }, text) : "",
+    warning,
     plain.map(control),
     folded.length ? h("details", {}, h("summary", {}, "More"), folded.map(control)) : "",
     extra,

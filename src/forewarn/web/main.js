@@ -27,9 +27,9 @@ const ROUTES = {
   work: (_, asked) => work(main, asked),
   history: (_, asked) => history(main, asked),
   emulator: () => emulator(main),
-  hosts: (name) => (name ? host(main, name) : list(main, "hosts")),
-  vms: (name) => (name ? vm(main, name) : list(main, "vms")),
-  groups: (name) => (name ? group(main, name) : list(main, "groups")),
+  hosts: (name, asked) => (name ? host(main, name) : list(main, "hosts", asked)),
+  vms: (name, asked) => (name ? vm(main, name) : list(main, "vms", asked)),
+  groups: (name, asked) => (name ? group(main, name) : list(main, "groups", asked)),
   operations: (name) => operation(main, name),
   maintenances: (name) => (name ? maintenance(main, name) : maintenances(main)),
 };

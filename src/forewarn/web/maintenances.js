@@ -1,6 +1,6 @@
 // Maintenances: work on many hosts in waves, what they wait for, and how far they are.
 
-import { act, buttons, dialog } from "./actions.js";
+import { act, buttons, dialog, unasked } from "./actions.js";
 import { call, get, part, query } from "./api.js";
 import { fill, h, note, table } from "./dom.js";
 import {
@@ -129,7 +129,7 @@ function card(each) {
 
 /** The waves there would be; nothing is written. Source: F-2. */
 async function preview(values) {
-  const { plan } = await call("POST", "/v1/maintenances/plan", values);
+  const { plan, not_asked: groups } = await call("POST", "/v1/maintenances/plan", values);
   const hosts = plan.waves.reduce((sum, wave) => sum + wave.hosts.length, 0);
   return [
     h(
@@ -138,11 +138,17 @@ async function preview(values) {
       h("b", {}, `${plural(plan.waves.length, "wave")} for ${plural(hosts, "host")}`),
       `; no plan has fewer than ${plan.least_waves}.`,
     ),
+    unasked(groups),
     plan.blocked.length
       ? h("p", {}, `${plural(plan.blocked.length, "host")} cannot be done: ${plan.blocked[0].text}`)
       : "",
     plan.waves.length
-      ? h("p", {}, "The last one ends ", moment(plan.waves.at(-1).latest_end), " at the latest.")
+      ? table(
+          "Waves",
+          WAVE_COLUMNS,
+          plan.waves.map((one) => wave(one, [])),
+          "wave",
+        )
       : "",
   ];
 }
@@ -216,7 +222,7 @@ const HALTED = {
 };
 
 /** The state in large letters, what it waits for, since when and until when. */
-function whatNow({ maintenance: each, blocked, waits_for: waits, approvals }) {
+function whatNow({ maintenance: each, blocked, waits_for: waits, approvals, not_asked: groups }) {
   const halted = HALTED[each.state];
   const due = approvals
     .filter((one) => one.state === "waiting" || one.state === "approved")
@@ -249,6 +255,7 @@ function whatNow({ maintenance: each, blocked, waits_for: waits, approvals }) {
     !halted && !due && each.next_wave
       ? h("p", {}, "The next wave is announced ", ticking(each.next_wave), ".")
       : "",
+    unasked(groups),
     blockers(blocked),
     waits || blocked.length || each.ended ? "" : h("p", { className: "soft" }, "No blockers."),
   );

@@ -9,6 +9,7 @@ import {
   interruption,
   link,
   moment,
+  naturally,
   plural,
   stateOf,
   ticking,
@@ -85,7 +86,10 @@ const facts = (rows) =>
 const names = (kind, list, most = 60) =>
   list.length
     ? [
-        list.slice(0, most).map((each) => [link(kind, each), " "]),
+        list
+          .toSorted(naturally)
+          .slice(0, most)
+          .map((each) => [link(kind, each), " "]),
         list.length > most ? `and ${count(list.length - most)} more` : "",
       ]
     : "none";
@@ -358,6 +362,7 @@ export function group(main, name) {
               ["Every VM must approve", each.strict_approval ? "yes" : "no"],
               ["Approved without asking", each.automatic_approval.join(", ") || "nothing"],
               ["Notice of a deletion", each.terminate_notice],
+              ["Listens for events", listening(each)],
               ["VMs", names("vms", each.vms)],
             ]),
           ),
@@ -438,6 +443,7 @@ export async function vm(main, name) {
             facts([
               ["Host", link("hosts", each.host)],
               ["Group", link("groups", each.group)],
+              ["Its group listens", listening(each)],
               ["Size", each.size],
               ["Spot", each.spot ? "yes" : "no"],
               ["Addresses", each.addresses.join(", ")],
@@ -465,6 +471,10 @@ const pretty = (text) => JSON.stringify(JSON.parse(text), null, 2);
 
 // --- lists ------------------------------------------------------------------------------------
 
+/** Whether a group asks for its events, and when it did last. */
+const listening = (each) =>
+  each.enabled ? ["last poll ", moment(each.polled)] : chip("does not listen", "not-asked");
+
 const COLUMNS = {
   hosts: [
     ["Host", (each) => link("hosts", each.name)],
@@ -477,6 +487,7 @@ const COLUMNS = {
     ["VM", (each) => link("vms", each.name)],
     ["Host", (each) => link("hosts", each.host)],
     ["Group", (each) => link("groups", each.group)],
+    ["Group listens", listening],
     ["Size", (each) => each.size || "—"],
     ["Addresses", (each) => each.addresses.join(", ") || "—"],
   ],
@@ -484,41 +495,58 @@ const COLUMNS = {
     ["Group", (each) => link("groups", each.name)],
     ["Kind", (each) => each.kind],
     ["Owner", (each) => each.owner || "—"],
+    ["Listens for events", listening],
     ["VMs", (each) => plural(each.vms.length, "VM")],
   ],
 };
 
-export async function list(main, kind) {
+export async function list(main, kind, asked) {
+  const silent = kind === "groups" && asked.get("enabled") === "false";
   const body = h("tbody");
   const more = h("button", { type: "button", className: "plain" }, "More");
   let after = "";
   const read = async () => {
-    const reply = await get(query(`/v1/${kind}`, { after, limit: LIST_LIMIT }));
+    const reply = await get(
+      query(`/v1/${kind}`, { after, limit: LIST_LIMIT, enabled: silent ? "false" : "" }),
+    );
     body.append(
-      ...reply[kind].map((each) =>
-        h(
-          "tr",
-          {},
-          cells(
-            COLUMNS[kind].map(([title]) => title),
-            COLUMNS[kind].map(([, show]) => show(each)),
+      ...reply[kind]
+        .sort((one, other) => naturally(one.name, other.name))
+        .map((each) =>
+          h(
+            "tr",
+            {},
+            cells(
+              COLUMNS[kind].map(([title]) => title),
+              COLUMNS[kind].map(([, show]) => show(each)),
+            ),
           ),
         ),
-      ),
     );
     after = reply.next;
     more.hidden = !reply.next;
   };
   more.addEventListener("click", read);
   const tabs = Object.keys(COLUMNS).map((each) =>
-    h("a", { href: `#/${each}`, aria: each === kind ? { current: "page" } : {} }, words(each)),
+    h(
+      "a",
+      { href: `#/${each}`, aria: each === kind && !silent ? { current: "page" } : {} },
+      words(each),
+    ),
+  );
+  tabs.push(
+    h(
+      "a",
+      { href: "#/groups?enabled=false", aria: silent ? { current: "page" } : {} },
+      "Not listening",
+    ),
   );
   fill(
     main,
     h(
       "div",
       { className: "head" },
-      h("h1", {}, words(kind)),
+      h("h1", {}, silent ? "Groups that do not listen" : words(kind)),
       h("nav", { className: "tabs", aria: { label: "Lists" } }, tabs),
     ),
     h(
