@@ -107,6 +107,13 @@ def test_groups_that_do_not_listen_are_found(fleet: Live) -> None:
     ] == ["deaf"]
 
 
+def test_search_finds_what_begins_with_a_text(fleet: Live) -> None:
+    """Names of all kinds are found by their beginning, an exact one first."""
+    found = [tuple(each.values()) for each in fleet.get("/v1/search?text=web")["found"]]
+    assert found == [("vm", "web-0"), ("vm", "web-1"), ("group", "web")]
+    assert fleet.get("/v1/search?text=web&kind=host")["found"] == []
+
+
 def test_addresses_become_canonical(live: Live) -> None:
     """An address is known by its canonical text, however it is written. Source: S-6."""
     live.call("PUT", "/v1/hosts/h1", {})

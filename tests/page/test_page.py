@@ -408,6 +408,41 @@ def test_silent_groups_are_named_before_work(page: Browser, service: Live) -> No
     assert [each.split()[0] for each in names] == ["images"]
 
 
+@HANDS
+def test_names_are_found_as_they_are_typed(page: Browser, service: Live, hand: str) -> None:
+    """Hosts, VMs, groups and ids are offered below the field; a click or Enter opens one."""
+    show(page, f"{service.url}/")
+    fill(page, hand, "#find-name", "we")
+    page.until("document.querySelectorAll('[role=option]').length === 3")
+    if hand == "mouse":
+        page.click("[role=option]:nth-child(2)")
+    else:
+        page.key("ArrowDown", times=2)
+        page.key("Enter")
+    page.until("document.querySelector('h1').textContent.includes('VM web-0')")
+
+
+def test_refusal_is_beside_its_field(page: Browser, service: Live) -> None:
+    """What cannot be is said at the field it is about, which has the focus."""
+    show(page, f"{service.url}/#/hosts/h1")
+    press(page, "keyboard", "[data-act=reboot_host]")
+    fill(page, "keyboard", "#field-duration", "soon")
+    page.key("Enter")
+    page.until("document.querySelector('.field .refusal').innerText.includes('duration')")
+    assert page.run("document.activeElement.id") == "field-duration"
+    page.key("Escape")
+    page.problems.clear()  # the browser notes each answer of 4xx
+
+
+def test_safe_button_is_the_bright_one(page: Browser, service: Live) -> None:
+    """Before something is removed the dialog says what that means; "Not now" stands out."""
+    show(page, f"{service.url}/#/vms/web-0")
+    press(page, "mouse", "[data-act=remove_vm]")
+    page.see("gets no notice any more")
+    assert page.run("document.querySelector('dialog .first').textContent") == "Not now"
+    page.key("Escape")
+
+
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:
     """Every request goes to the service that serves the page."""
     for view in VIEWS:

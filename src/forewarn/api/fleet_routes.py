@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 #: Records on one page of a list.
 LIST_MAX = 1000
+#: Names of one kind that a search finds.
+FOUND_MAX = 8
 #: Names in one query: this many of the longest are well below the 64 KiB a URL may have.
 NAMES_MAX = 400
 
@@ -235,6 +237,28 @@ class _Records:
         return ChangeTopology(groups=(lone_group(name),), vms=(vm,), absent=(("group", name),))
 
 
+async def _search(call: ApiCall) -> ApiResponse:
+    """Find names that begin with a text; costs what is found."""
+    fleet = await call.control.fleet()
+    kinds = call.query.get("kind", ()) or tuple(_KINDS.values())
+
+    def found() -> list[dict[str, str]]:
+        text = call.query["text"]
+        names = []
+        for kind in kinds:
+            known = _table(fleet, kind)
+            rest = call.control.index.of(fleet, f"{kind}s").after(text)
+            longer = itertools.takewhile(lambda name: name.startswith(text), rest)
+            first = (text,) if text in known else ()
+            names += [
+                {"kind": kind, "name": name}
+                for name in itertools.islice(itertools.chain(first, longer), FOUND_MAX)
+            ]
+        return names
+
+    return ApiResponse({"found": await call.control.compute(found)})
+
+
 async def _apply(call: ApiCall) -> ApiResponse:
     try:
         return await _applied(call)
@@ -319,7 +343,25 @@ _NAMED = {
         "additionalProperties": False,
     },
 }
+_KINDS = {"host": "host", "vm": "vm", "group": "group"}
 _TOPOLOGY = (
+    Route(
+        method="GET",
+        path="/v1/search",
+        name="search_names",
+        summary="Find hosts, VMs and groups whose names begin with a text.",
+        act=_search,
+        query=(
+            Field("text", Text(), "The beginning of a name.", required=True),
+            Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only of these kinds."),
+        ),
+        answer={
+            "type": "object",
+            "properties": {"found": _NAMED},
+            "required": ["found"],
+            "additionalProperties": False,
+        },
+    ),
     Route(
         method="GET",
         path="/v1/topology",

@@ -3,6 +3,7 @@
 import { call, get, part, query } from "./api.js";
 import { fill, h, note } from "./dom.js";
 import { link, plural, words } from "./format.js";
+import { search, suggest } from "./suggest.js";
 
 /** Actions by what they are done to: label, the API's name of it, and how it looks. */
 const ACTIONS = {
@@ -223,6 +224,19 @@ export function unasked(groups) {
   );
 }
 
+/** What a destructive action does, by its route. */
+const CONSEQUENCES = {
+  fail_host: "The VMs on it count as down at once, and nobody is asked.",
+  remove_host: "Forewarn forgets it. Its VMs must be gone or elsewhere.",
+  evict_vm: "The VM is taken away after its notice.",
+  delete_vm: "The VM is deleted after its notice, where its group has one.",
+  remove_vm: "Forewarn forgets the VM; it gets no notice any more. The VM itself keeps running.",
+  remove_group: "Forewarn forgets the group. Its VMs must be gone or elsewhere.",
+  cancel_operation: "VMs that have prepared for it see its event disappear.",
+  cancel_maintenance:
+    "What is announced is withdrawn, and VMs that have prepared see their events disappear. What runs goes on to its end. Hosts that are left stay as they are.",
+};
+
 /** What work on a host would do to whom. */
 async function impact(name) {
   const [host, silent] = await Promise.all([
@@ -266,7 +280,7 @@ export async function act(
   const before = { ...(row.method === "PUT" && !fresh ? record : {}), ...given };
   dialog({
     title,
-    text: row.summary,
+    text: CONSEQUENCES[route] ?? row.summary,
     fields: fieldsOf(row.form, before, fresh),
     confirm: label,
     danger,
@@ -347,17 +361,46 @@ function control(field) {
       autocomplete: "off",
       spellcheck: false,
     });
-  return h(
+  const box = h(
     "div",
     { className: "field" },
     h(
       "label",
       { htmlFor: id },
       field.label,
-      field.required ? h("span", { className: "soft" }, " (needed)") : "",
+      field.required ? h("span", { className: "soft" }, " (required)") : "",
     ),
     input,
     hint,
+  );
+  offerNames(input, field);
+  return box;
+}
+
+/** Members that name records, and of which kinds. */
+const PICKED = {
+  host: "host",
+  destination: "host",
+  hosts: "host",
+  canary_hosts: "host",
+  targets: "host,vm",
+  group: "group",
+  vm: "vm",
+};
+
+/** Offers names for a field; of a list, for its last name. */
+function offerNames(input, field) {
+  const kinds = PICKED[field.name];
+  if (!kinds) return;
+  const last = /[^\s,]*$/;
+  const text = field.schema.type === "array" ? (value) => last.exec(value)[0] : (value) => value;
+  suggest(
+    input,
+    (value) => (text(value) ? search(text(value), kinds) : Promise.resolve([])),
+    ({ name }) => {
+      const many = field.schema.type === "array";
+      input.value = many ? `${input.value.replace(last, name)}, ` : name;
+    },
   );
 }
 
@@ -416,13 +459,31 @@ export function dialog({
   const before = /** @type {HTMLElement} */ (document.activeElement);
   const refusal = h("div", { className: "refusal", role: "alert" });
   const found = h("div", { role: "status" });
+  /** Shows why not: beside the field that the message begins with, else at the end. */
+  const refuse = (error) => {
+    const word = error.message.split(/[\s.:[]/)[0];
+    const input = word && form.querySelector(`[name="${CSS.escape(word)}"]`);
+    if (input) {
+      const fold = input.closest("details");
+      if (fold) fold.open = true;
+      input.setAttribute("aria-invalid", "true");
+      input.closest(".field").append(refusal);
+      input.focus();
+    } else form.querySelector(".end").before(refusal);
+    fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
+  };
+  const cleared = () => {
+    fill(refusal);
+    for (const each of form.querySelectorAll("[aria-invalid]"))
+      each.removeAttribute("aria-invalid");
+  };
   const tried = async () => {
     fill(found);
-    fill(refusal);
+    cleared();
     try {
       fill(found, await preview(valuesOf(fields, form)));
     } catch (error) {
-      fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
+      refuse(error);
     }
   };
   const warning = h("div", { role: "status" });
@@ -434,7 +495,7 @@ export function dialog({
     (each) => !many || each.required || COMMON.has(each.name) || each.name === "",
   );
   const folded = fields.filter((each) => !plain.includes(each));
-  const go = h("button", { type: "submit", className: danger ? "danger solid" : "first" }, confirm);
+  const go = h("button", { type: "submit", className: danger ? "danger" : "first" }, confirm);
   const form = h(
     "form",
     { method: "dialog", noValidate: true },
@@ -456,7 +517,11 @@ export function dialog({
     h(
       "div",
       { className: "buttons end" },
-      h("button", { type: "button", className: "plain", onclick: () => box.close() }, "Not now"),
+      h(
+        "button",
+        { type: "button", className: danger ? "first" : "plain", onclick: () => box.close() },
+        "Not now",
+      ),
       go,
     ),
   );
@@ -464,13 +529,13 @@ export function dialog({
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     go.disabled = true;
-    fill(refusal);
+    cleared();
     try {
       const reply = await ask(valuesOf(fields, form), form);
       box.close();
       done(reply);
     } catch (error) {
-      fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
+      refuse(error);
     } finally {
       go.disabled = false;
     }

@@ -9,6 +9,7 @@ import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
+import { search, suggest } from "./suggest.js";
 
 const main = document.getElementById("main");
 const VIEWS = [
@@ -182,6 +183,11 @@ function startBar() {
   });
   document.getElementById("sign-out").addEventListener("click", () => askToken(false));
   document.getElementById("find").addEventListener("submit", find);
+  const input = /** @type {HTMLInputElement} */ (document.getElementById("find-name"));
+  suggest(input, search, ({ kind, name }) => {
+    input.value = "";
+    location.hash = `#/${kind}s/${encodeURIComponent(name)}`;
+  });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName))
       return;
@@ -205,6 +211,7 @@ async function find(event) {
     ["hosts", `/v1/hosts/`],
     ["groups", `/v1/groups/`],
     ["operations", `/v1/operations/`],
+    ["maintenances", `/v1/maintenances/`],
   ];
   for (const [kind, path] of paths) {
     const found = await get(path + encodeURIComponent(name)).catch(() => null);
@@ -213,7 +220,7 @@ async function find(event) {
     location.hash = `#/${kind}/${encodeURIComponent(found.operation?.id ?? name)}`;
     return;
   }
-  note(`There is no host, VM, group or operation ${name}.`, "refused");
+  note(`No host, VM, group, operation, event or maintenance is named ${name}.`, "refused");
 }
 
 async function begin() {

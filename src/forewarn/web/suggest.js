@@ -1,0 +1,86 @@
+// Names offered under a field as somebody types: arrows and Enter choose, and so does a click.
+
+import { get, query } from "./api.js";
+import { fill, h } from "./dom.js";
+import { naturally, words } from "./format.js";
+
+const PAUSE_MS = 120;
+let count = 0;
+
+/** Hosts, VMs and groups whose names begin with a text, and operations and maintenances by id. */
+export async function search(text, kinds = "") {
+  const { found } = await get(query("/v1/search", { text, kind: kinds }));
+  found.sort((one, other) => naturally(one.name, other.name));
+  if (!kinds && /^op-\d+$/i.test(text)) found.unshift({ kind: "operation", name: text });
+  if (!kinds && /^m-\d+$/i.test(text)) found.unshift({ kind: "maintenance", name: text });
+  return found;
+}
+
+/** Offers under a field what is found for its text; `choose` is given what somebody picks. */
+export function suggest(input, find, choose) {
+  const id = `suggestions-${++count}`;
+  const list = h("ul", { className: "suggestions", id, role: "listbox", hidden: true });
+  list.setAttribute("aria-label", "Suggestions");
+  for (const [name, value] of Object.entries({
+    role: "combobox",
+    "aria-expanded": "false",
+    "aria-controls": id,
+    "aria-autocomplete": "list",
+  }))
+    input.setAttribute(name, value);
+  input.after(list);
+  let chosen = -1;
+  let timer = 0;
+  let found = [];
+  const show = (more) => {
+    found = more;
+    chosen = -1;
+    list.hidden = !found.length;
+    input.setAttribute("aria-expanded", String(!list.hidden));
+    input.removeAttribute("aria-activedescendant");
+    fill(
+      list,
+      found.map((each, index) =>
+        h(
+          "li",
+          { id: `${id}-${index}`, role: "option", onmousedown: (event) => pick(event, each) },
+          each.name,
+          " ",
+          h("span", { className: "soft" }, words(each.kind)),
+        ),
+      ),
+    );
+  };
+  const pick = (event, each) => {
+    event.preventDefault();
+    choose(each);
+    show([]);
+  };
+  const mark = (index) => {
+    chosen = (index + found.length) % found.length;
+    [...list.children].forEach((each, place) =>
+      each.setAttribute("aria-selected", String(place === chosen)),
+    );
+    input.setAttribute("aria-activedescendant", `${id}-${chosen}`);
+  };
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const text = input.value;
+      const more = text.trim() ? await find(text).catch(() => []) : [];
+      if (text === input.value && document.activeElement === input) show(more);
+    }, PAUSE_MS);
+  });
+  input.addEventListener("blur", () => show([]));
+  input.addEventListener("keydown", (event) => {
+    if (list.hidden) return;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      mark(chosen + (event.key === "ArrowDown" ? 1 : chosen < 0 ? 0 : -1));
+    } else if (event.key === "Enter" && chosen >= 0) pick(event, found[chosen]);
+    else if (event.key === "Escape") {
+      event.preventDefault();
+      show([]);
+    }
+  });
+}
