@@ -34,7 +34,17 @@ FLEET: dict[str, dict[str, dict[str, object]]] = {
         "gone-1": {"host": "h6", "group": "db", "spot": True},
     },
 }
-VIEWS = ("#/", "#/work", "#/maintenances", "#/vms", "#/history", "#/hosts/h1", "#/vms/web-0")
+VIEWS = (
+    "#/",
+    "#/work",
+    "#/maintenances",
+    "#/policy",
+    "#/outbox",
+    "#/vms",
+    "#/history",
+    "#/hosts/h1",
+    "#/vms/web-0",
+)
 
 
 @pytest.fixture(scope="module")
@@ -441,6 +451,23 @@ def test_safe_button_is_the_bright_one(page: Browser, service: Live) -> None:
     page.see("gets no notice any more")
     assert page.run("document.querySelector('dialog .first').textContent") == "Not now"
     page.key("Escape")
+
+
+@HANDS
+def test_policy_is_changed_and_its_windows_are_shown(
+    page: Browser, service: Live, hand: str
+) -> None:
+    """What would change is seen first; then the open times of the new windows are listed."""
+    show(page, f"{service.url}/#/policy")
+    page.see("always")
+    press(page, hand, "main [data-act=apply_policy]")
+    text = '[windows.night]\ntime_zone = "Europe/Berlin"\nfrom = "22:00"\nto = "04:00"'
+    fill(page, hand, "#policy-text", text)
+    press(page, hand, "[data-act=preview]")
+    page.see("This would change: windows.")
+    press(page, hand, "dialog [type=submit]")
+    page.until("document.querySelector('tbody tr')?.innerText.startsWith('night')")
+    assert "night" in service.get("/v1/policy")["windows"]
 
 
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:

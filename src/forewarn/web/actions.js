@@ -91,6 +91,7 @@ const COMMON = new Set([
   "max_at_once",
   "keep_announced",
   "until",
+  "sequence",
 ]);
 const EXAMPLES = {
   not_before: "+30m, or 2027-01-15T08:00:00Z",
@@ -232,6 +233,7 @@ const CONSEQUENCES = {
   delete_vm: "The VM is deleted after its notice, where its group has one.",
   remove_vm: "Forewarn forgets the VM; it gets no notice any more. The VM itself keeps running.",
   remove_group: "Forewarn forgets the group. Its VMs must be gone or elsewhere.",
+  skip_entries: "The destination is never sent these entries.",
   cancel_operation: "VMs that have prepared for it see its event disappear.",
   cancel_maintenance:
     "What is announced is withdrawn, and VMs that have prepared see their events disappear. What runs goes on to its end. Hosts that are left stay as they are.",

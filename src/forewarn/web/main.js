@@ -8,6 +8,7 @@ import { stamp, switchZone, tick } from "./format.js";
 import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
+import { outbox, policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { search, suggest } from "./suggest.js";
 
@@ -17,6 +18,8 @@ const VIEWS = [
   ["work", "Work"],
   ["maintenances", "Maintenances"],
   ["vms", "VMs"],
+  ["policy", "Policy"],
+  ["outbox", "Outbox"],
   ["history", "History"],
 ];
 let hasEmulator = false;
@@ -26,6 +29,8 @@ let turn = 0;
 const ROUTES = {
   "": () => fleet(main),
   work: (_, asked) => work(main, asked),
+  policy: () => policy(main),
+  outbox: () => outbox(main),
   history: (_, asked) => history(main, asked),
   emulator: () => emulator(main),
   hosts: (name, asked) => (name ? host(main, name) : list(main, "hosts", asked)),

@@ -1,0 +1,175 @@
+// The maintenance policy with its windows, and the destinations of the outbox.
+
+import { act, dialog } from "./actions.js";
+import { call, get, getText, query } from "./api.js";
+import { fill, h, note, table } from "./dom.js";
+import { chip, count, moment, span } from "./format.js";
+import { kept } from "./records.js";
+
+const DAYS = 14;
+
+export function policy(main) {
+  return kept(main, {
+    read: async () => {
+      const [windows, text] = await Promise.all([
+        get(query("/v1/windows", { days: DAYS })),
+        getText("/v1/policy?format=toml"),
+      ]);
+      return { windows, text };
+    },
+    concerns: () => false,
+    draw: ({ windows, text }) =>
+      fill(
+        main,
+        h(
+          "div",
+          { className: "head" },
+          h("h1", {}, "Policy"),
+          h(
+            "button",
+            {
+              type: "button",
+              className: "first",
+              data: { act: "apply_policy" },
+              onclick: () => change(text),
+            },
+            "Change",
+          ),
+        ),
+        h(
+          "section",
+          { className: "card" },
+          h("h2", {}, `When work may run in the next ${DAYS} days`),
+          calendar(windows),
+          table(
+            "Open times",
+            ["Window", "Hosts", "Opens", "Closes", "For"],
+            windows.spans.map((each) => [
+              each.window || "always",
+              each.hosts || "every host",
+              moment(each.opens),
+              moment(each.closes),
+              span(Date.parse(each.closes) - Date.parse(each.opens)),
+            ]),
+          ),
+        ),
+        h(
+          "section",
+          { className: "card" },
+          h("h2", {}, "Policy in force"),
+          text.trim()
+            ? h("pre", { className: "document", tabIndex: 0, aria: { label: "Policy" } }, text)
+            : h("p", { className: "soft" }, "Empty: only the guarantees that always hold."),
+        ),
+      ),
+  });
+}
+
+/** One row for each window, days side by side, open time filled. */
+function calendar({ from, to, spans }) {
+  const [start, end] = [Date.parse(from), Date.parse(to)];
+  const names = [...new Set(spans.map((each) => each.window))];
+  const share = (at) => ((Date.parse(at) - start) / (end - start)) * 100;
+  return h(
+    "div",
+    { className: "timeline", aria: { hidden: "true" } },
+    names.map((name) =>
+      h(
+        "div",
+        { className: "lane" },
+        h("span", { className: "lane-name" }, name || "always"),
+        h(
+          "span",
+          { className: "track" },
+          spans
+            .filter((each) => each.window === name)
+            .map((each) => {
+              const piece = h("span", { className: "piece open" });
+              piece.style.left = `${share(each.opens)}%`;
+              piece.style.width = `${share(each.closes) - share(each.opens)}%`;
+              return piece;
+            }),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Edits the policy as a TOML file; what would change can be seen first. */
+function change(before) {
+  const text = h("textarea", { id: "policy-text", rows: 16, spellcheck: false });
+  text.value = before;
+  const send = (dry) =>
+    call("PUT", query("/v1/policy", { dry_run: dry ? "true" : "" }), text.value, {
+      media: "application/toml",
+    });
+  const members = (reply) => reply.changed.join(", ") || "nothing";
+  dialog({
+    title: "Change the policy",
+    text: "Maintenances that run get a new plan by the new policy.",
+    confirm: "Apply",
+    extra: [
+      h(
+        "div",
+        { className: "field" },
+        h("label", { htmlFor: "policy-text" }, "Policy (TOML)"),
+        text,
+      ),
+    ],
+    preview: async () => h("p", {}, `This would change: ${members(await send(true))}.`),
+    ask: () => send(false),
+    done: (reply) => {
+      note(`Policy changed: ${members(reply)}.`);
+      dispatchEvent(new HashChangeEvent("hashchange")); // draws the view again
+    },
+  });
+}
+
+export function outbox(main) {
+  return kept(main, {
+    read: () => get("/v1/outbox"),
+    concerns: () => false,
+    often: true,
+    draw: ({ destinations }) =>
+      fill(
+        main,
+        h("h1", {}, "Outbox"),
+        h(
+          "section",
+          { className: "card" },
+          destinations.length
+            ? table(
+                "Destinations",
+                ["Destination", "Kind", "State", "Behind", "Sent", "Failing since", "Error", ""],
+                destinations.map((each) => [
+                  each.name,
+                  each.kind,
+                  chip(each.state),
+                  `${count(each.behind)} (${span(each.behind_s * 1000)})`,
+                  count(each.sent),
+                  each.failing_since ? moment(each.failing_since) : "—",
+                  each.error || "—",
+                  h("div", { className: "buttons" }, [
+                    action("retry_destination", "Retry", each.name),
+                    action("skip_entries", "Skip", each.name, true),
+                  ]),
+                ]),
+              )
+            : h("p", { className: "soft" }, "No destinations. They are part of the settings."),
+        ),
+      ),
+  });
+}
+
+const action = (route, label, name, danger = false) =>
+  h(
+    "button",
+    {
+      type: "button",
+      className: danger ? "small danger" : "small",
+      data: { act: route },
+      aria: { label: `${label} ${name}` },
+      onclick: () => act(route, { name, label, danger }),
+    },
+    label,
+  );
