@@ -470,6 +470,22 @@ def test_policy_is_changed_and_its_windows_are_shown(
     assert "night" in service.get("/v1/policy")["windows"]
 
 
+def test_tour_needs_no_scrolling(page: Browser) -> None:
+    """At 1280 x 800 everything is in sight; what runs is first, and notes do not pile up."""
+    page.resize(1280, 800)
+    with emulating() as url:
+        show(page, f"{url}/#/emulator")
+        page.until("document.querySelectorAll('.scenario').length > 10")
+        seen = "[...document.querySelectorAll('[data-run], [data-ahead], [data-fault]')].every("
+        assert page.run(seen + "(each) => each.getBoundingClientRect().bottom < innerHeight)")
+        for name in ("user-redeploy", "host-reboot"):
+            press(page, "mouse", f"[data-run={name}]")
+            page.see(f"Scenario {name} begins.")
+        page.until("document.querySelector('.scenario:nth-child(2)').innerText.includes('Stop')")
+        assert page.run("document.querySelectorAll('.note').length") == 1
+        page.open("about:blank")
+
+
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:
     """Every request goes to the service that serves the page."""
     for view in VIEWS:

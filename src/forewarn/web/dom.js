@@ -150,6 +150,7 @@ export function note(text, kind = "done", ...more) {
     close,
   );
   const notes = document.getElementById("notes");
+  for (const each of notes.querySelectorAll(".note.done")) each.remove(); // the newest is enough
   notes.append(box);
   while (notes.children.length > NOTES_MAX) notes.firstElementChild.remove();
   if (kind === "done") setTimeout(() => box.remove(), 8000);

@@ -41,9 +41,9 @@ export async function emulator(main) {
     aria: { label: "The emulator's clock" },
   });
   const speed = h("span", { className: "soft" });
-  const pause = h("button", { type: "button" });
+  const pause = h("button", { type: "button", className: "small" });
   const faults = h("div");
-  const stories = h("div", { className: "stories" });
+  const stories = h("ul", { className: "scenarios" });
   const does = async (path, body) => {
     try {
       await call("POST", path, body ?? {});
@@ -55,69 +55,64 @@ export async function emulator(main) {
   };
   const drawClock = () => {
     time.textContent = stamp(now()).join(" ");
-    speed.textContent = clock.paused ? "stands still" : `${clock.speed} s to a second`;
-    const label = clock.paused ? "Let it run" : "Let it stand";
+    speed.textContent = clock.paused ? "stopped" : `${clock.speed} s to a second`;
+    const label = clock.paused ? "Run" : "Stop";
     if (pause.textContent !== label) pause.textContent = label;
     pause.onclick = () => does(clock.paused ? "/v1/clock/resume" : "/v1/clock/pause");
   };
   fill(
     main,
-    h("div", { className: "head" }, h("h1", {}, "Emulator")),
     h(
-      "div",
-      { className: "columns" },
+      "section",
+      { className: "card clock-bar", aria: { label: "Clock" } },
+      h("h1", { className: "quiet-label" }, "Emulator"),
+      h("div", {}, time, speed),
       h(
-        "section",
-        { className: "card" },
-        h("h2", {}, "Clock"),
-        time,
-        h("p", {}, speed),
-        h(
-          "div",
-          { className: "buttons", role: "group", aria: { label: "Move the clock ahead" } },
-          h("span", { className: "soft" }, "Ahead"),
-          JUMPS.map(([by, label]) =>
-            h(
-              "button",
-              {
-                type: "button",
-                data: { ahead: by },
-                aria: { label: `Ahead ${label}` },
-                onclick: () => does("/v1/clock/advance", { by }),
-              },
-              label,
-            ),
-          ),
+        "div",
+        { className: "buttons", role: "group", aria: { label: "Move the clock ahead" } },
+        h("span", { className: "soft" }, "Ahead"),
+        JUMPS.map(([by, label]) =>
           h(
             "button",
             {
               type: "button",
-              className: "plain",
-              onclick: () => act("advance_clock", { label: "Move the clock", done: readClock }),
+              className: "small",
+              data: { ahead: by },
+              aria: { label: `Ahead ${label}` },
+              onclick: () => does("/v1/clock/advance", { by }),
             },
-            "Other…",
+            label,
           ),
         ),
         h(
-          "div",
-          { className: "buttons", role: "group", aria: { label: "Speed" } },
-          h("span", { className: "soft" }, "Speed"),
-          SPEEDS.map((each) =>
-            h(
-              "button",
-              {
-                type: "button",
-                data: { speed: each },
-                aria: { label: `Speed ${each}` },
-                onclick: () => does("/v1/clock/speed", { speed: each }),
-              },
-              `×${each}`,
-            ),
-          ),
-          pause,
+          "button",
+          {
+            type: "button",
+            className: "plain small",
+            onclick: () => act("advance_clock", { label: "Move the clock", done: readClock }),
+          },
+          "Other…",
         ),
       ),
-      h("section", { className: "card" }, h("h2", {}, "Faults on demand"), faults),
+      h(
+        "div",
+        { className: "buttons", role: "group", aria: { label: "Speed" } },
+        h("span", { className: "soft" }, "Speed"),
+        SPEEDS.map((each) =>
+          h(
+            "button",
+            {
+              type: "button",
+              className: "small",
+              data: { speed: each },
+              aria: { label: `Speed ${each}` },
+              onclick: () => does("/v1/clock/speed", { speed: each }),
+            },
+            `×${each}`,
+          ),
+        ),
+        pause,
+      ),
     ),
     h(
       "section",
@@ -126,10 +121,11 @@ export async function emulator(main) {
         "div",
         { className: "head" },
         h("h2", {}, "Scenarios"),
-        h("button", { type: "button", className: "plain", onclick: own }, "Run your own…"),
+        h("button", { type: "button", className: "plain small", onclick: own }, "Run your own…"),
       ),
       stories,
     ),
+    h("section", { className: "card" }, h("h2", {}, "Faults on demand"), faults),
   );
   const drawFaults = (reply) =>
     fill(
@@ -183,64 +179,50 @@ export async function emulator(main) {
     );
   const readStories = async () => {
     const reply = await get("/v1/scenarios");
-    fill(stories, reply.scenarios.map(story));
+    const runs = (each) => (each.run?.state === "running" ? 0 : 1);
+    fill(stories, reply.scenarios.sort((one, other) => runs(one) - runs(other)).map(story));
   };
   const story = (each) => {
     const runs = each.run?.state === "running";
+    const button = (label, does, data = {}, look = "small") =>
+      h(
+        "button",
+        {
+          type: "button",
+          className: look,
+          data,
+          aria: { label: `${label.replace("…", " another VM:")} ${each.name}` },
+          onclick: does,
+        },
+        label,
+      );
     return h(
-      "article",
-      { className: "story" },
-      h("h3", {}, each.title),
-      h("p", { className: "soft" }, each.about || each.name),
+      "li",
+      { className: "scenario" },
+      runs
+        ? button("Stop", () => run(each.name, "stop"), {}, "small danger")
+        : button("Run", () => run(each.name, "run"), { run: each.name }, "small first"),
+      h(
+        "details",
+        {},
+        h("summary", {}, each.title),
+        h("p", { className: "soft" }, each.about || each.name),
+        button("On…", () =>
+          act("run_scenario", { name: each.name, label: "Run", done: readStories }),
+        ),
+      ),
       each.run
         ? h(
-            "p",
-            {},
+            "span",
+            { className: "run" },
             chip(each.run.state),
-            ` ${each.run.steps_done} of ${each.run.steps} steps, on ${each.run.vm} `,
+            ` ${each.run.steps_done}/${each.run.steps} `,
+            link("vms", each.run.vm),
+            " ",
             each.run.operations.map((id) => [link("operations", id), " "]),
             each.run.problem ?? "",
           )
         : "",
-      h(
-        "div",
-        { className: "buttons" },
-        runs
-          ? h(
-              "button",
-              {
-                type: "button",
-                className: "danger",
-                aria: { label: `Stop ${each.name}` },
-                onclick: () => run(each.name, "stop"),
-              },
-              "Stop",
-            )
-          : h(
-              "button",
-              {
-                type: "button",
-                className: "first",
-                data: { run: each.name },
-                aria: { label: `Run ${each.name}` },
-                onclick: () => run(each.name, "run"),
-              },
-              "Run",
-            ),
-        runs
-          ? ""
-          : h(
-              "button",
-              {
-                type: "button",
-                className: "plain",
-                aria: { label: `Run ${each.name} on another VM` },
-                onclick: () =>
-                  act("run_scenario", { name: each.name, label: "Run", done: readStories }),
-              },
-              "On…",
-            ),
-      ),
     );
   };
   const run = async (name, what) => {
