@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         TemporarilyUnavailable,
         UnsupportedApiVersion,
     )
+    from forewarn.agent.sdk.handler import Handler
     from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
     from forewarn.protocol.documents import Document, ScheduledEvent
     from forewarn.protocol.versions import VERSIONS
@@ -29,6 +30,7 @@ __all__ = [
     "ClientClosed",
     "Document",
     "ForewarnError",
+    "Handler",
     "OurError",
     "PeerError",
     "RequestRejected",
@@ -45,6 +47,7 @@ _HOMES = {
     "ClientClosed": "forewarn.agent.sdk.dialogue",
     "Document": "forewarn.protocol.documents",
     "ForewarnError": "forewarn.errors",
+    "Handler": "forewarn.agent.sdk.handler",
     "OurError": "forewarn.errors",
     "PeerError": "forewarn.errors",
     "RequestRejected": "forewarn.agent.sdk.dialogue",

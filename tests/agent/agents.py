@@ -55,13 +55,13 @@ class Agent:
         self.config = directory / "agent.toml"
         text = CONFIG.format(directory=directory, endpoint=endpoint, **{**known, **changes})
         self.config.write_text(text)
+        self.command = [sys.executable, "-m", "forewarn.agent", "run", "--config", str(self.config)]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it."""
-        command = [sys.executable, "-m", "forewarn.agent", "run", "--config", str(self.config)]
         with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(self.command, stderr=log, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
         """End it without warning, as a crash would; its hooks go on."""

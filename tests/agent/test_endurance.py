@@ -1,10 +1,12 @@
-"""A real agent that is killed again and again: each event prepared once and recovered once."""
+"""Real agents and applications, killed again and again: prepared once, recovered once."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +16,6 @@ from tests.agent.making import event
 from tests.agent.service import Service, reset, status
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from forewarn.protocol.documents import ScheduledEvent
     from tests.agent.service import Fault
 
@@ -43,13 +43,27 @@ def scheduled(number: int) -> ScheduledEvent:
     return event(f"E{number}", not_before_ms=FAR_MS)
 
 
-@pytest.mark.parametrize("kills_min", [12, pytest.param(500, marks=pytest.mark.nightly)])
-def test_killed_agent_prepares_and_recovers_each_event_once(kills_min: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "kills_min"),
+    [
+        ("agent", 12),
+        ("handler", 12),
+        pytest.param("agent", 500, marks=pytest.mark.nightly),
+        pytest.param("handler", 200, marks=pytest.mark.nightly),
+        pytest.param("async handler", 200, marks=pytest.mark.nightly),
+    ],
+)
+def test_killed_client_prepares_and_recovers_each_event_once(
+    kind: str, kills_min: int, tmp_path: Path
+) -> None:
     """Killed at any moment, among odd answers. Source: C-7, C-9, invariant 14."""
     dice = random.Random(1)
     shown, kills = 0, 0
     prepare = "sleep 0.1"
     with Service(waits=False) as service, Agent(tmp_path, service.endpoint, prepare=prepare) as one:
+        if kind != "agent":
+            program = [sys.executable, str(Path(__file__).with_name("application.py"))]
+            one.command = [*program, str(tmp_path), service.endpoint, *kind.split()[:-1]]
         one.kill()
         idle = 0
         while kills < kills_min or shown % 2:

@@ -53,7 +53,9 @@ class BackgroundJobs:
             self._add("notify", form)
 
     def coordinate(self, intent: AnnounceIntent | AskPeersIntent, identity: Identity) -> None:
-        """Send word to the other VMs, or ask them."""
+        """Send word to the other VMs, or ask them, unless they are not to be asked."""
+        if self._settings.coordination is None:
+            return
         form: dict[str, object] = {
             "name": identity.name,
             "event_id": intent.event.event_id,

@@ -87,6 +87,12 @@ def read_mark(path: str) -> str:
     return line[:-1] if line.endswith("\n") else ""
 
 
+def write_mark(path: str, number: int) -> None:
+    """Write a mark, which outlives this process but not a power cut."""
+    with open(path, "wb") as file:  # noqa: PTH123  the same
+        file.write(b"%d\n" % number)
+
+
 def is_running(pid: int, mark: str) -> bool:
     """Return whether a process is the hook of that mark, and not a later one of the same number."""
     try:

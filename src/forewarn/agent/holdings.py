@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 
+from forewarn.agent.child_processes import ChildProcesses
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.journal import Journal
 from forewarn.agent.sd_notify import SdNotify
-from forewarn.agent.signals import Signals
+from forewarn.agent.signals import Signals, StopRequest
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.core.identity import Identity
     from forewarn.agent.settings import AgentSettings
     from forewarn.agent.status_server import StatusServer
 
@@ -22,20 +24,28 @@ if TYPE_CHECKING:
 class Holdings:
     """The journal, the hooks' directory, the status endpoint, signals and the service manager."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, *, embedded: bool = False) -> None:
         """Take what the settings ask for.
+
+        Args:
+            settings: What is configured.
+            embedded: Whether signals and the service manager are the application's own.
 
         Raises:
             CallerError: the state directory is used by another agent, or open to others.
             JournalLost: the state directory cannot be used.
             OSError: the status endpoint cannot be had.
         """
-        self.readiness = SdNotify()
-        self.signals = Signals()
+        self.readiness = SdNotify({} if embedded else os.environ)
+        self.signals: StopRequest = StopRequest() if embedded else Signals()
         self.journal = Journal(settings.state_dir)
         self.room = _room(settings)
         self.status: StatusServer | None = None
         self.status = self._status(settings)
+
+    def calls(self, identity: Identity, *, grace_s: float) -> ChildProcesses:
+        """Return what runs the steps of this VM."""
+        return ChildProcesses(self.room, identity, grace_s=grace_s)
 
     def change(self, settings: AgentSettings) -> None:
         """Take what other settings ask for in place of what there is.

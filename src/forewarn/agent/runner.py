@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 
 from forewarn.agent.background_jobs import BackgroundJobs
-from forewarn.agent.child_processes import ChildProcesses
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity, resource_name
 from forewarn.agent.core.rules import HOLD_STATUS
@@ -35,6 +34,7 @@ from forewarn.agent.sdk.discovery import endpoints
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.child_processes import ChildProcesses
     from forewarn.agent.core.values import HookEnded, Intent, Stimulus
     from forewarn.agent.inhibitor import Inhibitor
     from forewarn.agent.log import Log
@@ -121,7 +121,7 @@ class Runner:
             self._let_go()
             return True
         self._readiness.stopping()
-        sentence = "The agent stops; hooks that run go on and are taken up later."
+        sentence = "The agent stops; the next one takes up what still runs."
         self.log.say("agent-stopped", sentence)
         self.close()
         return False
@@ -188,9 +188,7 @@ class Runner:
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state, self._state = self._state, None
-        self._children = ChildProcesses(
-            self._holdings.room, self.identity, grace_s=settings.stop_grace_s
-        )
+        self._children = self._holdings.calls(self.identity, grace_s=settings.stop_grace_s)
         reason = "unreadable"
         try:
             self.core = AgentEngine(self.identity, settings.rules, journal=state)

@@ -8,16 +8,20 @@ from __future__ import annotations
 import os
 import socket
 
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
 STATUS_CHARACTERS_MAX = 200
 
 
 class SdNotify:
     """Notifies the service manager of readiness, status and life."""
 
-    def __init__(self) -> None:
-        """Read from the environment whether and where somebody listens."""
-        self._address = os.environ.pop("NOTIFY_SOCKET", "")  # not for hooks
-        watchdog_us = os.environ.pop("WATCHDOG_USEC", "")
+    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        """Take from an environment whether and where somebody listens."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")  # not for hooks
+        watchdog_us = environment.pop("WATCHDOG_USEC", "")
         self.watchdog_ms = int(watchdog_us) // 2000 if watchdog_us.isdigit() else 0
         """Milliseconds between two signs of life the manager wants; 0 for none."""
         self._status = ""

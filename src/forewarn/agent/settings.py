@@ -79,8 +79,8 @@ class AgentSettings:
     """Its private key."""
     notify: dict[str, object]
     """Where to notify people and systems; see `notify.py` of this room."""
-    coordination: dict[str, object]
-    """How the other VMs are asked; see `peers.py` of this room."""
+    coordination: dict[str, object] | None
+    """How the other VMs are asked, None for never; see `peers.py`."""
     rules: tuple[Rule, ...]
     """The rules, first match wins."""
 

@@ -1,4 +1,4 @@
-"""Signals: what this process was asked to do, kept until somebody has looked.
+"""Signals: what the agent was asked to do, kept until its loop has looked.
 
 They outlive a reload, so that none is lost between two configurations. Nothing is done in a
 handler but to note it.
@@ -10,8 +10,8 @@ import signal
 import socket
 
 
-class Signals:
-    """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it start over."""
+class StopRequest:
+    """A request to stop from another thread, which wakes the loop."""
 
     def __init__(self) -> None:
         """Note nothing yet."""
@@ -21,20 +21,21 @@ class Signals:
         self._wake: tuple[socket.socket, socket.socket] | None = None
 
     def listen(self) -> None:
-        """Note signals from now on; without effect where that is done already."""
+        """Open what wakes the loop; without effect where that is done already."""
+        if self._wake is None:
+            self._wake = socket.socketpair()
+            for end in self._wake:
+                end.settimeout(0.0)
+            self._catch(self._wake[1].fileno())
+
+    def stop(self) -> None:
+        """Ask the loop to end; from any thread."""
+        self.stopping = True
         if self._wake is not None:
-            return
-        here, there = self._wake = socket.socketpair()
-        here.settimeout(0.0)
-        there.settimeout(0.0)
-        signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, self._renew)
+            self._wake[1].send(b"\0")
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return what can be read when a signal has come."""
+        """Return what can be read when something was asked."""
         return () if self._wake is None else (self._wake[0].fileno(),)
 
     def drain(self, ready: set[int]) -> None:
@@ -45,10 +46,29 @@ class Signals:
     def close(self) -> None:
         """Be woken no more."""
         if self._wake is not None:
-            signal.set_wakeup_fd(-1)
             for end in self._wake:
                 end.close()
             self._wake = None
+
+    def _catch(self, fd: int) -> None:
+        """Catch no signal: they are the application's."""
+
+
+class Signals(StopRequest):
+    """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it start over."""
+
+    def close(self) -> None:
+        """Be woken no more."""
+        if self._wake is not None:
+            signal.set_wakeup_fd(-1)
+        super().close()
+
+    def _catch(self, fd: int) -> None:
+        signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, self._renew)
 
     def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
         self.stopping = True

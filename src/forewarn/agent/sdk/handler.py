@@ -1,0 +1,360 @@
+"""Handler: an application's own functions, called for the events of its VM.
+
+Theory of operation: this is the agent's loop, in a thread. Where the agent starts a program for a
+step, this calls a function in a second thread, or a coroutine function on the application's event
+loop. A file is written right before the call and another right after it, as the shell does around
+a program. After SIGKILL the next process learns from the journal and these files which call had
+ended, and repeats the one that was cut off.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import socket
+import threading
+import traceback
+from typing import TYPE_CHECKING, Self
+
+from forewarn.agent.child import OUTPUT_SHOWN_BYTES, Child, write_mark
+from forewarn.agent.child_processes import ChildProcesses, Running
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.rules import (
+    FREEZE_TOLERATED_S,
+    TIMEOUT_S,
+    PreparationStep,
+    default_rules,
+)
+from forewarn.agent.holdings import Holdings
+from forewarn.agent.journal import newest
+from forewarn.agent.log import Log
+from forewarn.agent.runner import Runner
+from forewarn.agent.sdk.dialogue import seconds
+from forewarn.agent.settings import AgentSettings
+from forewarn.clock import SystemClock
+from forewarn.errors import ArgumentInvalid
+from forewarn.ids import Ids
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine, Mapping
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from forewarn.agent.core.values import HookIntent
+    from forewarn.agent.hooks import HookRoom
+    from forewarn.protocol.documents import ScheduledEvent
+
+    Function = Callable[[ScheduledEvent], object]
+
+STEP = "application"
+STOP_S = 5.0  # how long `stop` waits for a call that is to end
+CUT_OFF = "was asked to end early"
+
+
+class Handler:
+    """Calls `prepare` before an event of this VM, approves it, and calls `recover` after it.
+
+    Both are functions or coroutine functions that take the `ScheduledEvent`. One that raises has
+    failed: after `prepare` the event is not approved, `recover` is called again later. A call that
+    the end of the process cut off is made again by the next process. Events that overlap are
+    prepared for once, and recovered from when the last is over.
+
+    Example:
+        with forewarn.Handler(prepare=drain, recover=resume, state_dir="/var/lib/shop/events"):
+            serve()
+    """
+
+    def __init__(
+        self,
+        prepare: Function,
+        recover: Function,
+        *,
+        state_dir: str | os.PathLike[str],
+        endpoint: str = "",
+        name: str = "",
+        timeout_s: float = TIMEOUT_S,
+        freeze_tolerated_s: int = FREEZE_TOLERATED_S,
+    ) -> None:
+        """Prepare a handler; nothing is asked or called yet.
+
+        Args:
+            prepare: Called once an event of this VM is announced; its return approves the event.
+            recover: Called once the event is over, or was cancelled.
+            state_dir: Directory of the journal, for this handler alone; made if it is missing.
+            endpoint: As for `Client`.
+            name: This VM's name in Resources; empty to ask the service.
+            timeout_s: Seconds a call may take before it is asked to end.
+            freeze_tolerated_s: Freezes shorter than this are approved without a call; 0 for none.
+
+        Raises:
+            ValueError: an argument cannot be used; the error names it.
+        """
+        for argument, function in (("prepare", prepare), ("recover", recover)):
+            if not callable(function):
+                raise ArgumentInvalid(name=argument, wanted="a function", found=function)
+        step = PreparationStep(STEP, timeout_s=seconds("timeout_s", timeout_s), repeatable=True)
+        form: dict[str, object] = {"endpoint": endpoint, "name": name}
+        self._settings = AgentSettings({**form, "state_dir": os.fspath(state_dir)})
+        self._settings.rules = default_rules(((step,),), freeze_tolerated_s=freeze_tolerated_s)
+        self._settings.coordination = None  # asking the other VMs would start processes
+        self._functions = {"prepare": prepare, "recover": recover, "cancel": recover}
+        self._holdings: _ApplicationHoldings | None = None
+        self._thread: threading.Thread | None = None
+        #: Set while the call under way should end: the event is over, the time is up, or the
+        #: handler stops. A long function looks at it; a coroutine is cancelled instead.
+        self.cancelled = threading.Event()
+
+    @property
+    def prepared(self) -> tuple[str, ...]:
+        """Ids of the events that are prepared for, or being so, and not recovered from.
+
+        A process that was started again reads here whether it has to stay drained.
+
+        Raises:
+            OSError: the journal cannot be read.
+        """
+        _, form = newest(self._settings.state_dir)
+        steps = form.get("steps") if form is not None else None
+        held = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+        return tuple(str(event_id) for step in held for event_id in step["holders"])
+
+    def start(self) -> Self:
+        """Follow the events in a thread, and return at once; no effect where it runs already.
+
+        Raises:
+            ValueError: a coroutine function without `async with`.
+            CallerError: another handler or agent uses `state_dir`, or other users can write there.
+            JournalLost: `state_dir` cannot be used.
+        """
+        return self._start(None)
+
+    def stop(self) -> None:
+        """Stop; a call under way is asked to end, and is made again by the next process."""
+        thread, holdings = self._thread, self._holdings
+        if thread is None or holdings is None:
+            return
+        holdings.signals.stop()
+        thread.join()
+        holdings.functions.close()
+        self._thread = self._holdings = None
+
+    def run(self) -> None:
+        """Follow the events until `stop` is called from another thread, or until Ctrl-C.
+
+        Raises:
+            CallerError, JournalLost: as for `start`.
+        """
+        with self:
+            assert self._thread is not None
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        """Start; coroutine functions are run on this event loop."""
+        import asyncio  # noqa: PLC0415  not for those who have no event loop
+
+        return self._start(asyncio.get_running_loop())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop, while the event loop goes on."""
+        import asyncio  # noqa: PLC0415  the same
+
+        await asyncio.to_thread(self.stop)
+
+    def _start(self, loop: asyncio.AbstractEventLoop | None) -> Self:
+        for name, function in self._functions.items():
+            if loop is None and inspect.iscoroutinefunction(function):
+                wanted = "a plain function, or the handler in `async with`"
+                raise ArgumentInvalid(name=name, wanted=wanted, found=function)
+        if self._thread is None:
+            self._holdings = _ApplicationHoldings(
+                self._settings, self._functions, cancelled=self.cancelled, loop=loop
+            )
+            self._holdings.signals.listen()
+            self._thread = threading.Thread(
+                target=self._follow, args=(self._holdings,), name="forewarn", daemon=True
+            )
+            self._thread.start()
+        return self
+
+    def _follow(self, holdings: _ApplicationHoldings) -> None:
+        log = _ApplicationLog()
+        again = True
+        while again:
+            clock = SystemClock()
+            runner = Runner(self._settings, clock=clock, ids=Ids(), log=log, holdings=holdings)
+            again = runner.run()
+
+
+class _ApplicationHoldings(Holdings):
+    """What the loop has in an application: no signals, no service manager, functions as steps."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        functions: dict[str, Function],
+        *,
+        cancelled: threading.Event,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        super().__init__(settings, embedded=True)
+        self.functions = _FunctionCalls(self.room, functions, cancelled=cancelled, loop=loop)
+
+    def calls(self, identity: Identity, *, grace_s: float) -> ChildProcesses:  # noqa: ARG002
+        """Return the calls, which outlive a loop that starts over."""
+        return self.functions
+
+
+class _ApplicationLog(Log):
+    """Writes to the logger `forewarn` of the application."""
+
+    def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
+        tail = "".join(f" {name}={found}" for name, found in ids.items())
+        number = getattr(logging, level.upper())
+        logging.getLogger("forewarn").log(number, "%s action=%s%s", sentence, action, tail)
+        return True
+
+
+class _FunctionCalls(ChildProcesses):
+    """The calls of functions that run, by key."""
+
+    def __init__(
+        self,
+        room: HookRoom,
+        functions: dict[str, Function],
+        *,
+        cancelled: threading.Event,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        super().__init__(room, Identity(STEP), grace_s=STOP_S)
+        self._functions = functions
+        self._cancelled = cancelled
+        self._loop = loop
+
+    def start(self, intent: HookIntent) -> None:
+        """Call the function of a phase in a thread."""
+        run = str(intent.run)
+        self._room.forget(run)
+        self._cancelled.clear()
+        call = _FunctionCall(f"{self._room.directory}/{run}", self._cancelled, self._loop)
+        call.begin(self._functions[intent.phase], intent.event)
+        self._running[intent.key] = Running(call, run)
+
+    def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
+        """Find out what became of the calls of an earlier process, or of a loop before."""
+        lost = {key: run for key, run in running.items() if key not in self._running}
+        found = {key: self._room.fate(str(run))[0] for key, run in lost.items()}
+        self._room.sweep(tuple(str(run) for run in running.values()))
+        return found | dict.fromkeys(self._running, "running")
+
+    def close(self) -> None:
+        """Ask the call under way to end, and wait for that."""
+        for running in self._running.values():
+            assert isinstance(running.child, _FunctionCall)
+            running.child.give_up()
+
+
+class _FunctionCall(Child):
+    """A call that runs, or ran; followed like a process."""
+
+    def __init__(
+        self, mark: str, cancelled: threading.Event, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self._ends = socket.socketpair()
+        self.mark = mark
+        self.pidfd = self._ends[0].fileno()
+        self._cancelled = cancelled
+        self._loop = loop
+        self._future: Future[object] | None = None
+        self._status: int | None = None
+        self._trouble = ""
+        self._given_up = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, function: Function, event: ScheduledEvent) -> None:
+        """Call the function."""
+        self._thread = threading.Thread(
+            target=self._run, args=(function, event), name="forewarn-call", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, function: Function, event: ScheduledEvent) -> None:
+        write_mark(f"{self.mark}.begun", os.getpid())
+        status = 0
+        try:
+            result = function(event)
+            if inspect.iscoroutine(result):
+                self._wait(result)
+        except BaseException:  # noqa: BLE001  the application's; it is logged
+            status, self._trouble = 1, traceback.format_exc()
+        if self._given_up:
+            return
+        if self._cancelled.is_set():
+            status, self._trouble = 1, self._trouble or CUT_OFF
+        write_mark(f"{self.mark}.ended", status)
+        self._status = status
+        self._ends[1].send(b"\0")
+
+    def _wait(self, result: Coroutine[object, object, object]) -> None:
+        import asyncio  # noqa: PLC0415  there is an event loop
+
+        assert self._loop is not None
+        self._future = asyncio.run_coroutine_threadsafe(result, self._loop)
+        if self._cancelled.is_set():  # meanwhile
+            self._future.cancel()
+        self._future.result()
+
+    def poll(self) -> int | None:
+        """Return 0, or 1 where it failed, or None while it runs."""
+        return self._status
+
+    def terminate(self) -> None:
+        """Ask the function to end."""
+        self._cancelled.set()
+        if self._future is not None:
+            self._future.cancel()
+
+    def kill(self) -> None:
+        """Ask again: a thread cannot be ended."""
+        self.terminate()
+
+    def give_up(self) -> None:
+        """Ask the function to end; what it did by then is for the next process to repeat."""
+        self._given_up = True
+        self.terminate()
+        assert self._thread is not None
+        self._thread.join(STOP_S)
+        if not self._thread.is_alive():
+            self.close()
+
+    def close(self) -> None:
+        """Stop watching."""
+        for end in self._ends:
+            end.close()
+
+    def output(self) -> str:
+        """Return why it failed."""
+        return self._trouble[-OUTPUT_SHOWN_BYTES:]
+
+    def trim(self) -> bool:
+        """Return False: nothing is printed into files."""
+        return False

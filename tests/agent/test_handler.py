@@ -1,0 +1,160 @@
+"""The SDK's handler: an application's functions are called as the agent calls its hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+from typing import TYPE_CHECKING
+
+import pytest
+
+import forewarn
+from tests.agent.making import event
+from tests.agent.service import LIMIT_S, Service
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forewarn.protocol.documents import ScheduledEvent
+
+REBOOT = event(not_before_ms=4_000_000_000_000)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """Run a service."""
+    with Service() as one:
+        yield one
+
+
+class Application:
+    """Two functions, and what was called; `prepare` fails or blocks where it is to."""
+
+    def __init__(self, service: Service, directory: Path) -> None:
+        self.calls: queue.Queue[str] = queue.Queue()
+        self.fails = self.blocks = False
+        self.handler = forewarn.Handler(
+            self.prepare, self.recover, state_dir=directory / "state", endpoint=service.endpoint
+        )
+
+    def prepare(self, event: ScheduledEvent) -> None:
+        """Prepare."""
+        self.calls.put(f"prepare {event.event_id}")
+        if self.blocks:
+            assert self.handler.cancelled.wait(LIMIT_S)
+        if self.fails:
+            raise ValueError("no replica is ready")
+
+    def recover(self, event: ScheduledEvent) -> None:
+        """Recover."""
+        self.calls.put(f"recover {event.event_id}")
+
+    def called(self) -> str:
+        """Wait for the next call and return it."""
+        return self.calls.get(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def application(service: Service, tmp_path: Path) -> Application:
+    """Make an application whose handler does not run yet."""
+    return Application(service, tmp_path)
+
+
+def test_handler_prepares_approves_and_recovers(service: Service, application: Application) -> None:
+    """Plain functions are called around the approval. Source: C-2, C-4."""
+    with application.handler as handler:
+        service.show(REBOOT)
+        service.until(lambda: service.approvals, "the approval")
+        assert application.called() == "prepare E1"
+        assert handler.prepared == ("E1",)
+        service.show()
+        assert application.called() == "recover E1"
+        wait_until(lambda: not handler.prepared, what="the end", limit_s=LIMIT_S)
+
+
+def test_coroutines_run_on_the_event_loop_of_the_application(
+    service: Service, tmp_path: Path
+) -> None:
+    """`async with` takes coroutine functions, and stops while the loop goes on."""
+    calls: list[tuple[str, object]] = []
+
+    async def act(event: ScheduledEvent) -> None:
+        calls.append((event.event_id, asyncio.get_running_loop()))
+
+    async def serve() -> object:
+        state = tmp_path / "state"
+        async with forewarn.Handler(act, act, state_dir=state, endpoint=service.endpoint):
+            service.show(REBOOT)
+            await asyncio.to_thread(service.until, lambda: service.approvals)
+        return asyncio.get_running_loop()
+
+    loop = asyncio.run(serve())
+    assert calls == [("E1", loop)]
+
+
+def test_event_is_not_approved_when_prepare_raises(
+    service: Service, application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application's error is in its own log, and the event comes at its time."""
+    application.fails = True
+    with caplog.at_level(logging.INFO, logger="forewarn"), application.handler:
+        service.show(REBOOT)
+        wait_until(lambda: "action=held" in caplog.text, what="hold", limit_s=LIMIT_S)
+    assert "no replica is ready" in caplog.text
+    assert service.approvals == []
+
+
+def test_prepare_is_cancelled_when_its_event_is_over(
+    service: Service, application: Application
+) -> None:
+    """A long function is asked to end, and what it did is undone. Source: C-6."""
+    application.blocks = True
+    with application.handler:
+        service.show(REBOOT)
+        assert application.called() == "prepare E1"
+        service.show()
+        assert application.called() == "recover E1"
+    assert service.approvals == []
+
+
+def test_call_that_stop_cut_off_is_made_again(
+    service: Service, application: Application, tmp_path: Path
+) -> None:
+    """The next process prepares again, and only then approves. Source: C-9."""
+    application.blocks = True
+    with application.handler:
+        service.show(REBOOT)
+        assert application.called() == "prepare E1"
+    assert service.approvals == []
+    after = Application(service, tmp_path)
+    assert after.handler.prepared == ("E1",)
+    with after.handler:
+        assert after.called() == "prepare E1"
+        service.until(lambda: service.approvals, "the approval")
+
+
+def test_second_handler_with_the_same_directory_is_refused(
+    service: Service, application: Application, tmp_path: Path
+) -> None:
+    """Two processes never prepare for one event with one journal."""
+    with application.handler, pytest.raises(forewarn.CallerError, match="already uses"):
+        Application(service, tmp_path).handler.start()
+
+
+def test_coroutine_function_without_event_loop_is_refused(tmp_path: Path) -> None:
+    """The error says how to start it."""
+
+    async def act(event: ScheduledEvent) -> None:
+        raise NotImplementedError
+
+    with pytest.raises(ValueError, match="async with"):
+        forewarn.Handler(act, act, state_dir=tmp_path).start()
+
+
+def test_argument_that_cannot_be_called_is_named(tmp_path: Path) -> None:
+    """A call in place of the function is a usual slip."""
+    with pytest.raises(ValueError, match="recover must be a function"):
+        forewarn.Handler(print, None, state_dir=tmp_path)  # type: ignore[arg-type]
