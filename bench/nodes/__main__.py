@@ -171,7 +171,6 @@ async def fan_out(changes: int) -> None:
 async def cost_of_change(nodes: int, changes: int) -> float:
     """Return ms of processor time for each change that 20 of some nodes confirm."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
-    names = [f"n{number}" for number in range(nodes)]
     access = NodeAccess(["*"], lambda _, token: token == TOKEN)
     pace = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
     server = FeedServer(Control(), epoch="bench", access=access, pace=pace)

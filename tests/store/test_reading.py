@@ -152,7 +152,7 @@ def test_history_of_an_owner_is_that_of_its_groups(story: Story, page: HistoryPa
     """An owner has no less than each of its groups, and nothing of the others. Source: P-3."""
     owners = owners_text(["Ümit's"])
     found = {each.seq: each.entry for each in story.store.history(replace(page, owners=owners))}
-    of_group = [each for each in story.store.history(replace(page, group="db"))]
+    of_group = story.store.history(replace(page, group="db"))
     assert [each.seq for each in of_group] == list(found)
     assert {each.group for each in found.values()} == {"", "db"}
 
