@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ from forewarn.core.maintenance.records import Maintenance, Target, TargetState
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
 from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import Proceed
+from forewarn.core.stimulus import Proceed, Stimulus
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Usage, share_of_host, share_of_vms
+from forewarn.errors import CallerError
 from forewarn.planning.blockers import Code
 
 if TYPE_CHECKING:
@@ -131,9 +133,49 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
     """Nothing follows from another look: what may go on has gone on. Source: L-1, F-3, F-4."""
     everything = Proceed((*state.operations, *state.maintenances))
     again = step(state, everything, now_ms=now_ms, terms=terms)
+    state.rollback()
     assert not again.changes.entries, again.changes.entries
     assert (again.begin, again.abort, again.plan) == ((), (), ())
     _check_waits(state)
+
+
+def check_undone(state: State, stimulus: Stimulus, now_ms: int, terms: Terms) -> None:
+    """A step that is thrown away, or refused, leaves the state bit for bit as it was. L-7."""
+    before = everything_in(state)
+    with suppress(CallerError):
+        step(state, stimulus, now_ms=now_ms, terms=terms)
+        state.rollback()
+    after = everything_in(state)
+    assert {name: found for name, found in after.items() if found != before[name]} == {}
+    check_indexes(state)
+
+
+def everything_in(state: State) -> dict[str, object]:
+    """Copy all records, indexes and deadlines; caches of what is derived from them are left out."""
+    found: dict[str, object] = {}
+    for name in ("operations", "aborts", "events", "enrolments", "views", "maintenances", "plans"):
+        found[name] = dict(getattr(state, name))
+    for name in ("targets", "policies", "rested_ms", "waits"):
+        found[name] = dict(getattr(state, name))
+    for name in ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by"):
+        found[name] = dict(getattr(state.topology, name))
+    for name in ("starts", "ends", "polls", "holds", "waves"):
+        deadlines = getattr(state, name)
+        found[name] = dict(deadlines._at), set(deadlines._passed), deadlines._passed_ms
+    found["places"] = state.places.all()
+    found["found at"] = {number: set(at) for number, at in state.places._places.items()}
+    found["waiting"] = state.waiting.all()
+    found["room"] = dict(state.usage.short), state.usage._waiting.all()
+    found["by group"] = {group: set(ids) for group, ids in state._by_group.items()}
+    touched = {number: state.progress.of(number) for number in state.progress._of}
+    found["progress"] = {
+        number: (dict(each.targets), set(each.working), set(each.failed))
+        for number, each in touched.items()
+        if each.targets
+    }
+    found["usage"] = usage_of(state).taken
+    found["numbers"] = state.last_number, state.mark, state.ticked_ms, len(state._undo)
+    return found
 
 
 def check_tick(state: State, now_ms: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -195,7 +195,7 @@ class Mirrored(Rig):
 
     def _tell(self, stimulus: Stimulus) -> Outcome:
         outcome = super()._tell(stimulus)
-        self.mirror.adopt(replace(outcome.changes, layout=None))
+        self.mirror.adopt(outcome.changes)
         assert self.mirror == self.state
         invariants.check_indexes(self.mirror)
         return outcome

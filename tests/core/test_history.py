@@ -31,7 +31,7 @@ from forewarn.core.records import (
     key_of,
     to_row,
 )
-from forewarn.core.state import Changes, Entry, Image
+from forewarn.core.state import Entry, Image
 from forewarn.core.stimulus import ChangeTopology, Complete, Enable
 from forewarn.core.topology import Group, Health, Vm
 from forewarn.planning.plan_text import read_plan
@@ -266,19 +266,6 @@ def test_list_of_texts_survives_its_row(texts: tuple[str, ...]) -> None:
     row = to_row(vm)
     assert json.loads(str(row["addresses"])) == list(texts)
     assert from_row("vm", row).addresses == texts  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"waits": {1: 0}}, {"short": {1: None}}, {"ticked_ms": 1}],
-    ids=["waits", "short", "ticked"],
-)
-def test_step_that_only_derives_something_is_adopted(changed: dict[str, object]) -> None:
-    """It writes nothing, and is not forgotten. Source: L-7."""
-    changes = Changes(0, **changed)  # type: ignore[arg-type]
-    assert changes.derived
-    assert not changes
-    assert not Changes(0).derived
 
 
 # -- how values are made: as dataclasses are, though the code for it comes with the first object -

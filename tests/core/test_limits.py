@@ -343,7 +343,7 @@ def test_group_that_is_asked_meanwhile_holds_the_rest_of_a_start() -> None:
     last = count - 2
     approval = Approve(f"v{last}", (rig.event_of(first.number + last, f"g{last}").id,))
     outcome = step(rig.state, approval, now_ms=rig.now_ms, terms=rig.terms())
-    rig.state.adopt(outcome.changes)
+    rig.state.keep()
     rig.replay.extend(outcome.changes.entries)
     rig.tell(Enable(f"g{count - 1}"), Proceed(outcome.rest))
     waiting = [each.number for each in rig.state.operations.values() if each.state is S.ANNOUNCED]

@@ -130,15 +130,15 @@ SOME_VM = st.builds(
         st.tuples(
             st.dictionaries(NAMES, st.none() | SOME_VM, max_size=4),
             st.dictionaries(st.sampled_from("hi"), st.sampled_from(Health), max_size=1),
-            st.sampled_from(["", "again", "as drafted"]),
+            st.booleans(),
         ),
         max_size=6,
     )
 )
 def test_layout_changed_by_key_is_the_whole(
-    steps: list[tuple[dict[str, tuple[str, str, str] | None], dict[str, Health], str]],
+    steps: list[tuple[dict[str, tuple[str, str, str] | None], dict[str, Health], bool]],
 ) -> None:
-    """What is changed key by key is what would be laid out whole, in a draft and in place."""
+    """What is changed key by key is what would be laid out whole, and can be undone."""
     hosts = {"h": Host("h"), "i": Host("i", fault_domain=1)}
     now = Topology(dict(hosts), {"g": Group("g"), "k": Group("k", GroupKind.LONE)}, {})
     for vms, health, kept in steps:
@@ -156,27 +156,22 @@ def test_layout_changed_by_key_is_the_whole(
         )
         left = {name: vm for name, vm in now.vms.items() if name not in changed}
         left |= {name: vm for name, vm in changed.items() if vm is not None}
-        before, draft = copy.deepcopy(now), now.draft()
+        before, undo = copy.deepcopy(now), now.before(change)
         try:
             whole = Topology({**now.hosts, **change.hosts}, now.groups, left)  # type: ignore[dict-item]
         except FleetContradiction:
             with pytest.raises(FleetContradiction):
-                draft.apply(change)
+                now.apply(change)
+            now.apply(undo)
             assert_same(now, before)
             continue
-        draft.apply(change)
-        assert_same(draft, whole)
-        assert_same(now, before)
-        if kept == "again":
-            now.apply(change)
-        elif kept:
-            copied = now.copy()
-            now.adopt(draft)
-            copied.adopt(draft)
-            assert_same(copied, whole)
-        if kept:
-            assert_same(now, whole)
-            assert_same(now.copy(), now)
+        shared = now.shared()
+        now.apply(change)
+        assert_same(now, whole)
+        assert_same(shared, before)
+        if not kept:
+            now.apply(undo)
+            assert_same(now, before)
 
 
 def assert_same(one: Topology, other: Topology) -> None:

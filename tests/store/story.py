@@ -52,7 +52,9 @@ class Story:
     def decide(self, stimulus: Stimulus) -> Changes:
         """What a stimulus writes; the state is not touched."""
         terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
-        return step(self.state, stimulus, now_ms=self.now_ms, terms=terms).changes
+        changes = step(self.state, stimulus, now_ms=self.now_ms, terms=terms).changes
+        self.state.rollback()
+        return changes
 
     def tell(self, *stimuli: Stimulus) -> int:
         """Commit and adopt what follows from each; return the history sequence."""

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forewarn.core.document import View
-from forewarn.core.draft import Draft, Terms
+from forewarn.core.draft import Draft, Terms, image_of
 from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
-from forewarn.core.state import Changes, Image, State
+from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, key_of, to_row
+from forewarn.core.state import TABLES, Changes, Image, State
 from forewarn.core.topology import Group, GroupKind, Health, Host
 from forewarn.store import HistoryPage, Store
 from forewarn.values import replace
@@ -194,7 +194,9 @@ def test_schema_takes_every_word(
     for word in words:
         draft = Draft(store.load(), 0, Terms(NoticePolicy(), "operator", str))
         changed = from_row(KIND_OF[type(record)], {**to_row(record), column: word.value})
-        draft.put("test.word", "One word after another.", changed)
+        image = image_of(KIND_OF[type(record)], key_of(record), None, changed)
+        getattr(draft.changes, TABLES[image.kind])[image.key] = changed
+        draft.log("test.word", "One word after another.", (image,), changed)
         store.commit(draft.changes)
     rows = Rows()
     last = [rows.whole(recorded.entry) for recorded in store.entries()][-1]

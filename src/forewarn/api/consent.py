@@ -74,7 +74,7 @@ def approvals(view: StateView, maintenance: int, now_ms: int) -> list[Approval]:
 
 def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Approval]:
     draft = view.draft(now_ms)
-    for target in draft.maintenances.working(maintenance):
+    for target in draft.progress(maintenance).worked_on:
         operation = draft.operation(target.operation)
         for event in draft.events_of(operation) if operation else ():
             assert operation is not None

@@ -305,7 +305,9 @@ def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[E
     count = itertools.count()
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.control.clock.now_ms()
-    return step(view.state, change, now_ms=now_ms, terms=terms).changes.entries
+    outcome = step(view.state, change, now_ms=now_ms, terms=terms)
+    view.state.rollback()
+    return outcome.changes.entries
 
 
 def _table(topology: Topology, kind: str) -> Mapping[str, object]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
-from weakref import ref
 
 from forewarn.control import publication
 from forewarn.core.draft import Draft, Terms
@@ -106,8 +105,6 @@ class StateView:
         #: Grows by one with each commit that has written something.
         self.sequence = store.generation
         self._new_guid = new_guid
-        #: The fleet as other threads read it; None once nobody does, or it has changed.
-        self._fleet: Callable[[], Topology | None] = _nothing
         #: What some owners may see of the state, and of its layout, made when they ask (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
@@ -115,9 +112,6 @@ class StateView:
     def adopt(self, changes: Changes, sequence: int) -> None:
         """Make durable changes the truth, as of a commit; costs what they touch."""
         if changes.of_fleet or changes.topology is not None:
-            if self._fleet() is not None:
-                self.state.topology = self.state.topology.copy()
-            self._fleet = _nothing
             self.scoped_layouts.clear()
         self.scoped.clear()
         self.state.adopt(changes)
@@ -128,11 +122,7 @@ class StateView:
 
         A change of the fleet copies it before, where somebody still has it by then.
         """
-        fleet = self._fleet()
-        if fleet is None:
-            fleet = self.state.topology.shared()
-            self._fleet = ref(fleet)
-        return fleet
+        return self.state.topology.shared()
 
     def beside(self, state: State) -> StateView:
         """Return a view of another state, as of the same commit."""
@@ -151,10 +141,6 @@ class StateView:
     def draft(self, now_ms: int) -> Draft:
         """Return a draft to look at what is; nothing of it is kept."""
         return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
-
-
-def _nothing() -> None:
-    """Stand for what nobody has."""
 
 
 class ControlPlane(StateView):
@@ -210,7 +196,7 @@ class ControlPlane(StateView):
         self._forgiven_ms = now_ms
 
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
-        """Decide, write in one transaction, adopt.
+        """Decide, write in one transaction; what could not be written is undone.
 
         Raises:
             CallerError: the stimulus is refused; nothing was changed.
@@ -228,25 +214,24 @@ class ControlPlane(StateView):
         except Unknown as unknown:
             raise self._ended(stimulus) or unknown from unknown
         written = outcome.changes
+        if written:
+            try:
+                self.store.commit(written)
+            except BaseException:
+                self.state.rollback()
+                raise
+        self.state.keep()
+        if written:
+            self._note(written)
         # An approval that others must follow shows VMs nothing new, and a question even less.
         visible = written.views or written.operations or written.of_fleet
-        layout = publication.layout_before(self.state, written) if visible else None
         opened = self._shown_in_new_documents(written)
-        if written:
-            self.store.commit(written)
-            self._adopt(written)
-        elif written.derived:
-            self._adopt(written)
         generation = self.store.generation
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             changed=(*written.operations, *opened),
             started=tuple([n for n, each in written.operations.items() if each.started_ms]),
-            change=(
-                publication.difference(self.state, written, generation, before=layout)
-                if layout is not None
-                else None
-            ),
+            change=(publication.difference(self.state, written, generation) if visible else None),
             begin=self._now(outcome.begin, written.operations),
             abort=self._now(outcome.abort, written.operations),
             announced=tuple(
@@ -271,7 +256,8 @@ class ControlPlane(StateView):
         """
         happened = self.store.settle()
         if happened is not None:
-            self._adopt(happened)
+            self.state.adopt(happened)
+            self._note(happened)
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
         """Return the groups that polled before a maintenance's last wave, and not since. F-5."""
@@ -313,15 +299,18 @@ class ControlPlane(StateView):
         A group whose kind changes has new documents; its VMs must see work there before it begins.
         Source: L-7.
         """
-        new = [v for key, v in written.views.items() if v and key not in self.state.views]
-        ids = {event.event_id for view in new for event in view.document.events}
+        entries = [each for each in written.entries if each.action == "document.opened"]
+        new = {image.key for entry in entries for image in entry.images}
+        views = [view for key, view in written.views.items() if view and key in new]
+        ids = {event.event_id for view in views for event in view.document.events}
         events = [written.events.get(each) or self.state.events.get(each) for each in ids]
         return tuple(
             sorted({each.operation for each in events if each} - written.operations.keys())
         )
 
-    def _adopt(self, written: Changes) -> None:
-        self.adopt(written, self.store.generation)
+    def _note(self, written: Changes) -> None:
+        """Have those follow who keep a copy of the state."""
+        self.sequence = self.store.generation
         self.on_adopted((written, self.sequence))
 
     def _now(

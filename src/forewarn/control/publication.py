@@ -6,27 +6,29 @@ Pure. How a change travels is the daemon's business, what is in it is decided in
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.topology import GroupKind
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
-from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes, State
-    from forewarn.core.topology import Group, Host, Topology, Vm
+    from forewarn.core.topology import Topology, Vm
 
 #: Sets of facts that VMs have in common and that are remembered.
 COMMON_MAX = 4096
 _NOTHING = Document(incarnation=0, events=())
-#: A destination for all, and hosts for some VMs.
-Moves: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
-_NO_MOVES: Moves = ("", ())
+#: Of which columns a VM is shown something, by the kind of record.
+_SHOWN = {
+    "host": frozenset({"zone", "fault_domain", "update_domain"}),
+    "group": frozenset({"kind", "fault_domain_count"}),
+    "operation": frozenset({"state", "placements"}),
+}
+_NONE = frozenset[str]()
 
 
 def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
@@ -65,30 +67,8 @@ def loaded(state: State, sequence: int) -> DocumentChange:
     return whole(state, sequence, hidden=hidden)
 
 
-@value
-class LayoutBefore:
-    """The hosts and groups that a change is about, as they were; None: not there."""
-
-    hosts: Mapping[str, Host | None]
-    groups: Mapping[str, Group | None]
-    #: Where the operations it is about were moving their VMs.
-    moves: Mapping[int, Moves]
-
-
-def layout_before(state: State, changes: Changes) -> LayoutBefore:
-    """Note what `difference` compares with, before the changes are adopted; costs what they do."""
-    topology, known = state.topology, state.operations
-    return LayoutBefore(
-        hosts={name: topology.hosts.get(name) for name in changes.hosts},
-        groups={name: topology.groups.get(name) for name in changes.groups},
-        moves={n: _moves(known[n]) for n in changes.operations if n in known},
-    )
-
-
-def difference(
-    state: State, changes: Changes, sequence: int, *, before: LayoutBefore
-) -> DocumentChange | None:
-    """What adopted changes mean for metadata nodes; None if nothing.
+def difference(state: State, changes: Changes, sequence: int) -> DocumentChange | None:
+    """What changes that the state has mean for metadata nodes; None if nothing.
 
     The cost grows with the views and VMs that changed, with the VMs of a host or group whose
     place or kind did (its health and its policy are not shown to VMs), and with those that
@@ -98,7 +78,7 @@ def difference(
         Publication(key, enabled=view is not None, document=view.document if view else _NOTHING)
         for key, view in changes.views.items()
     )
-    names = _vms_to_tell(state.topology, changes, before)
+    names = _vms_to_tell(state.topology, changes)
     vms = [state.topology.vms[name] for name in names]
     callers = tuple([_caller(state.topology, vm, _destinations(state, vm)) for vm in vms])
     gone = tuple(name for name, vm in changes.vms.items() if vm is None)
@@ -107,35 +87,21 @@ def difference(
     return DocumentChange(sequence=sequence, callers=callers, gone=gone, publications=publications)
 
 
-def _vms_to_tell(topology: Topology, changes: Changes, before: LayoutBefore) -> Iterable[str]:
+def _vms_to_tell(topology: Topology, changes: Changes) -> Iterable[str]:
     names = {name for name, vm in changes.vms.items() if vm is not None}
-    for host in changes.hosts:
-        if _place(before.hosts[host]) != _place(topology.hosts.get(host)):
-            names.update(topology.vms_on(host))
-    for group in changes.groups:
-        if _kind(before.groups[group]) != _kind(topology.groups.get(group)):
-            names.update(topology.vms_in(group))
-    for number, operation in changes.operations.items():
-        if _moves(operation) != before.moves.get(number, _NO_MOVES):
-            names.update(vm for vm in operation.vms if vm in topology.vms)
+    for image in (image for entry in changes.entries for image in entry.images):
+        changed = _SHOWN.get(image.kind, _NONE).intersection(image.changed or ())
+        if image.row is None or not changed:
+            continue
+        if image.kind == "host":
+            names.update(topology.vms_on(str(image.key)))
+        elif image.kind == "group":
+            names.update(topology.vms_in(str(image.key)))
+        elif image.row["started_ms"]:
+            operation = changes.operations[int(image.key)]
+            if operation.destinations:
+                names.update(vm for vm in operation.vms if vm in topology.vms)
     return sorted(names)
-
-
-def _moves(operation: Operation) -> Moves:
-    """Where an operation may have taken VMs that the topology has elsewhere."""
-    if operation.state is not OperationState.RUNNING:
-        return _NO_MOVES
-    return operation.destination, operation.placements
-
-
-def _place(host: Host | None) -> tuple[object, ...]:
-    """What a VM is shown of its host."""
-    return (host.zone, host.fault_domain, host.update_domain) if host else ()
-
-
-def _kind(group: Group | None) -> tuple[object, ...]:
-    """What a VM is shown of its group, and what decides which document it is shown."""
-    return (group.kind, group.splits_gpus) if group else ()
 
 
 def _destinations(state: State, vm: Vm) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
         TooManyUserOperations: the owner's limit is reached. Source: O-1.
     """
     ask = check_ask(draft, ask, TARGETS_MAX)
-    request = draft.changes.last_number + 1
+    request = draft.state.last_number + 1
     operations = [
         plan_target(draft, ask, target, request=request, number=draft.next_number())
         for target in ask.targets
@@ -134,7 +134,7 @@ def _check_form(draft: Draft, ask: RequestMaintenance, targets_max: int) -> None
 
 def _check_capacity(draft: Draft, ask: RequestMaintenance) -> None:
     """Refuse more work than the service is to carry; what has failed is not a request."""
-    count, limit = draft.live_count(), draft.policy.max_operations
+    count, limit = len(draft.state.operations), draft.policy.max_operations
     if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:
         raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
 

@@ -151,11 +151,9 @@ def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
 def _all_decided(draft: Draft, place: Place) -> bool:
     """Whether no deletion of a request is undecided; each that is not is looked at once.
 
-    What was seen decided goes on to the steps that follow: see `Changes.undecided`.
+    What was seen decided is known to the steps that follow.
     """
-    left = draft.changes.undecided.get(place)
-    if left is None:
-        left = draft.changes.undecided[place] = draft.undecided(place)
+    left = draft.state.places.undecided_at(place)
     while left:
         sibling = draft.operation(left[-1])
         if sibling is not None and _is_undecided(draft, sibling, place):

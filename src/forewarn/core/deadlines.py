@@ -52,6 +52,19 @@ class Deadlines(Generic[K]):
             self._passed.discard(key)
             self._shrink()
 
+    def noted(self, key: K) -> tuple[int | None, bool]:
+        """Return a deadline, None if there is none, and whether it has `passed`."""
+        return self._at.get(key), key in self._passed
+
+    def restore(self, key: K, at_ms: int | None, passed: bool) -> None:  # noqa: FBT001
+        """Set a deadline as it was `noted`."""
+        if at_ms is None:
+            self.drop(key)
+            return
+        self.put(key, at_ms)
+        if passed:
+            self._passed.add(key)
+
     def next_ms(self, after_ms: int) -> int | None:
         """The earliest deadline later than that, ms since the epoch UTC; None if there is none.
 

@@ -1,33 +1,31 @@
-"""The next state in the making.
+"""One step in the making: what it writes, with its history, and what it must look at again.
 
-A draft reads through to the state and keeps every write to itself, with the history entry that
-explains it; what it finds and writes costs what it touches.
+Every write changes the state in place, and is noted in `changes`, which are to be durable.
 Which change is right is decided in `step.py` and `admission.py`, never here.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core.access import AccessToken, Principal
-from forewarn.core.document import Enrolment, View
-from forewarn.core.indexes import Place, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.maintenance.drafted import DraftedMaintenances
-from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
+from forewarn.core.maintenance.records import target_key
+from forewarn.core.policy import maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
-from forewarn.core.usage import DraftedUsage
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.topology import FleetChange
-    from forewarn.planning.policy import MaintenancePolicy, Subject
+    from forewarn.core.document import Enrolment, View
+    from forewarn.core.indexes import Place
+    from forewarn.core.maintenance.records import Target
+    from forewarn.core.policy import AppliedPolicy, NoticePolicy
+    from forewarn.core.topology import FleetChange, Topology
+    from forewarn.core.usage import Disturbed
+    from forewarn.planning.policy import MaintenancePolicy
 
 
 @value
@@ -44,17 +42,26 @@ class Terms:
 
 
 class Draft:
-    """The next state in the making."""
+    """One step in the making; or a look at what is, if nothing is written."""
 
     def __init__(self, state: State, now_ms: int, terms: Terms) -> None:
         """Begin with nothing changed."""
+        self.state = state
         self.now_ms = now_ms
         self.policy = terms.policy
         self.actor = terms.actor
         self.new_guid = terms.new_guid
         self.default_driver = terms.default_driver
         self.changes = Changes(last_number=state.last_number)
-        self.topology = state.topology
+        #: Return a live operation, event, enrolment or view; None if there is none.
+        self.operation = state.operations.get
+        self.event = state.events.get
+        self.enrolment = state.enrolments.get
+        self.view = state.views.get
+        #: Maintenances that have not ended, and how far each of them has come.
+        self.maintenances = state.maintenances
+        self.plans = state.plans
+        self.progress = state.progress.of
         #: Groups whose documents may show something else now.
         self.touched_groups: set[str] = set()
         #: Operations whose joint rule may hold now.
@@ -68,22 +75,18 @@ class Draft:
         #: Operations to begin once what they do is shown, and operations to abort.
         self.begin: list[int] = []
         self.abort: list[int] = []
-        self._state = state
-        #: Where the operations written here are found, or were: who finds one looks at it.
-        self._places: defaultdict[Place, set[int]] = defaultdict(set)
-        self._waiting: defaultdict[int, set[int]] = defaultdict(set)
-        self._events_in: dict[str, dict[str, None]] = {}
-        self.uncounted: set[str | int] = set()  # for `usage`, which few ask
 
-    @cached_property  # an approval asks for neither
-    def maintenances(self) -> DraftedMaintenances:
-        """Maintenances of many hosts."""
-        return DraftedMaintenances(self._state, self.changes)
+    # ---- what is -------------------------------------------------------------------------------
 
-    @cached_property
-    def usage(self) -> DraftedUsage:
-        """What is taken of each budget."""
-        return DraftedUsage(self._state, self, self.changes.short)
+    @property
+    def topology(self) -> Topology:
+        """The fleet's layout."""
+        return self.state.topology
+
+    @property
+    def applied_policy(self) -> AppliedPolicy | None:
+        """The maintenance policy that was applied last; None if none was."""
+        return self.state.applied_policy
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
@@ -96,163 +99,74 @@ class Draft:
         applied = self.applied_policy
         return applied.applied_ms if applied else 0
 
-    @property
-    def applied_policy(self) -> AppliedPolicy | None:
-        """The maintenance policy that was applied last, as drafted, or as it is; None if none."""
-        return self.changes.policies.get(FLEET_POLICY) or self._state.applied_policy
-
     def principal(self, name: str) -> Principal | None:
         """Return a principal's bindings; None if it has none."""
-        found = self._before("principal", name)
-        assert found is None or isinstance(found, Principal)
-        return found
+        return self.state.principals.get(name)
 
     def token(self, token_id: str) -> AccessToken | None:
         """Return a token by its id; None if there is none."""
-        found = self._before("token", token_id)
-        assert found is None or isinstance(found, AccessToken)
-        return found
-
-    def operation(self, number: int) -> Operation | None:
-        """Return an operation as drafted, or as it is; None if it is not live."""
-        return self.changes.operations.get(number) or self._state.operations.get(number)
-
-    def owed(self, number: int) -> Operation | None:
-        """Return an ended operation whose driver is still to be notified; None if there is none."""
-        operation = self.changes.operations.get(number) or self._state.aborts.get(number)
-        return operation if operation is not None and operation.abort_owed else None
-
-    def aborts(self) -> tuple[int, ...]:
-        """Numbers of all operations that had ended so before this draft."""
-        return tuple(self._state.aborts)
-
-    def taken(self, places: Collection[Place]) -> set[Place]:
-        """Return those of some places where operations were before this draft; costs the places."""
-        return self._state.places.at(places)
-
-    def numbers(self, *places: Place) -> list[int]:
-        """Numbers of operations that are or were at any of these places, in no order."""
-        found: set[int] = set()
-        for place in places:
-            found.update(self._state.places.of(place))
-            found.update(self._places.get(place, ()))
-        return list(found)
-
-    def undecided(self, place: Place) -> list[int]:
-        """Coupled deletions that no earlier step has seen decided, in no order. Source: A-8."""
-        known = self._state.places.undecided.get(place)
-        return self.numbers(place) if known is None else [*known, *self._places.get(place, ())]
+        return self.state.tokens.get(token_id)
 
     def operations(self, *places: Place) -> list[Operation]:
-        """The live operations at any of these places, or there before, in their numbers' order."""
+        """The live operations at any of these places, in their numbers' order."""
         return list(self.operations_at(*places))
 
     def operations_at(self, *places: Place) -> Iterator[Operation]:
         """Yield what `operations` returns, for who needs only the first."""
-        for number in sorted(self.numbers(*places)):
-            operation = self.operation(number)
-            if operation is not None and operation.live:
-                yield operation
+        numbers: set[int] = set()
+        for place in places:
+            numbers.update(self.state.places.of(place))
+        for number in sorted(numbers):
+            yield self.state.operations[number]
 
-    def live_count(self) -> int:
-        """How many operations were live before this draft."""
-        return len(self._state.operations)
+    def events_of(self, operation: Operation) -> list[Event]:
+        """The live events of an operation, in the order of their groups' names."""
+        return [event for each in operation.events if (event := self.event(each)) is not None]
 
-    def every_operation(self) -> list[Operation]:
-        """Every operation that was live before this draft; costs all of them: at a start only."""
-        return list(self._state.operations.values())
+    def live_events_in(self, group: str) -> list[tuple[Operation, Event]]:
+        """A group's live events with their operations."""
+        events = map(self.state.events.__getitem__, self.state.event_ids_of(group))
+        return [(self.state.operations[event.operation], event) for event in events]
 
-    def wait(self, number: int, blocker: int) -> None:
-        """Have an operation woken by another's end; by none's, if that is 0."""
-        if blocker or number in self._state.waits or number in self.changes.waits:
-            self.changes.waits[number] = blocker
-        if blocker:
-            self._waiting[blocker].add(number)
+    def enabled(self, group: str) -> bool:
+        """Whether Scheduled Events is enabled for a group. Source: B-3."""
+        return group in self.state.enrolments
 
-    def wait_for_room(self, number: int, subject: Subject | None) -> None:
-        """Have an operation woken when there may be room for it; not any more if None."""
-        if subject is not None or number in self.changes.short or number in self._state.usage.short:
-            self.changes.short[number] = subject
+    def views_in(self, group: str) -> list[View]:
+        """Every view of an enabled group, the shared one first."""
+        found = [self.view(key) for key in self.topology.views_of(group)]
+        return [view for view in found if view is not None]
+
+    def target(self, maintenance: int, host: str) -> Target | None:
+        """Return what a maintenance has made of a host; None if it has not touched it."""
+        return self.state.targets.get(target_key(maintenance, host))
+
+    # ---- what is to be looked at ---------------------------------------------------------------
 
     def wake(self, operation: Operation) -> None:
-        """Have those looked at again that wait for an operation, if it stands in no way now."""
-        number, waits = operation.number, self.changes.waits
-        for each in (*self._state.waiting.of(number), *self._waiting.get(number, ())):
-            if waits.get(each, number) == number:
-                self.look_at(each)
-        self.usage.wake(operation.budget_key)
+        """Have those looked at again that wait for an operation."""
+        for number in self.state.waiting.of(operation.number):
+            self.look_at(number)
+        self.wake_room(operation.budget_key)
+
+    def wake_room(self, disturbed: Disturbed) -> None:
+        """Have those looked at again that wait for room where something took it."""
+        if self.state.usage.short:
+            for number in self.state.usage.waiting(disturbed):
+                self.look_at(number)
 
     def look_at(self, number: int) -> None:
-        """Have a live operation looked at once more before this draft is done."""
+        """Have a live operation or maintenance looked at once more before this step is done."""
         operation = self.operation(number)
         if operation is None:
-            if self.maintenances.get(number) is not None:
+            if number in self.maintenances:
                 self.touched_maintenances.add(number)
         elif operation.state is OperationState.PLANNED:
             self.planned.add(number)
         elif operation.state is OperationState.ANNOUNCED:
             self.candidates.add(number)
 
-    def event(self, event_id: str) -> Event | None:
-        """Return an event as drafted, or as it is; None if it never lived or is gone."""
-        return self.changes.events.get(event_id) or self._state.events.get(event_id)
-
-    def events_of(self, operation: Operation) -> list[Event]:
-        """The events of an operation, in the order of their groups' names."""
-        found = [self.event(event_id) for event_id in operation.events]
-        return [event for event in found if event is not None]
-
-    def live_events_in(self, group: str) -> list[tuple[Operation, Event]]:
-        """A group's live events with their operations."""
-        drafted = self._events_in.get(group, ())
-        pairs = []
-        for event_id in dict.fromkeys((*self._state.event_ids_of(group), *drafted)):
-            event = self.event(event_id)
-            operation = self.operation(event.operation) if event else None
-            if event is not None and event.live and operation is not None:
-                pairs.append((operation, event))
-        return pairs
-
-    def enabled(self, group: str) -> bool:
-        """Whether Scheduled Events is enabled for a group. Source: B-3."""
-        return self.enrolment(group) is not None
-
-    def enrolment(self, group: str) -> Enrolment | None:
-        """Return a group's enrolment, None while it is disabled."""
-        if group in self.changes.enrolments:
-            return self.changes.enrolments[group]
-        return self._state.enrolments.get(group)
-
-    def silent(self, until_ms: int) -> list[str]:
-        """Groups that nobody was heard of since then, ms since the epoch UTC, sorted."""
-        return self._state.polls.due(until_ms)
-
-    def rested_ms(self, owner: str) -> int:
-        """When work last ended that disturbed an owner, ms since the epoch UTC; 0: none has."""
-        return self._state.rested_ms.get(owner, 0)
-
-    def due(self) -> list[int]:
-        """Announced operations whose NotBefore has come since it was last asked."""
-        return [*self._state.starts.due(self.now_ms), *self._state.holds.due(self.now_ms)]
-
-    def overdue(self, until_ms: int) -> list[int]:
-        """Running operations that should have ended by then, ms since the epoch UTC."""
-        return self._state.ends.due(until_ms)
-
-    def enrolments(self) -> tuple[Enrolment, ...]:
-        """Every enrolment as it was before this draft; costs all of them: at a start only."""
-        return tuple(self._state.enrolments.values())
-
-    def view(self, key: str) -> View | None:
-        """Return a document view as drafted, or as it is."""
-        if key in self.changes.views:
-            return self.changes.views[key]
-        return self._state.views.get(key)
-
-    def views_in(self, group: str) -> list[View]:
-        """Every view of an enabled group, the shared one first."""
-        found = [self.view(key) for key in self.topology.views_of(group)]
-        return [view for view in found if view is not None]
+    # ---- writing -------------------------------------------------------------------------------
 
     def put(self, action: str, text: str, *records: Record, vm: str = "", host: str = "") -> None:
         """Write records together with the history entry that explains them.
@@ -264,19 +178,20 @@ class Draft:
             vm: who approved, where an event was. Source: A-6.
             host: what an order leaves out.
         """
-        images = tuple([self._image(record) for record in records])
-        self._log(action, text, images, records[0], place=(vm, host))
+        images = tuple([self._put(record) for record in records])
+        self.log(action, text, images, records[0], place=(vm, host))
 
     def put_documents(self, views: Iterable[View]) -> None:
         """Write documents: one entry for all that one operation changes. Source: D-1.
 
-        Cost: the documents, and the events of the operations that this draft has written.
+        Cost: the documents, and the events of the operations that this step has written.
         """
-        owners = {
-            event.group: operation
-            for operation in self.changes.operations.values()
-            for event in self.events_of(operation)
-        }
+        owners: dict[str, Operation] = {}
+        for operation in self.changes.operations.values():
+            for event_id in operation.events:
+                event = self.changes.events.get(event_id) or self.event(event_id)
+                if event is not None:
+                    owners[event.group] = operation
         batches: dict[int, list[View]] = {}
         for view in views:
             about = owners.get(view.group)
@@ -284,8 +199,8 @@ class Draft:
         for number, batch in batches.items():
             if number and len(batch) > 1:
                 text = f"{len(batch)} documents are updated for op-{number}"
-                images = tuple([self._image(view) for view in batch])
-                self._log("document.updated", text, images, self.changes.operations[number])
+                images = tuple([self._put(view) for view in batch])
+                self.log("document.updated", text, images, self.changes.operations[number])
                 continue
             for view in batch:
                 text = f"document {view.key} is at {view.document.incarnation}"
@@ -293,7 +208,8 @@ class Draft:
 
     def mark(self, record: Enrolment) -> None:
         """Write when a group last polled, or what its VMs left: no transition, and no history."""
-        self._write(record)
+        self.changes.enrolments[record.group] = record
+        self.state.put(record)
 
     def remove(self, action: str, text: str, *records: Record) -> None:
         """Take records out, with the history entry that explains it."""
@@ -301,51 +217,30 @@ class Draft:
         for record in records:
             kind, key = KIND_OF[type(record)], key_of(record)
             getattr(self.changes, TABLES[kind])[key] = None
+            if kind not in OF_TOPOLOGY:
+                self.state.remove(record)
             images.append(Image(kind, key, None))
-        self._log(action, text, tuple(images), records[0])
+        self.log(action, text, tuple(images), records[0])
 
     def rearrange(self, change: FleetChange) -> None:
-        """Change the layout; its records are `put` and `remove`d beside this.
+        """Change the layout; its records are written down beside this.
 
         Raises:
-            FleetContradiction: the fleet would contradict itself; the draft is to be thrown away.
+            FleetContradiction: the fleet would contradict itself; the step is to be undone.
         """
-        if self.topology is self._state.topology:
-            self.topology = self.changes.layout = self.topology.draft()
-        known, vms = self.topology.vms, change.vms
-        before = [vm for name in vms if (vm := known.get(name)) is not None]
-        hosts = dict.fromkeys([vm.host for vm in before])
-        hosts |= dict.fromkeys([vm.host for vm in vms.values() if vm is not None])
-        moved = dict.fromkeys(vm.name for vm in before)
-        for vm_name in self._of_other_owners(change):
-            moved[vm_name] = hosts[known[vm_name].host] = None
-        self.topology.apply(change)
-        for name in change.hosts:
-            moved |= dict.fromkeys(self.topology.vms_on(name))
-        places: list[Place] = [("host", name) for name in hosts]
-        places += [("vm", name) for name in moved]
-        for operation in self.operations(*self.taken(places)):
-            self.uncounted.add(operation.budget_key)
-            self._place(operation)
-            self.look_at(operation.number)
-            self.wake(operation)
-        for name in dict.fromkeys((*change.hosts, *hosts)):
-            self.uncounted.add(name)
-            self.usage.wake(name)
-
-    def _of_other_owners(self, change: FleetChange) -> Iterator[str]:
-        """Yield the VMs whose groups are to have another owner, and so count in his budgets."""
-        groups = self.topology.groups
-        for name, group in change.groups.items():
-            if group is not None and name in groups and groups[name].owner != group.owner:
-                yield from self.topology.vms_in(name)
+        moved, hosts = self.state.lay_out(change)
+        for number in moved:
+            self.look_at(number)
+            self.wake(self.state.operations[number])
+        for name in hosts:
+            self.wake_room(name)
 
     def next_number(self) -> int:
         """Give out the next operation number."""
-        self.changes.last_number += 1
+        self.changes.last_number = self.state.next_number()
         return self.changes.last_number
 
-    def _log(
+    def log(
         self,
         action: str,
         text: str,
@@ -362,37 +257,15 @@ class Draft:
         entry = Entry(self.now_ms, self.actor, action, text, *subject, images)
         self.changes.entries.append(entry)
 
-    def _image(self, record: Record) -> Image:
+    def _put(self, record: Record) -> Image:
         """Write a record; return what it became, beside what it was."""
         kind, key = KIND_OF[type(record)], key_of(record)
-        before = self._before(kind, key)
-        self._write(record)
-        changed = changed_row(before, record) if before is not None else None
-        return Image(kind, key, to_row(record), changed)
+        before = self.state.put(record)
+        getattr(self.changes, TABLES[kind])[key] = record
+        return image_of(kind, key, before, record)
 
-    def _before(self, kind: str, key: str | int) -> Record | None:
-        """Return a record as it is before the next write of it; None where it is not live."""
-        table = TABLES[kind]
-        drafted = getattr(self.changes, table)
-        if key in drafted:
-            found: Record | None = drafted[key]
-            return found
-        state = self._state
-        home = state.topology if kind in OF_TOPOLOGY else state
-        found = getattr(home, table).get(key)
-        return state.aborts.get(int(key)) if found is None and kind == "operation" else found
 
-    def _write(self, record: Record) -> None:
-        if isinstance(record, Operation):
-            self.uncounted.add(record.budget_key)
-        if isinstance(record, Operation) and record.live:
-            before = self.operation(record.number)
-            if before is None or not is_placed_alike(before, record):
-                self._place(record)
-        elif isinstance(record, Event):
-            self._events_in.setdefault(record.group, {})[record.id] = None
-        getattr(self.changes, TABLES[KIND_OF[type(record)]])[key_of(record)] = record
-
-    def _place(self, operation: Operation) -> None:
-        for place in places_of(operation, self.topology):
-            self._places[place].add(operation.number)
+def image_of(kind: str, key: str | int, before: Record | None, after: Record) -> Image:
+    """Return what a record became, beside what it was."""
+    changed = changed_row(before, after) if before is not None else None
+    return Image(kind, key, to_row(after), changed)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import departures
 from forewarn.core.document import ahead_of
+from forewarn.core.draft import image_of
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.records import changed_row, subject_of, to_row
+from forewarn.core.records import subject_of
 from forewarn.core.refusals import AlreadyExists, FleetBusy, InUse, Unknown
-from forewarn.core.state import TABLES, Entry, Image
+from forewarn.core.state import TABLES, Entry
 from forewarn.core.topology import FleetChange, Vm
 from forewarn.values import replace
 
@@ -69,8 +70,8 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
 
 def _at_work(draft: Draft, vms: Mapping[str, Vm | None]) -> list[str]:
     """Return those of some VMs that work may name, or that are to be on a host with work."""
-    named = draft.taken([("vm", name) for name in vms])
-    hosts = draft.taken(list({("host", vm.host) for vm in vms.values() if vm is not None}))
+    named = draft.state.places.at([("vm", name) for name in vms])
+    hosts = draft.state.places.at({("host", vm.host) for vm in vms.values() if vm is not None})
     if not (named or hosts):
         return []
     return [
@@ -186,8 +187,7 @@ def _write_down(
         written[name] = record
         known = before.get(name)
         verb = "changed" if known else "added"
-        changed = changed_row(known, record) if known else None
-        images = (Image(kind, name, to_row(record), changed),)
+        images = (image_of(kind, name, known, record),)
         text, about = f"{kind} {name} is {verb}", subject_of(record)
         entries.append(Entry(at_ms, actor, f"{kind}.{verb}", text, *about, images))
 
@@ -225,4 +225,6 @@ def set_health(draft: Draft, name: str, health: Health) -> None:
         return
     changed = replace(host, health=health)
     draft.rearrange(FleetChange(hosts={name: changed}))
-    draft.put(f"host.{health.value}", f"host {name} is {health.value}", changed)
+    draft.changes.hosts[name] = changed
+    images = (image_of("host", name, host, changed),)
+    draft.log(f"host.{health.value}", f"host {name} is {health.value}", images, changed)

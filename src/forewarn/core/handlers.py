@@ -15,6 +15,7 @@ from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import Alert, AlertMove, Operation, OperationState, move_alert
 from forewarn.core.maintenance import targets
+from forewarn.core.maintenance.phase import Checking
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.values import replace
@@ -123,7 +124,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
 
 def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
     """Note that a driver was notified of an end without it, or will not be. Source: L-7."""
-    operation = draft.owed(report.operation)
+    operation = draft.state.aborts.get(report.operation)
     if operation:
         settled = replace(operation, abort_owed=False)
         text = f"the driver was notified that {settled.id} has ended"
@@ -182,6 +183,7 @@ def _some(names: tuple[str, ...]) -> str:
 def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:
     """Keep the mark of the service's clock: no transition, and so no history. Source: N-4."""
     draft.changes.mark = (report.boot, report.ahead_ms)
+    draft.state.set_mark(draft.changes.mark)
     return ()
 
 
@@ -237,18 +239,19 @@ def tick(draft: Draft) -> tuple[int, ...]:
     """
     policy = draft.policy
     silent_ms = draft.now_ms - disabled_ms(0, policy.disable_after_s)
-    for group in draft.silent(silent_ms):
+    for group in draft.state.polls.due(silent_ms):
         enrolment = draft.enrolment(group)
         if enrolment is not None and enrolment.polled_ms <= silent_ms:
             _disable(draft, enrolment)
-    draft.candidates.update(draft.due())
-    draft.touched_maintenances.update(draft.maintenances.due(draft.now_ms))
-    for number in draft.overdue(draft.now_ms - policy.overdue_after_s * SECOND_MS):
+    state = draft.state
+    draft.candidates.update((*state.starts.due(draft.now_ms), *state.holds.due(draft.now_ms)))
+    draft.touched_maintenances.update(state.waves.due(draft.now_ms))
+    for number in state.ends.due(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         assert operation is not None, "a tick ends nothing"
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
-    draft.changes.ticked_ms = draft.now_ms
+    state.ticked_ms = draft.now_ms
     return ()
 
 
@@ -276,14 +279,19 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
     Costs all live operations: everything that waits is looked at once, at each start.
     """
     _forgive(draft, recovery.away_ms)
-    for operation in draft.every_operation():
+    for operation in tuple(draft.state.operations.values()):
         draft.look_at(operation.number)
         if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
             transitions.renew(draft, operation)
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
-    draft.abort += draft.aborts()
-    draft.unplanned.update(draft.maintenances.without_plan())
+    draft.abort += draft.state.aborts
+    wanted = (
+        n
+        for n, each in draft.maintenances.items()
+        if each.plan_wanted or isinstance(each.phase, Checking)
+    )
+    draft.unplanned.update(wanted)
     return tick(draft)
 
 
@@ -294,7 +302,7 @@ def _forgive(draft: Draft, away_ms: int) -> None:
     could see that they were made before. Source: F-5.
     """
     forgiven_ms = away_ms if away_ms > AWAY_S_MIN * SECOND_MS else 0
-    for enrolment in draft.enrolments():
+    for enrolment in tuple(draft.state.enrolments.values()):
         polled_ms = min(enrolment.polled_ms + forgiven_ms, draft.now_ms)
         if polled_ms != enrolment.polled_ms:
             draft.mark(replace(enrolment, polled_ms=polled_ms))

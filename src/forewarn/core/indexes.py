@@ -13,7 +13,7 @@ from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from forewarn.core.topology import Topology
 
@@ -92,14 +92,14 @@ class Places:
         for place in self._places.pop(number, ()):
             self._leave(place, number)
 
-    def note_undecided(self, found: Mapping[Place, list[int]] | None) -> None:
-        """Keep what was seen of coupled deletions, while there are any; None: forget all of it."""
-        if found is None:
-            self.undecided.clear()
-            return
-        for place, numbers in found.items():
-            if self._members.of(place):
-                self.undecided[place] = numbers
+    def undecided_at(self, place: Place) -> list[int]:
+        """Return the coupled deletions at a place not seen to be decided, to be taken from."""
+        known = self.undecided.get(place)
+        if known is None:
+            known = [*self._members.of(place)]
+            if known:
+                self.undecided[place] = known
+        return known
 
     def _leave(self, place: Place, number: int) -> None:
         self._members.discard(place, number)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
+    from collections.abc import Callable, Mapping
 
 #: Host or group -> names of its VMs, sorted.
-Placements: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
+Placements: TypeAlias = "dict[str, tuple[str, ...]]"
 _V = TypeVar("_V")
 _NOBODY: frozenset[str] = frozenset()
 

@@ -1,13 +1,15 @@
 """The whole state of the control plane, and the changes that one step makes to it.
 
-Nothing is changed until the changes are durable and `adopt`ed; that costs what they touch.
+A step changes the state in place; what it has done is kept once it is durable, or undone.
 Which change is right is decided in `step.py` and `admission.py`, never here.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.access import AccessToken, Principal
 from forewarn.core.deadlines import Deadlines
@@ -23,21 +25,21 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.owner_rest import note_end
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
-from forewarn.core.records import Record, Row
+from forewarn.core.records import KIND_OF, Record, Row, key_of
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Usage
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from forewarn.core.indexes import Place
-    from forewarn.core.usage import Disturbed
+    from forewarn.core.topology import LaidOut
     from forewarn.planning.policy import Subject
 
 
 _K = TypeVar("_K", str, int)
-_R = TypeVar("_R", Enrolment, View, Target, Principal, AccessToken)
+_Undo: TypeAlias = "Callable[[], object]"
 
 #: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
 TABLES: dict[str, str] = {
@@ -99,8 +101,13 @@ class Entry:
 class State:
     """Everything that is true now: the fleet, live work, who is asked, what is shown.
 
-    Only `adopt` may change it. Ended operations and events are not here but in the store, except
-    for those that a driver must still hear of.
+    It is changed in place by `put`, `remove`, `lay_out`, `wait` and `wait_for_room`, each of which
+    keeps the indexes and deadlines and notes in a journal what was there before. `keep` forgets
+    the journal, `rollback` undoes all that is in it. Nobody else may see a state that has one: its
+    owner steps it, commits, and keeps it or rolls it back before it does anything else.
+
+    Ended operations and events are not here but in the store, except for those that a driver must
+    still hear of.
     """
 
     topology: Topology = field(default_factory=Topology)
@@ -142,151 +149,216 @@ class State:
     #: Operation that could go on -> the one whose end it waits for, and back.
     waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
+    #: Deadlines up to here are handled by the step that is not kept yet, ms since the epoch UTC.
+    ticked_ms: int = field(default=0, repr=False, compare=False)
     _by_group: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
+    #: What undoes each change since the last `keep`, the oldest first.
+    _undo: list[_Undo] | deque[_Undo] = field(default_factory=list, repr=False, compare=False)
+
+    # ---- changing it ---------------------------------------------------------------------------
+
+    def put(self, record: Record) -> Record | None:
+        """Write a record that is not of the layout; return the one it replaces, None if none."""
+        kind, key = KIND_OF[type(record)], key_of(record)
+        before = self._write(kind, key, record)
+        match record:
+            case Operation():
+                self._follow_operation(record)
+            case Enrolment():
+                self._arm(self.polls, record.group, record.polled_ms)
+            case Maintenance():
+                self._follow_maintenance(record)
+            case MaintenancePlan() if record.parent in self.plans:
+                self._write("plan", record.parent, None)
+        return before
+
+    def remove(self, record: Record) -> None:
+        """Take a record out that is not of the layout."""
+        kind, key = KIND_OF[type(record)], key_of(record)
+        self._write(kind, key, None)
+        if isinstance(record, Enrolment):
+            self._arm(self.polls, record.group, None)
+
+    def lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
+        """Change the layout; return the live operations and the hosts that this may concern.
+
+        Costs the records, and who is where they are.
+
+        Raises:
+            FleetContradiction: the fleet would contradict itself; `rollback` before anything else.
+        """
+        self._undo.append(partial(self._lay_out, self.topology.before(change)))
+        return self._lay_out(change)
+
+    def wait(self, number: int, blocker: int) -> None:
+        """Have an operation woken by another's end; by none's, if that is 0."""
+        before = self.waits.get(number, 0)
+        if before != blocker:
+            self._undo.append(partial(self._wait, number, before))
+            self._wait(number, blocker)
+
+    def wait_for_room(self, number: int, subject: Subject | None) -> None:
+        """Have an operation woken when there may be room for it; not any more if None."""
+        before = self.usage.short.get(number)
+        if before != subject:
+            self._undo.append(partial(self.usage.wait, number, before))
+            self.usage.wait(number, subject)
+
+    def next_number(self) -> int:
+        """Give out the next operation number."""
+        self._undo.append(partial(self._set, "last_number", self.last_number))
+        self.last_number += 1
+        return self.last_number
+
+    def set_mark(self, mark: tuple[str, int]) -> None:
+        """Keep the mark of the service's clock. Source: N-4."""
+        self._undo.append(partial(self._set, "mark", self.mark))
+        self.mark = mark
+
+    def keep(self) -> None:
+        """Forget how to undo what was changed: it is durable."""
+        self._undo.clear()
+        if self.ticked_ms:
+            self.starts.passed(self.ticked_ms)
+            self.holds.passed(self.ticked_ms)
+            self.waves.passed(self.ticked_ms)
+            self.ticked_ms = 0
+        self._count_many()
+
+    def rollback(self) -> None:
+        """Undo everything since the last `keep`; costs what that was."""
+        while self._undo:
+            self._undo.pop()()
+        self.ticked_ms = 0
+        self.places.undecided.clear()
+        # What waits for room is woken by what was counted for whoever takes it.
+        if self.usage.short:
+            self.counted()
+        self._count_many()
 
     def adopt(self, changes: Changes) -> None:
-        """Make durable changes the truth; costs what they touch."""
-        asks_more = not changes.enrolments.keys() <= self.enrolments.keys()
-        self.places.note_undecided(None if asks_more else changes.undecided)
-        disturbed = self._rearranged(changes)
-        moved = self._adopt_fleet(changes)
-        for event in changes.events.values():
-            self._adopt_event(event)
-        for number, operation in changes.operations.items():
-            self._adopt_operation(number, operation, moved)
-        for number in moved - changes.operations.keys():
-            self.places.put(self.operations[number], self.topology)
-            disturbed.add(self.operations[number].budget_key)
-        disturbed.update(each.budget_key for each in changes.operations.values())
-        self.usage.uncounted |= disturbed
-        if len(self.usage.uncounted) > UNCOUNTED_MAX:
-            self.counted()
-        _merge(self.enrolments, changes.enrolments)
-        for group, enrolment in changes.enrolments.items():
-            if enrolment is None:
-                self.polls.drop(group)
-            else:
-                self.polls.put(group, enrolment.polled_ms)
-        _merge(self.views, changes.views)
-        self._adopt_maintenances(changes)
-        self.policies.update(changes.policies)
-        _merge(self.principals, changes.principals)
-        _merge(self.tokens, changes.tokens)
-        self._adopt_derived(changes)
+        """Take over what was changed elsewhere and is durable; costs what that touches."""
+        assert not self._undo, "a step is neither kept nor rolled back"
         assert changes.last_number >= self.last_number, changes
-        self.last_number = changes.last_number
-        self.mark = changes.mark or self.mark
-
-    def _adopt_fleet(self, changes: Changes) -> set[int]:
-        """Change the layout; return the live operations that may be found elsewhere now."""
+        self._undo = deque(maxlen=0)
         if changes.topology is not None:
             self.topology = changes.topology
-            return set(self.operations)
-        if not changes.of_fleet:
-            return set()
-        topology = self.topology
-        before = [topology.vms[name] for name in changes.vms if name in topology.vms]
-        hosts = {vm.host for vm in before}
-        hosts |= {vm.host for vm in changes.vms.values() if vm is not None}
-        if changes.layout is not None:
-            topology.adopt(changes.layout)
-        else:
-            topology.apply(changes)
-        places: list[Place] = [("host", host) for host in hosts]
-        places += [("vm", vm.name) for vm in before]
-        numbers = {n for place in self.places.at(places) for n in self.places.of(place)}
-        for group in changes.groups:
-            numbers |= {self.events[each].operation for each in self.event_ids_of(group)}
-        return numbers
-
-    def _rearranged(self, changes: Changes) -> set[Disturbed]:
-        """Return the hosts whose part in budgets may change with the layout, before it does."""
-        known = self.topology.vms
-        if changes.topology is not None:
             failed = changes.topology.hosts.values()
-            return {each.name for each in failed if each.health is Health.FAILED}
-        found: set[Disturbed] = set(changes.hosts)
-        found.update(known[name].host for name in changes.vms if name in known)
-        found.update(vm.host for vm in changes.vms.values() if vm is not None)
-        for group in changes.groups:
-            found.update(known[name].host for name in self.topology.vms_in(group))
-        return found
-
-    def counted(self) -> Usage:
-        """What is taken of each budget; costs the VMs of what was touched since the last time."""
-        self.usage.count(self.topology, self.operations, self.places)
-        return self.usage
-
-    def _adopt_operation(self, number: int, operation: Operation, moved: set[int]) -> None:
-        if not operation.live:
-            note_end(self.rested_ms, operation)
-            self.operations.pop(number, None)
-            self.aborts.pop(number, None)
-            if operation.abort_owed:
-                self.aborts[number] = operation
-            self.places.drop(number)
-            self.starts.drop(number)
-            self.ends.drop(number)
-            self.holds.drop(number)
-            self._wait(number, 0)
-            self.usage.wait(number, None)
-            return
-        before = self.operations.get(number)
-        self.operations[number] = operation
-        if before is None or number in moved or not is_placed_alike(before, operation):
-            self.places.put(operation, self.topology)
-        if operation.state is OperationState.ANNOUNCED:
-            self.starts.put(number, operation.not_before_ms)
-            if operation.earliest_start_ms:
-                self.holds.put(number, operation.earliest_start_ms)
-            return
-        self.starts.drop(number)
-        self.holds.drop(number)
-        if operation.state is OperationState.RUNNING and operation.alert is Alert.NONE:
-            self.ends.put(number, operation.overdue_ms(0))
-        else:
-            self.ends.drop(number)
-
-    def _adopt_event(self, event: Event) -> None:
-        known = self._by_group.setdefault(event.group, {})
-        if event.live:
-            self.events[event.id] = event
-            known[event.id] = None
-        else:
-            self.events.pop(event.id, None)
-            known.pop(event.id, None)
-            if not known:
-                del self._by_group[event.group]
-
-    def _adopt_maintenances(self, changes: Changes) -> None:
-        for plan in changes.plans.values():
-            self.plans[plan.id] = plan
-            self.plans.pop(plan.parent, None)
-        for key, target in changes.targets.items():
-            self.progress.put(self.targets.get(key), target)
-        _merge(self.targets, changes.targets)
-        for number, maintenance in changes.maintenances.items():
-            if maintenance.running and maintenance.due_ms is not None:
-                self.waves.put(number, maintenance.due_ms)
-            else:
-                self.waves.drop(number)
-            if maintenance.live:
-                self.maintenances[number] = maintenance
+            self.usage.uncounted |= {each.name for each in failed if each.health is Health.FAILED}
+            for operation in self.operations.values():
+                self._place(operation)
+        elif changes.of_fleet:
+            self._lay_out(changes)
+        for kind, key, record in changes.images():
+            if kind in OF_TOPOLOGY or kind == "maintenance":
                 continue
-            self.maintenances.pop(number, None)
-            self.plans.pop(maintenance.plan, None)
-            for host in self.progress.drop(number):
-                del self.targets[target_key(number, host)]
+            if record is not None:
+                self.put(record)
+            elif (before := self.record(kind, key)) is not None:
+                self.remove(before)
+        for (
+            maintenance
+        ) in changes.maintenances.values():  # one that has ended takes its hosts along
+            self.put(maintenance)
+        self.last_number = changes.last_number
+        self.mark = changes.mark or self.mark
+        self._undo = []
+        self.keep()
 
-    def _adopt_derived(self, changes: Changes) -> None:
-        for number, blocker in changes.waits.items():
-            self._wait(number, blocker if number in self.operations else 0)
-        for number, subject in changes.short.items():
-            self.usage.wait(number, subject if number in self.operations else None)
-        if changes.ticked_ms:
-            self.starts.passed(changes.ticked_ms)
-            self.holds.passed(changes.ticked_ms)
-            self.waves.passed(changes.ticked_ms)
+    def _count_many(self) -> None:
+        """Count budgets where too much is left to be counted for the next question."""
+        if len(self.usage.uncounted) > UNCOUNTED_MAX:
+            self.counted()
+
+    def _set(self, name: str, before: object) -> None:
+        setattr(self, name, before)
+
+    def _write(self, kind: str, key: str | int, record: Record | None) -> Record | None:
+        before = self.record(kind, key)
+        self._undo.append(partial(self._replace, kind, key, record, before))
+        self._replace(kind, key, before, record)
+        return before
+
+    def _replace(
+        self, kind: str, key: str | int, before: Record | None, after: Record | None
+    ) -> None:
+        """Put one record in place of another, with what is found by it; None: there is none."""
+        either = after or before
+        if isinstance(either, Operation):
+            self._replace_operation(before, after)  # type: ignore[arg-type]  # both are of a kind
+            return
+        kept = after if not isinstance(after, Event | Maintenance) or after.live else None
+        table: dict[str | int, Record] = getattr(self, TABLES[kind])
+        if kept is None:
+            table.pop(key, None)
+        else:
+            table[key] = kept
+        if isinstance(either, Event):
+            known = self._by_group.setdefault(either.group, {})
+            if kept is None:
+                known.pop(either.id, None)
+                if not known:
+                    del self._by_group[either.group]
+            else:
+                known[either.id] = None
+        elif isinstance(either, Target):
+            self.progress.put(before, after)  # type: ignore[arg-type]
+        elif isinstance(either, Enrolment) and before is None:
+            self.places.undecided.clear()  # more is asked
+
+    def _replace_operation(self, before: Operation | None, after: Operation | None) -> None:
+        either = after or before
+        assert either is not None
+        number = either.number
+        self.usage.uncounted.add(either.budget_key)
+        self.aborts.pop(number, None)
+        if after is None or not after.live:
+            self.operations.pop(number, None)
+            self.places.drop(number)
+            if after is not None and after.abort_owed:
+                self.aborts[number] = after
+            return
+        known: Operation | None = self.operations.get(number)
+        self.operations[number] = after
+        if known is None or not is_placed_alike(known, after):
+            self.places.put(after, self.topology)
+
+    def _follow_operation(self, operation: Operation) -> None:
+        """Keep the deadlines of an operation, and what it waits for."""
+        number, state = operation.number, operation.state
+        announced = state is OperationState.ANNOUNCED
+        running = state is OperationState.RUNNING and operation.alert is Alert.NONE
+        self._arm(self.starts, number, operation.not_before_ms if announced else None)
+        self._arm(self.holds, number, (operation.earliest_start_ms or None) if announced else None)
+        self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
+        if not operation.live:
+            self.wait(number, 0)
+            self.wait_for_room(number, None)
+            for owner in operation.disturbed_owners:
+                self._undo.append(partial(self._rest, owner, self.rested_ms.get(owner)))
+            note_end(self.rested_ms, operation)
+
+    def _follow_maintenance(self, maintenance: Maintenance) -> None:
+        """Keep when a maintenance is due; forget what it has touched once it has ended."""
+        number = maintenance.number
+        self._arm(self.waves, number, maintenance.due_ms if maintenance.running else None)
+        if not maintenance.live:
+            self._write("plan", maintenance.plan, None)
+            for host in tuple(self.progress.of(number).targets):
+                self._write("target", target_key(number, host), None)
+
+    def _arm(self, deadlines: Deadlines[_K], key: _K, at_ms: int | None) -> None:
+        """Set a deadline; None: there is none any more."""
+        known = deadlines.noted(key)
+        if known[0] != at_ms:
+            self._undo.append(partial(deadlines.restore, key, *known))
+            deadlines.restore(key, at_ms, passed=False)
+
+    def _rest(self, owner: str, since_ms: int | None) -> None:
+        if since_ms is None:
+            self.rested_ms.pop(owner, None)
+        else:
+            self.rested_ms[owner] = since_ms
 
     def _wait(self, number: int, blocker: int) -> None:
         before = self.waits.pop(number, 0)
@@ -295,6 +367,42 @@ class State:
         if blocker:
             self.waits[number] = blocker
             self.waiting.add(blocker, number)
+
+    def _lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
+        topology = self.topology
+        names = dict.fromkeys(change.vms)
+        for group in change.groups:  # its owner may be another one
+            names |= dict.fromkeys(topology.vms_in(group))
+        for host in change.hosts:
+            names |= dict.fromkeys(topology.vms_on(host))
+        before = [topology.vms[name] for name in names if name in topology.vms]
+        hosts = {vm.host for vm in before} | change.hosts.keys()
+        hosts |= {vm.host for vm in change.vms.values() if vm is not None}
+        places: list[Place] = [("host", host) for host in hosts]
+        places += [("vm", name) for name in names]
+        moved = {n for place in self.places.at(places) for n in self.places.of(place)}
+        topology.apply(change)
+        for number in moved:
+            self._place(self.operations[number])
+        self.usage.uncounted |= hosts
+        return moved, hosts
+
+    def _place(self, operation: Operation) -> None:
+        self.places.put(operation, self.topology)
+        self.usage.uncounted.add(operation.budget_key)
+
+    # ---- asking it -----------------------------------------------------------------------------
+
+    def record(self, kind: str, key: str | int) -> Record | None:
+        """Return a record as it is now; None where there is none that is live."""
+        home = self.topology if kind in OF_TOPOLOGY else self
+        found: Record | None = getattr(home, TABLES[kind]).get(key)
+        return self.aborts.get(int(key)) if found is None and kind == "operation" else found
+
+    def counted(self) -> Usage:
+        """What is taken of each budget; costs the VMs of what was touched since the last time."""
+        self.usage.count(self.topology, self.operations, self.places)
+        return self.usage
 
     def copy(self) -> State:
         """A state of its own with the same records, for another thread; costs what there is."""
@@ -314,10 +422,11 @@ class State:
                 principals=dict(self.principals),
                 tokens=dict(self.tokens),
                 mark=self.mark,
-                waits=dict(self.waits),
             )
         )
         made.rested_ms.update(self.rested_ms)
+        for number, blocker in self.waits.items():
+            made._wait(number, blocker)
         return made
 
     @property
@@ -337,9 +446,6 @@ class Changes:
     last_number: int
     #: The whole layout, where everything is loaded; a step names the records that change.
     topology: Topology | None = None
-    #: The layout that these records make, drafted over the one they change; None: not drafted.
-    #: A holder of that one, or of an equal copy, need not work it out again.
-    layout: Topology | None = None
     hosts: dict[str, Host | None] = field(default_factory=dict)
     groups: dict[str, Group | None] = field(default_factory=dict)
     vms: dict[str, Vm | None] = field(default_factory=dict)
@@ -355,24 +461,11 @@ class Changes:
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
-    #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.
-    waits: dict[int, int] = field(default_factory=dict)
-    #: Operation -> the budget's subject in which it waits for room now, None for none; likewise.
-    short: dict[int, Subject | None] = field(default_factory=dict)
-    #: Coupled deletions that were not seen to be decided, by where they are found; likewise.
-    undecided: dict[Place, list[int]] = field(default_factory=dict)
-    #: Deadlines up to here were handled, ms since the epoch UTC; not durable either.
-    ticked_ms: int = 0
 
     @property
     def of_fleet(self) -> bool:
         """Whether the layout changes."""
         return bool(self.hosts or self.groups or self.vms)
-
-    @property
-    def derived(self) -> bool:
-        """Whether there is something to adopt that need not be durable."""
-        return bool(self.waits or self.short or self.undecided or self.ticked_ms)
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
         """Every record written, as kind, key and value; topology first, for foreign keys."""
@@ -383,11 +476,3 @@ class Changes:
     def __bool__(self) -> bool:
         """Whether anything is written at all."""
         return bool(self.entries or self.mark) or any(True for _ in self.images())
-
-
-def _merge(known: dict[_K, _R], written: Mapping[_K, _R | None]) -> None:
-    for key, record in written.items():
-        if record is None:
-            known.pop(key, None)
-        else:
-            known[key] = record

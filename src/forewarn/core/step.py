@@ -1,8 +1,9 @@
 """One step of the control plane: a stimulus comes in, and everything that follows goes out.
 
-`step` is pure: it reads the state and returns changes, what to publish and what to begin. The
-host process does these in a fixed order, which is a contract: **commit, publish, begin**
-(L-7). After a crash it loads the state, steps `Recover`, and repeats publish and begin.
+`step` is pure: it changes the state that it is given and nothing else, and returns the changes,
+what to publish and what to begin. The host process does these in a fixed order, which is a
+contract: **commit, publish, begin** (L-7). After a crash it loads the state, steps `Recover`, and
+repeats publish and begin.
 No single stimulus's own rules may live here: they are in `handlers.py` and its like.
 """
 
@@ -38,7 +39,7 @@ PORTION_MAX = 8
 class Outcome:
     """What follows from a step. The order of effects is: commit, publish, begin (and abort)."""
 
-    #: To be committed in one transaction, and only then adopted.
+    #: To be committed in one transaction, and only then kept.
     changes: Changes
     #: Operations or the maintenance the stimulus created or was about, in order.
     operations: tuple[int, ...] = ()
@@ -56,7 +57,9 @@ class Outcome:
 
 
 def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outcome:
-    """Return what follows from a stimulus; the state is not touched.
+    """Change the state as follows from a stimulus; return what is to be done about it.
+
+    The caller has the state `keep` that once it is durable, or `rollback` it, before anything else.
 
     Args:
         state: what is true now.
@@ -65,9 +68,17 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
         terms: policy, actor and ids.
 
     Raises:
-        CallerError: the stimulus is refused; nothing follows.
+        CallerError: the stimulus is refused; the state is as it was.
     """
     draft = Draft(state, now_ms, terms)
+    try:
+        return _outcome(draft, stimulus)
+    except BaseException:
+        state.rollback()
+        raise
+
+
+def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
     each = stimulus.reports if isinstance(stimulus, stimuli.Reports) else (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
     more = waves.advance(draft, PORTION_MAX) if draft.touched_maintenances else ()
@@ -80,7 +91,6 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     assert all(draft.operation(number) for number in draft.begin), draft.begin
     begin, abort = tuple(draft.begin), tuple(draft.abort)
     unplanned = tuple(sorted(draft.unplanned))
-    vars(draft).pop("usage", None)  # it refers to the draft: a cycle for the garbage collector
     return Outcome(draft.changes, about, publish, begin, abort, rest, unplanned)
 
 
@@ -210,7 +220,7 @@ def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
         if operation is None or operation.state is not OperationState.PLANNED:
             continue
         blocked = admission.obstacle(draft, operation) if operation.routine else None
-        draft.wait(number, blocked.number if blocked else 0)
+        draft.state.wait(number, blocked.number if blocked else 0)
         if blocked is None:
             transitions.announce(draft, operation)
             announced += 1
@@ -255,8 +265,8 @@ def _start_or_wait(draft: Draft, operation: Operation) -> bool:
     reason = _reason_to_start(draft, operation)
     blocked = admission.obstacle(draft, operation) if reason else None
     short = start_shortage(draft, operation) if reason and blocked is None else None
-    draft.wait(operation.number, blocked.number if blocked else 0)
-    draft.wait_for_room(operation.number, short)
+    draft.state.wait(operation.number, blocked.number if blocked else 0)
+    draft.state.wait_for_room(operation.number, short)
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
         return True

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from forewarn.core.impact import (
     SIZES_WITHOUT_REIMAGE_NOTICE,
@@ -27,13 +28,12 @@ from forewarn.core.naming import (
     check_name,
     check_text,
 )
-from forewarn.core.overlay import Overlay
 from forewarn.core.placements import Placements, update_placements
 from forewarn.core.refusals import FleetContradiction
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _R = TypeVar("_R")
 #: An address, or an address with its interface, or an instance id.
@@ -214,26 +214,28 @@ class FleetChange:
 class Topology:
     """The fleet's layout, whole and consistent.
 
-    It is changed key by key: a change costs what it names and who is there, never the fleet. A
-    step changes a `draft` of it, which keeps every write to itself.
+    It is changed key by key: a change costs what it names and who is there, never the fleet.
 
     Raises:
         FleetContradiction: a VM names a host or group that is not there, a lone group has two VMs,
             or two VMs would be recognised by the same address or instance id.
     """
 
-    hosts: MutableMapping[str, Host] = field(default_factory=dict)
-    groups: MutableMapping[str, Group] = field(default_factory=dict)
-    vms: MutableMapping[str, Vm] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    vms: dict[str, Vm] = field(default_factory=dict)
     _on_host: Placements = field(init=False, repr=False, compare=False)
     _in_group: Placements = field(init=False, repr=False, compare=False)
     #: Address, or address and interface, or an instance id -> the VM that is recognised by it.
-    _known_by: MutableMapping[_Sign, str] = field(init=False, repr=False, compare=False)
+    _known_by: dict[_Sign, str] = field(init=False, repr=False, compare=False)
+    #: Gives the layout that readers share, as long as one of them has it.
+    _reader: Callable[[], Topology | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the machines and refuse a layout that contradicts itself."""
         self._check_placed(self.vms)
         self._on_host, self._in_group, self._known_by = {}, {}, {}
+        self._reader = _nobody
         update_placements(self._on_host, _host_of, left={}, come=self.vms)
         update_placements(self._in_group, _group_of, left={}, come=self.vms)
         for name in self._in_group:
@@ -241,38 +243,51 @@ class Topology:
         for vm in self.vms.values():
             self._claim(vm)
 
-    def draft(self) -> Topology:
-        """A layout over this one that keeps every change to itself; costs nothing."""
-        made = object.__new__(Topology)
-        made.hosts, made.groups, made.vms = (
-            Overlay(self.hosts),
-            Overlay(self.groups),
-            Overlay(self.vms),
-        )
-        made._on_host, made._in_group = Overlay(self._on_host), Overlay(self._in_group)
-        made._known_by = Overlay(self._known_by)
-        return made
-
     def copy(self) -> Topology:
         """A layout of its own, for a reader on another thread; costs a copy of the tables."""
-        made = self.shared()
-        for name in _TABLES:
-            setattr(made, name, dict(getattr(self, name)))
+        made = self._same()
+        made._own_tables()  # noqa: SLF001 - of its own kind
         return made
 
     def shared(self) -> Topology:
-        """This layout by another name: the same tables, so that it must not be changed."""
+        """Return this layout as it is now, for readers on other threads; costs nothing.
+
+        A change copies the tables before, where somebody still has it by then.
+        """
+        shared = self._reader()
+        if shared is None:
+            shared = self._same()
+            self._reader = ref(shared)
+        return shared
+
+    def _same(self) -> Topology:
         made = object.__new__(Topology)
         for name in _TABLES:
             setattr(made, name, getattr(self, name))
+        made._reader = _nobody
         return made
+
+    def _own_tables(self) -> None:
+        for name in _TABLES:
+            setattr(self, name, dict(getattr(self, name)))
+        self._reader = _nobody
+
+    def before(self, change: LaidOut) -> FleetChange:
+        """Return what undoes a change that is not applied yet, or that was refused half done."""
+        return FleetChange(
+            {name: self.hosts.get(name) for name in change.hosts},
+            {name: self.groups.get(name) for name in change.groups},
+            {name: self.vms.get(name) for name in change.vms},
+        )
 
     def apply(self, change: LaidOut) -> None:
         """Put records, and take out where there is None; costs them and who is where they are.
 
         Raises:
-            FleetContradiction: as for the whole; a draft that raised it is to be thrown away.
+            FleetContradiction: as for the whole; apply what was `before` to undo it.
         """
+        if self._reader() is not None:
+            self._own_tables()
         hosts, groups = change.hosts, change.groups
         self.hosts.update(_there(hosts))
         self.groups.update(_there(groups))
@@ -285,12 +300,6 @@ class Topology:
             self._claim(vm)
         _take_out(self.hosts, hosts, self._on_host)
         _take_out(self.groups, groups, self._in_group)
-
-    def adopt(self, draft: Topology) -> None:
-        """Become what a draft of this layout is, or of one that is equal; costs what it changed."""
-        for name in _TABLES:
-            drafted: Overlay[object, object] = getattr(draft, name)
-            drafted.write_into(getattr(self, name))
 
     def _check_placed(self, placed: Mapping[str, Vm]) -> None:
         """Refuse the first VM whose host or group is not there; costs the hosts and groups."""
@@ -311,7 +320,8 @@ class Topology:
         left = {name: before for name in vms if (before := known.get(name)) is not None}
         for name, before in left.items():
             for sign in _signs(before):
-                self._known_by.pop(sign, None)
+                if self._known_by.get(sign) == name:
+                    del self._known_by[sign]
             if vms[name] is None:
                 del known[name]
         known.update(placed)
@@ -361,6 +371,10 @@ class Topology:
         return (group, *sorted(views - {group}))
 
 
+def _nobody() -> None:
+    """Give no shared layout: nobody has one."""
+
+
 def _check_lone(topology: Topology, group: str) -> None:
     count = len(topology.vms_in(group))
     if count > 1 and topology.groups[group].kind is GroupKind.LONE:
@@ -381,9 +395,7 @@ def _there(records: Mapping[str, _R | None]) -> dict[str, _R]:
     return {name: record for name, record in records.items() if record is not None}
 
 
-def _take_out(
-    table: MutableMapping[str, _R], records: Mapping[str, _R | None], members: Placements
-) -> None:
+def _take_out(table: dict[str, _R], records: Mapping[str, _R | None], members: Placements) -> None:
     """Take hosts or groups out on which no VM stands any more."""
     for name, record in records.items():
         if record is None:

@@ -1,13 +1,12 @@
 """How much of each budget is taken, counted when it is asked; derived, never durable.
 
-Of the state, and as a draft sees it. Which limits there are, and what follows where one is
-reached, is decided in `maintenance/`.
+Which limits there are, and what follows where one is reached, is decided in `maintenance/`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.indexes import Members, is_disturbing
 from forewarn.core.labels import words_of
@@ -19,7 +18,7 @@ from forewarn.planning.policy import Scope, Subject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from forewarn.core.indexes import Place, Places
+    from forewarn.core.indexes import Places
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Topology
 
@@ -95,82 +94,6 @@ class Usage:
         share = self._shares.get(disturbed)
         for subject in dict.fromkeys(share[0]) if share else ():
             yield from self._waiting.of(subject)
-
-
-class Counting(Protocol):
-    """What of a state is asked."""
-
-    usage: Usage
-
-    def counted(self) -> Usage:
-        """What is taken of each budget."""
-
-
-class Drafted(Protocol):
-    """What of a draft is counted."""
-
-    topology: Topology
-    #: What it has touched, until that is counted.
-    uncounted: set[Disturbed]
-
-    def operation(self, number: int) -> Operation | None:
-        """Return an operation as drafted, or as it is."""
-
-    def operations(self, *places: Place) -> list[Operation]:
-        """Return the live operations at any of these places."""
-
-    def look_at(self, number: int) -> None:
-        """Have an operation looked at once more."""
-
-
-class DraftedUsage:
-    """Counts again what the draft has touched, when it is asked next; costs that alone."""
-
-    def __init__(
-        self, state: Counting, draft: Drafted, short: Mapping[int, Subject | None]
-    ) -> None:
-        """Begin with what the state has; `short` is what the draft has wait for room."""
-        self._state, self._draft, self._short = state, draft, short
-        self._shares: dict[Disturbed, Share | None] = {}
-        self._taken: Counter[Subject] = Counter()
-        self._running: Counter[Subject] = Counter()
-
-    def taken(self, subject: Subject) -> int:
-        """How many are announced, disturbed or failed."""
-        return self._count().taken[subject] + self._taken[subject]
-
-    def running(self, subject: Subject) -> int:
-        """How many are disturbed or have failed."""
-        return self._count().running[subject] + self._running[subject]
-
-    def wake(self, disturbed: Disturbed) -> None:
-        """Have those looked at again that wait for room where something takes it, or took it."""
-        drafted = self._short
-        known = self._state.counted().waiting(disturbed) if self._state.usage.short else ()
-        for number in (*known, *(n for n in drafted if drafted[n])):
-            self._draft.look_at(number)
-
-    def _count(self) -> Usage:
-        """Count what was touched; return what the state has."""
-        usage = self._state.counted()
-        for disturbed in self._draft.uncounted:
-            known = disturbed in self._shares
-            before = self._shares[disturbed] if known else usage.share(disturbed)
-            after = self._share(disturbed)
-            if before is not None:
-                add(self._taken, self._running, before, sign=-1)
-            if after is not None:
-                add(self._taken, self._running, after, sign=1)
-            self._shares[disturbed] = after
-        self._draft.uncounted.clear()
-        return usage
-
-    def _share(self, disturbed: Disturbed) -> Share | None:
-        draft = self._draft
-        if isinstance(disturbed, str):
-            return share_of_host(draft.topology, disturbed, draft.operations(("host", disturbed)))
-        operation = draft.operation(disturbed)
-        return share_of_vms(draft.topology, operation) if operation else None
 
 
 def add(taken: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:

@@ -115,7 +115,7 @@ class WorldCopy:
                 outcome = step(self.state, left.pop(0), now_ms=self.now_ms, terms=self._terms)
             except CallerError:
                 continue  # such as a plan that came too late
-            self.state.adopt(outcome.changes)
+            self.state.keep()
             shown = tuple(
                 number
                 for number, each in outcome.changes.operations.items()

@@ -73,7 +73,7 @@ class DocumentChecker:
         if not changes.of_fleet:
             return groups
         before = self._state.topology
-        after = before.draft()
+        after = before.copy()
         after.apply(changes)
         names = dict.fromkeys(name for name, vm in changes.vms.items() if vm is not None)
         for group_name in changes.groups:

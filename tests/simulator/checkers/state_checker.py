@@ -120,7 +120,7 @@ class StateChecker:
         """Take a change that has just become durable, and check it."""
         topology = self.state.topology
         if changes.of_fleet:
-            topology = topology.draft()
+            topology = topology.copy()
             topology.apply(changes)
         for vm in changes.vms.values():
             if vm is not None:

@@ -18,6 +18,7 @@ def cloned(state: State, *, of_fleet: bool) -> State:
     made._by_group = {group: dict(ids) for group, ids in state._by_group.items()}
     for name in ("starts", "ends", "polls", "holds", "waves"):
         setattr(made, name, _copied(getattr(state, name)))
+    made._undo = []
     made.waiting, made.places = _copied(state.waiting), _copied(state.places)
     made.places._members = _copied(state.places._members)
     if of_fleet:

@@ -154,11 +154,12 @@ class Situations:
             return None
         except Exception as bug:
             raise Violation("bug", f"{type(stimulus).__name__} raises {bug!r}") from bug
-        promises.check_untouched(before, self._numbers[self._key(before)] == number)
         assert not outcome.rest, outcome
         changes = outcome.changes
         state = cloned(before.state, of_fleet=changes.of_fleet)
-        state.adopt(changes)
+        state.keep()
+        before.state.rollback()
+        promises.check_untouched(before, self._numbers[self._key(before)] == number)
         epochs = dict(before.epochs)
         for group, enrolment in changes.enrolments.items():
             if enrolment is not None and group not in before.state.enrolments:

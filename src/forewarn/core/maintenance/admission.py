@@ -61,7 +61,7 @@ class Admission:
             return Blocker(Code.UNKNOWN_HOST, host, now_ms)
         if known.health is Health.FAILED:
             return Blocker(Code.HOST_FAILED, host, now_ms)
-        if draft.live_count() >= draft.policy.max_operations:
+        if len(draft.state.operations) >= draft.policy.max_operations:
             return Blocker(Code.BUDGET, "operations of the service", now_ms)
         notice_s = draft.policy.notice_s[maintenance.impact]
         if now_ms + notice_s * SECOND_MS + draft.policy.notice_margin_ms > wave.latest_start_ms:
@@ -98,7 +98,7 @@ class Admission:
         if not rest_ms or self._wave_begun:
             return []
         owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
-        ends = [(owner, draft.rested_ms(owner)) for owner in owners]
+        ends = [(owner, draft.state.rested_ms.get(owner, 0)) for owner in owners]
         return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int:
@@ -118,7 +118,7 @@ class Admission:
     def _wave_begun(self) -> bool:
         """Whether hosts of the wave were announced before this look; costs the hosts touched."""
         maintenance = self._maintenance
-        targets = self._draft.maintenances.targets(maintenance.number).values()
+        targets = self._draft.progress(maintenance.number).targets.values()
         return any(each.wave == maintenance.wave for each in targets)
 
     def too_late(self, operation: Operation) -> str:
@@ -186,7 +186,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
     """Return the first limit that all announced work leaves no room in; costs the host's VMs."""
     for subject, amount, limit in _wanted(draft, maintenance, host):
-        if draft.usage.taken(subject) + amount > limit:
+        if draft.state.counted().taken[subject] + amount > limit:
             return subject
     return None
 
@@ -201,14 +201,14 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
     if maintenance is None:
         return None
     for subject, amount, limit in _wanted(draft, maintenance, operation.host):
-        if draft.usage.running(subject) + amount > limit:
+        if draft.state.counted().running[subject] + amount > limit:
             return subject
     return None
 
 
 def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Subject, int, int]]:
     """Return the limits that could bind, with what a host takes of each."""
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     limits = plan.body.limits if plan else {}
     if not limits:
         return []
@@ -245,7 +245,7 @@ def postpone(draft: Draft, word: PostponeHosts) -> None:
     text = f"{', '.join(word.hosts)} of {postponed.id} postponed until {until} for {word.by}"
     draft.put("maintenance.postponed", f"{text}: {word.reason}" if word.reason else text, postponed)
     for host in word.hosts:
-        target = draft.maintenances.target(postponed.number, host)
+        target = draft.target(postponed.number, host)
         operation = draft.operation(target.operation) if target else None
         if operation is not None and operation.state is OperationState.ANNOUNCED:
             transitions.cancel(draft, operation, f"postponed for {word.by}")
@@ -272,11 +272,11 @@ def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
 
 def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
     """Return when a host would start at the latest as things are, ms since the epoch UTC."""
-    target = draft.maintenances.target(maintenance.number, host)
+    target = draft.target(maintenance.number, host)
     operation = draft.operation(target.operation) if target else None
     if operation is not None:
         return operation.not_before_ms
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     for wave in plan.waves if plan else ():
         if host in wave.hosts:
             return wave.latest_start_ms
@@ -289,7 +289,7 @@ def _problem(
     """Say why a host may not be postponed until then; empty if it may."""
     if host not in maintenance.hosts:
         return "it is not among its hosts"
-    target = draft.maintenances.target(maintenance.number, host)
+    target = draft.target(maintenance.number, host)
     operation = draft.operation(target.operation) if target else None
     if target and (operation is None or operation.state is not OperationState.ANNOUNCED):
         return "its work has started already"

@@ -182,17 +182,17 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     assert isinstance(phase, Halted), maintenance
     forgiven, ended_ms = maintenance.forgiven, 0
     if maintenance.state is MaintenanceState.STOPPED:
-        targets = draft.maintenances.targets(number).values()
+        targets = draft.progress(number).targets.values()
         failed = [each for each in targets if each.state is TargetState.FAILED]
         if failed:
             text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
             ended_ms = max(each.ended_ms for each in failed)
-        forgiven = draft.maintenances.counts(number)[2]
+        forgiven = draft.progress(number).counts[2]
     wave_begun = in_wave(draft, maintenance)
     # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
     goes_on = wave_begun and (
-        maintenance.state is MaintenanceState.PAUSED or draft.maintenances.counts(number)[1] > 0
+        maintenance.state is MaintenanceState.PAUSED or draft.progress(number).counts[1] > 0
     )
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     resumed = replace(
@@ -225,8 +225,8 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     )
     cancelled = move_phase(cancelled, Halted(word.reason))
     text = _because(f"{cancelled.id} is cancelled", word.reason)
+    withdraw(draft, maintenance)
     draft.put("maintenance.cancelled", text, cancelled)
-    withdraw(draft, cancelled)
 
 
 def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
@@ -257,7 +257,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         text += f"; {counted(len(blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, plan)
     draft.touched_maintenances.add(planned.number)
-    for target in draft.maintenances.working(planned.number):
+    for target in draft.progress(planned.number).worked_on:
         draft.candidates.add(target.operation)  # its budgets may have room now
 
 
@@ -265,7 +265,7 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
     """Whether work on a host was taken back since: the plan was made when that was under way."""
     named = {host for wave in plan.waves for host in wave.hosts}
     named.update(host for host, _ in plan.body.blocked)
-    named.update(draft.maintenances.targets(maintenance.number))
+    named.update(draft.progress(maintenance.number).targets)
     return not named.issuperset(maintenance.hosts)
 
 
@@ -309,7 +309,7 @@ def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
     text = f"gate {maintenance.gate} lets {maintenance.id} go on"
     draft.put("maintenance.gate-passed", text, going_on)
     draft.touched_maintenances.add(maintenance.number)
-    if going_on.plan_wanted and draft.maintenances.counts(maintenance.number)[0] < len(
+    if going_on.plan_wanted and draft.progress(maintenance.number).counts[0] < len(
         maintenance.hosts
     ):
         draft.unplanned.add(maintenance.number)

@@ -38,6 +38,16 @@ class TargetProgress:
         self.working.pop(host, None)
         self.failed.pop(host, None)
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many hosts it has touched, works on, and has seen fail."""
+        return len(self.targets), len(self.working), len(self.failed)
+
+    @property
+    def worked_on(self) -> list[Target]:
+        """The hosts it works on; costs them."""
+        return [self.targets[host] for host in self.working]
+
 
 def is_failed(target: Target) -> bool:
     """Whether a host counts against its maintenance's limit of failures."""

@@ -31,7 +31,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
     applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, word.policy)
     draft.put("policy.applied", _sentence(word), applied)
-    for number in draft.maintenances.live():
+    for number in tuple(draft.maintenances):
         maintenance = draft.maintenances.get(number)
         if maintenance is None or not maintenance.live:
             continue
@@ -49,7 +49,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
 def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
     """Have the budgets found that hold for announced work now, also where all is announced."""
     maintenance = draft.maintenances.get(number)
-    if maintenance is None or maintenance.plan_wanted or not draft.maintenances.counts(number)[1]:
+    if maintenance is None or maintenance.plan_wanted or not draft.progress(number).counts[1]:
         return
     phase = maintenance.phase
     if isinstance(phase, Working) or maintenance.keeps_announced:

@@ -23,7 +23,7 @@ POLLED_BEFORE_S = 3600
 
 def operation_ended(draft: Draft, operation: Operation) -> None:
     """Note how the work on a host has ended; one that was withdrawn is to be done again."""
-    target = draft.maintenances.target(operation.maintenance, operation.host)
+    target = draft.target(operation.maintenance, operation.host)
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or target is None or target.operation != operation.number:
         return
@@ -43,7 +43,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
 
 def driver_failed(draft: Draft, operation: Operation) -> None:
     """Count a host whose driver has failed against the gate. Source: F-5."""
-    target = draft.maintenances.target(operation.maintenance, operation.host)
+    target = draft.target(operation.maintenance, operation.host)
     if target is not None and target.operation == operation.number:
         _fail(draft, replace(target, reason=operation.reason))
 
@@ -51,8 +51,8 @@ def driver_failed(draft: Draft, operation: Operation) -> None:
 def host_failed(draft: Draft, host: str) -> None:
     """Count a host that fails soon after its service against the gate. Source: F-5."""
     since_ms = draft.now_ms - FAILURE_AFTER_S * SECOND_MS
-    for number in draft.maintenances.live():
-        target = draft.maintenances.target(number, host)
+    for number in tuple(draft.maintenances):
+        target = draft.target(number, host)
         if target is not None and target.state is TargetState.DONE and target.ended_ms >= since_ms:
             reason = "the host failed after its service"
             _fail(draft, replace(target, state=TargetState.FAILED, reason=reason))
@@ -72,7 +72,7 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
             (B-2), and a time ahead of the clock says no more than that it was before that.
     """
     maintenance = draft.maintenances.get(number)
-    targets = draft.maintenances.targets(number).values()
+    targets = draft.progress(number).targets.values()
     if maintenance is None or not targets:
         return ()
     last = max(each.wave for each in targets)

@@ -76,7 +76,7 @@ def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
         return False
     # Between waves, what was kept announced through a pause ends first.
     between = maintenance.wave is None
-    return not between or not draft.maintenances.counts(maintenance.number)[1]
+    return not between or not draft.progress(maintenance.number).counts[1]
 
 
 def _conclude(draft: Draft, number: int) -> None:
@@ -84,7 +84,7 @@ def _conclude(draft: Draft, number: int) -> None:
     maintenance = draft.maintenances.get(number)
     if maintenance is None or not maintenance.running:
         return
-    touched, working, failed = draft.maintenances.counts(number)
+    touched, working, failed = draft.progress(number).counts
     if failed > maintenance.max_failures + maintenance.forgiven:
         reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
@@ -110,7 +110,7 @@ def _conclude(draft: Draft, number: int) -> None:
 
 def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
     """Whether hosts of the wave it stands in are worked on or done; costs the hosts touched."""
-    targets = draft.maintenances.targets(maintenance.number).values()
+    targets = draft.progress(maintenance.number).targets.values()
     return any(each.wave == maintenance.wave for each in targets)
 
 
@@ -123,7 +123,7 @@ def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
     rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
     if not (policy.pause_s or policy.owner_rest_s) or rests_until_ms <= maintenance.rests_until_ms:
         return
-    targets = draft.maintenances.targets(maintenance.number).values()
+    targets = draft.progress(maintenance.number).targets.values()
     if any(each.ended_ms == draft.now_ms for each in targets):
         plan_again(draft, replace(maintenance, rests_until_ms=rests_until_ms))
 
@@ -151,7 +151,7 @@ def withdraw(draft: Draft, maintenance: Maintenance) -> None:
 
     Costs a look-up for each host that is worked on.
     """
-    for target in draft.maintenances.working(maintenance.number):
+    for target in draft.progress(maintenance.number).worked_on:
         draft.candidates.add(target.operation)
 
 
@@ -180,10 +180,10 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
     if not isinstance(phase, Due | Announcing):
         plan_again(draft, maintenance)
         return 0
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     assert plan is not None, maintenance
     wave = plan.waves[0]
-    working = draft.maintenances.counts(maintenance.number)[1]
+    working = draft.progress(maintenance.number).counts[1]
     if isinstance(phase, Due):
         maintenance = move_phase(maintenance, Announcing(wave.number, phase.at_ms))
         text = f"wave {wave.number} of {maintenance.id} begins: {counted(len(wave.hosts))}"
@@ -193,7 +193,7 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
     for host in wave.hosts:
         if announced >= room:
             return announced
-        touched = draft.maintenances.target(maintenance.number, host)
+        touched = draft.target(maintenance.number, host)
         if touched is None and admission.blocker(host, wave) is None:
             earliest_start_ms = admission.earliest_start_ms(host, wave)
             _announce(draft, maintenance, wave, host=host, earliest_start_ms=earliest_start_ms)

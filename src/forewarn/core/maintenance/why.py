@@ -34,14 +34,14 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return Blocker(Code.GATE, phase.gate, maintenance.moved_ms)
     if maintenance.plan_wanted:
         return _planning(maintenance)
-    working = draft.maintenances.working(maintenance.number)
+    working = draft.progress(maintenance.number).worked_on
     if working:
         number = min(target.operation for target in working)
         operation = draft.operation(number)
         return blocker_of(draft, operation) if operation else None
     if maintenance.halt_reason:
         return _planning(maintenance)
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     if plan is None or isinstance(phase, Planning) or not plan.waves:
         blocked = plan.body.blocked if plan else ()
         if blocked:
@@ -55,7 +55,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
     """Return what a wave waits for first; None if it is over, or never was in the plan."""
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     waves = plan.waves if plan else ()
     wave = next((each for each in waves if each.number == number), None)
     if wave is None or not maintenance.live:
@@ -69,7 +69,7 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     """Return what a host of a maintenance waits for first; None if it is done. Costs the hosts."""
     if not maintenance.live:
         return None
-    target = draft.maintenances.target(maintenance.number, host)
+    target = draft.target(maintenance.number, host)
     if target is not None:
         operation = draft.operation(target.operation)
         return blocker_of(draft, operation) if operation is not None else None
@@ -80,7 +80,7 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     if known is None or known.health is Health.FAILED:
         code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
         return _of_host(host, Blocker(code, host, maintenance.moved_ms))
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     if plan is None:
         return why_maintenance(draft, maintenance)
     blocked = dict(plan.body.blocked)
@@ -112,7 +112,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     if 0 < maintenance.deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
-    plan = draft.maintenances.plan(maintenance.plan)
+    plan = draft.plans.get(maintenance.plan)
     blocked = plan.body.blocked if plan and not maintenance.plan_wanted else ()
     never = {Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE}
     return next((_of_host(host, each) for host, each in blocked if each.code in never), None)
