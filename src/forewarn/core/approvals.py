@@ -79,7 +79,7 @@ def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: st
     because = f": {reason}" if reason else ""
     text = f"event {event.id} is approved for {event.group}{because}"
     draft.put("event.approved", text, approved, vm=by[-1] if by else "")
-    draft.candidates.add(event.operation)
+    draft.look_at(event.operation)
     operation = draft.operation(event.operation)
     assert operation is not None, event
     if operation.impact is Impact.TERMINATE:

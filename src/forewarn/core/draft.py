@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.access import AccessToken, Principal
+from forewarn.core.agenda import Agenda, Rule
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import target_key
 from forewarn.core.policy import maintenance_policy
@@ -62,15 +63,8 @@ class Draft:
         self.maintenances = state.maintenances
         self.plans = state.plans
         self.progress = state.progress.of
-        #: Groups whose documents may show something else now.
-        self.touched_groups: set[str] = set()
-        #: Operations whose joint rule may hold now.
-        self.candidates: set[int] = set()
-        #: Planned operations that may be announced now.
-        self.planned: set[int] = set()
-        #: Maintenances of many hosts that may go on now, and those that need a plan made.
-        self.touched_maintenances: set[int] = set()
-        self.unplanned: set[int] = set()
+        #: What must be looked at again.
+        self.agenda = Agenda()
         self.uncoupled: set[Place] = set()  # coupled deletions, woken since all are decided: A-8
         #: Operations to begin once what they do is shown, and operations to abort.
         self.begin: list[int] = []
@@ -160,11 +154,16 @@ class Draft:
         operation = self.operation(number)
         if operation is None:
             if number in self.maintenances:
-                self.touched_maintenances.add(number)
+                self.agenda.add(Rule.CONCLUDE, number)
         elif operation.state is OperationState.PLANNED:
-            self.planned.add(number)
+            self.agenda.add(Rule.ANNOUNCE, number)
         elif operation.state is OperationState.ANNOUNCED:
-            self.candidates.add(number)
+            bound = operation.routine or operation.of_vm
+            self.agenda.add(Rule.START if bound else Rule.START_UNBOUND, number)
+
+    def show(self, group: str) -> None:
+        """Have a group's documents show what is true once this step is done."""
+        self.agenda.add(Rule.DOCUMENTS, group)
 
     # ---- writing -------------------------------------------------------------------------------
 

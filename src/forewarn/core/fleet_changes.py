@@ -215,7 +215,7 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
             draft.put("document.updated", text, shared)
         for key in sorted(new - old):
             draft.put("document.opened", f"document {key} is opened", replace(shared, key=key))
-        draft.touched_groups.add(name)
+        draft.show(name)
 
 
 def set_health(draft: Draft, name: str, health: Health) -> None:

@@ -15,7 +15,6 @@ from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import Alert, AlertMove, Operation, OperationState, move_alert
 from forewarn.core.maintenance import targets
-from forewarn.core.maintenance.phase import Checking
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.values import replace
@@ -147,7 +146,7 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
             continue
         shown = replace(operation, shown_ms=draft.now_ms)
         draft.put("operation.shown", f"the notice of {shown.id} is published", shown)
-        draft.candidates.add(number)
+        draft.look_at(number)
     return ()
 
 
@@ -205,9 +204,9 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
     views = [fresh(key, group.name) for key in draft.topology.views_of(group.name)]
     text = f"Scheduled Events is enabled for {group.name}"
     draft.put("group.enabled", text, enrolment, *views)
-    draft.touched_groups.add(group.name)
+    draft.show(group.name)
     for operation, _ in draft.live_events_in(group.name):  # it may be approved already: N-3
-        draft.candidates.add(operation.number)
+        draft.look_at(operation.number)
     return ()
 
 
@@ -244,8 +243,9 @@ def tick(draft: Draft) -> tuple[int, ...]:
         if enrolment is not None and enrolment.polled_ms <= silent_ms:
             _disable(draft, enrolment)
     state = draft.state
-    draft.candidates.update((*state.starts.due(draft.now_ms), *state.holds.due(draft.now_ms)))
-    draft.touched_maintenances.update(state.waves.due(draft.now_ms))
+    for deadlines in (state.starts, state.holds, state.waves):
+        for number in deadlines.due(draft.now_ms):
+            draft.look_at(number)
     for number in state.ends.due(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         assert operation is not None, "a tick ends nothing"
@@ -269,7 +269,7 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
     text = f"Scheduled Events is disabled for {group}: nobody asked"
     draft.remove("group.disabled", text, enrolment, *views)
     for operation, _ in draft.live_events_in(group):
-        draft.candidates.add(operation.number)
+        draft.look_at(operation.number)
         wake_coupled(draft, operation, deletion_key(operation))
 
 
@@ -286,12 +286,6 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.state.aborts
-    wanted = (
-        n
-        for n, each in draft.maintenances.items()
-        if each.plan_wanted or isinstance(each.phase, Checking)
-    )
-    draft.unplanned.update(wanted)
     return tick(draft)
 
 

@@ -9,23 +9,24 @@ No single stimulus's own rules may live here: they are in `handlers.py` and its 
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from forewarn.core import access, access_changes, admission, approvals, handlers, transitions
 from forewarn.core import stimulus as stimuli
+from forewarn.core.agenda import Rule
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.indexes import disturbed_groups
 from forewarn.core.lifecycle import Alert, EventState, Operation, OperationState
 from forewarn.core.maintenance import commands, waves
 from forewarn.core.maintenance.admission import start_shortage
+from forewarn.core.maintenance.phase import Checking
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import SingleStimulus, Stimulus
@@ -81,17 +82,29 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
 def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
     each = stimulus.reports if isinstance(stimulus, stimuli.Reports) else (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
-    more = waves.advance(draft, PORTION_MAX) if draft.touched_maintenances else ()
-    rest = (*_settle(draft), *more)
-    if draft.touched_maintenances:
-        waves.conclude(draft)
-    rest = (*rest, *sorted(draft.planned | draft.candidates))  # woken since they were looked at
-    _refresh(draft)
-    publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
+    rest = _settle(draft)
+    changes = draft.changes
     assert all(draft.operation(number) for number in draft.begin), draft.begin
-    begin, abort = tuple(draft.begin), tuple(draft.abort)
-    unplanned = tuple(sorted(draft.unplanned))
-    return Outcome(draft.changes, about, publish, begin, abort, rest, unplanned)
+    recovers = isinstance(stimulus, stimuli.Recover)
+    return Outcome(
+        changes,
+        about,
+        publish=tuple(sorted(key for key, view in changes.views.items() if view)),
+        begin=tuple(draft.begin),
+        abort=tuple(draft.abort),
+        rest=rest,
+        plan=_to_plan(draft.state.maintenances if recovers else changes.maintenances),
+    )
+
+
+def _to_plan(maintenances: Mapping[int, Maintenance]) -> tuple[int, ...]:
+    """Return those that need a plan made, or a gate checked. Source: F-2, F-5."""
+    wanted = (
+        number
+        for number, each in maintenances.items()
+        if each.live and (each.plan_wanted or isinstance(each.phase, Checking))
+    )
+    return tuple(sorted(wanted))
 
 
 def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | None:
@@ -173,86 +186,41 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
 
 
 def _settle(draft: Draft) -> tuple[int, ...]:
-    """Apply the joint rules until nothing more follows, or this is a portion. L-1, L-2, G-1.
-
-    Costs what may go on. It ends since each round announces or starts something, or has
-    it wait: an operation that is looked at again was woken by one that can do so only once.
-
-    Returns:
-        What a further step must look at; empty unless this one has moved all that it may.
-    """
-    moved, rest = _admit(draft)
-    queue: list[int] = []
-    unbound: dict[str, list[int]] = {}
-    while draft.candidates or queue:
-        for number in draft.candidates:
-            operation = draft.operation(number)
-            heappush(queue, number)
-            if operation is not None and not (operation.routine or operation.of_vm):
-                for group in disturbed_groups(draft.topology, operation):
-                    unbound.setdefault(group, []).append(number)
-        draft.candidates.clear()
-        if moved >= PORTION_MAX:
-            return (*rest, *sorted(set(queue)))
-        operation = draft.operation(heappop(queue))
-        if operation is not None and operation.state is OperationState.ANNOUNCED:
-            moved += _consider(draft, operation, unbound)
-    return rest
+    """Do what follows until nothing more does, or this is a portion; return what is left."""
+    agenda, moved, rest = draft.agenda, 0, []
+    documents = []
+    while (rule := agenda.next_rule()) is not None:
+        subject = agenda.take()
+        if isinstance(subject, str):
+            documents.append(subject)
+        elif rule is Rule.CONCLUDE:
+            waves.conclude(draft, subject)
+        elif moved >= PORTION_MAX:
+            rest.append(subject)
+        elif rule is Rule.ANNOUNCE:
+            moved += _announce_or_wait(draft, subject)
+        elif rule is Rule.WAVE:
+            moved += waves.announce_hosts(draft, subject, PORTION_MAX - moved)
+        else:
+            moved += _start_or_wait(draft, subject)
+    _refresh(draft, documents)
+    return tuple(dict.fromkeys(rest))
 
 
-def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
-    """Announce planned operations that nothing stands in the way of any more.
+def _announce_or_wait(draft: Draft, number: int) -> bool:
+    """Announce planned work that nothing stands in the way of; else have it woken. L-1, G-1.
 
     Only routine work waits to be announced; other work is announced at once (N-2, N-3) and may
     have to wait before it starts.
-
-    Returns:
-        How many were announced or withdrawn, and those that were not looked at since these were
-        enough.
     """
-    announced = 0
-    numbers = sorted(draft.planned)
-    draft.planned.clear()
-    for place, number in enumerate(numbers):
-        if announced >= PORTION_MAX:
-            return announced, tuple(numbers[place:])
-        operation = draft.operation(number)
-        if operation is None or operation.state is not OperationState.PLANNED:
-            continue
-        blocked = admission.obstacle(draft, operation) if operation.routine else None
-        draft.state.wait(number, blocked.number if blocked else 0)
-        if blocked is None:
-            transitions.announce(draft, operation)
-            announced += 1
-    return announced, ()
-
-
-def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int]]) -> int:
-    """Start an announced operation if it may, but not before what would then be in its way.
-
-    Work that keeps clear of nobody, but of which others must keep clear, goes before them where
-    both are due: in the other order two fault domains would be disturbed. `unbound` has such work
-    by group. Source: G-1.
-
-    Returns:
-        How many operations were started.
-    """
-    withdrawn = _withdrawn_because(draft, operation)
-    if withdrawn:
-        transitions.cancel(draft, operation, withdrawn)
-        return 1
-    started = 0
-    if operation.routine and unbound and _reason_to_start(draft, operation):
-        zone = admission.fault_domain_of(draft, operation)
-        for group in disturbed_groups(draft.topology, operation):
-            for number in unbound.get(group, ()):
-                other = draft.operation(number)
-                if other is None or other.state is not OperationState.ANNOUNCED:
-                    continue
-                may = not _withdrawn_because(draft, other)
-                if may and admission.fault_domain_of(draft, other) != zone:
-                    started += _start_or_wait(draft, other)
-    return started + _start_or_wait(draft, operation)
+    operation = draft.operation(number)
+    if operation is None or operation.state is not OperationState.PLANNED:
+        return False
+    blocked = admission.obstacle(draft, operation) if operation.routine else None
+    draft.state.wait(number, blocked.number if blocked else 0)
+    if blocked is None:
+        transitions.announce(draft, operation)
+    return blocked is None
 
 
 def _withdrawn_because(draft: Draft, operation: Operation) -> str:
@@ -260,8 +228,15 @@ def _withdrawn_because(draft: Draft, operation: Operation) -> str:
     return waves.withdrawn_because(draft, operation) if operation.maintenance else ""
 
 
-def _start_or_wait(draft: Draft, operation: Operation) -> bool:
-    """Start an announced operation if it may; else have it woken by what it waits for."""
+def _start_or_wait(draft: Draft, number: int) -> bool:
+    """Withdraw announced work, or start it if it may; else have it woken. L-1, L-2, G-1, F-3."""
+    operation = draft.operation(number)
+    if operation is None or operation.state is not OperationState.ANNOUNCED:
+        return False
+    withdrawn = _withdrawn_because(draft, operation)
+    if withdrawn:
+        transitions.cancel(draft, operation, withdrawn)
+        return True
     reason = _reason_to_start(draft, operation)
     blocked = admission.obstacle(draft, operation) if reason else None
     short = start_shortage(draft, operation) if reason and blocked is None else None
@@ -291,10 +266,10 @@ def _reason_to_start(draft: Draft, operation: Operation) -> str:
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 
-def _refresh(draft: Draft) -> None:
-    """Bring the documents of every touched group up to date. Source: D-1."""
+def _refresh(draft: Draft, groups: Iterable[str]) -> None:
+    """Bring the documents of groups up to date. Source: D-1."""
     updated = []
-    for group in sorted(draft.touched_groups):
+    for group in groups:
         if not draft.enabled(group) or group not in draft.topology.groups:
             continue
         live = draft.live_events_in(group)

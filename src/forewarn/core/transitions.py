@@ -47,7 +47,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
         asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
         text = f"{operation.id}: {asked} is asked for"
         draft.put("operation.planned", text, operation)
-        draft.planned.add(operation.number)
+        draft.look_at(operation.number)
         if TRAITS[operation.cause].fault:
             _fail_hardware(draft, operation)
         elif operation.cause is Cause.HARDWARE_DEGRADED:
@@ -300,8 +300,9 @@ def _driver(draft: Draft, operation: Operation) -> str:
 
 
 def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
-    draft.candidates.add(operation.number)
-    draft.touched_groups.update(event.group for event in events)
+    draft.look_at(operation.number)
+    for event in events:
+        draft.show(event.group)
 
 
 def _settle_fleet(draft: Draft, ended: Operation) -> None:
@@ -393,7 +394,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
     reason = f"VMs have arrived on {operation.host}; asked for again as {again.id}"
     cancel(draft, replace(operation, replaced_by=again.number), reason)
     draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
-    draft.planned.add(again.number)
+    draft.look_at(again.number)
 
 
 def _because(text: str, reason: str) -> str:

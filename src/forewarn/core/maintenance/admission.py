@@ -267,7 +267,6 @@ def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
         wanted = replace(phase, plan=wanted)
     again = move_phase(maintenance, wanted)
     draft.put("maintenance.replanning", text or f"{again.id} is planned again", again)
-    draft.unplanned.add(again.number)
 
 
 def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:

@@ -101,7 +101,6 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
     count = len(maintenance.hosts)
     text = f"{maintenance.id} is a draft: {asked.cause.value} of {counted(count)}"
     draft.put("maintenance.created", text, maintenance)
-    draft.unplanned.add(maintenance.number)
     return maintenance.number
 
 
@@ -153,7 +152,6 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
     )
     started = move_phase(started, Planning(reason=maintenance.halt_reason))
     draft.put("maintenance.started", f"{started.id} is running", started)
-    draft.unplanned.add(started.number)
 
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
@@ -210,9 +208,8 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
             )
         after = Checking(phase.gate) if phase.gate is not None else Planning()
         resumed = replace(move_phase(resumed, after), rests_until_ms=rests_until_ms)
-        draft.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
-    draft.touched_maintenances.add(number)
+    draft.look_at(number)
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
@@ -256,9 +253,9 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if blocked:
         text += f"; {counted(len(blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, plan)
-    draft.touched_maintenances.add(planned.number)
+    draft.look_at(planned.number)
     for target in draft.progress(planned.number).worked_on:
-        draft.candidates.add(target.operation)  # its budgets may have room now
+        draft.look_at(target.operation)  # its budgets may have room now
 
 
 def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
@@ -308,11 +305,7 @@ def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
         return
     text = f"gate {maintenance.gate} lets {maintenance.id} go on"
     draft.put("maintenance.gate-passed", text, going_on)
-    draft.touched_maintenances.add(maintenance.number)
-    if going_on.plan_wanted and draft.progress(maintenance.number).counts[0] < len(
-        maintenance.hosts
-    ):
-        draft.unplanned.add(maintenance.number)
+    draft.look_at(maintenance.number)
 
 
 def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:

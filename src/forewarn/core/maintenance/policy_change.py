@@ -55,7 +55,6 @@ def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
     if isinstance(phase, Working) or maintenance.keeps_announced:
         planned = move_phase(maintenance, replace(phase, plan=Planning()))
         draft.put("maintenance.replanning", text, planned)
-        draft.unplanned.add(number)
 
 
 def _sentence(word: ApplyPolicy) -> str:

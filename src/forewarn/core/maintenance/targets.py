@@ -38,7 +38,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
         text = f"host {target.host} of {maintenance.id} {'failed' if failed else 'is done'}"
         action = "maintenance.host-failed" if failed else "maintenance.host-done"
         draft.put(action, text, ended)
-    draft.touched_maintenances.add(maintenance.number)
+    draft.look_at(maintenance.number)
 
 
 def driver_failed(draft: Draft, operation: Operation) -> None:
@@ -95,4 +95,4 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
 def _fail(draft: Draft, failed: Target) -> None:
     text = f"host {failed.host} counts as a failure of m-{failed.maintenance}: {failed.reason}"
     draft.put("maintenance.host-failed", text, failed)
-    draft.touched_maintenances.add(failed.maintenance)
+    draft.look_at(failed.maintenance)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
 from forewarn.core.admission import plan as planned_operations
+from forewarn.core.agenda import Rule
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.admission import Admission, plan_again
@@ -35,40 +36,18 @@ if TYPE_CHECKING:
 PLAN_AGAIN_S = 60
 
 
-def advance(draft: Draft, room: int) -> tuple[int, ...]:
-    """Have the maintenances that were touched go on; announce at most this many hosts.
+def announce_hosts(draft: Draft, number: int, room: int) -> int:
+    """Announce at most this many hosts of a maintenance's wave that is due; return how many.
 
-    Costs what it announces, and a look at each host of a wave that is due.
-
-    Returns:
-        Numbers of the maintenances that have more to announce.
+    Costs what it announces, and a look at each host of the wave. Source: F-3.
     """
-    order = sorted(
-        draft.touched_maintenances, key=lambda number: (-_priority(draft, number), number)
-    )
-    draft.touched_maintenances.clear()
-    more = []
-    for number in order:
-        _conclude(draft, number)
-        maintenance = draft.maintenances.get(number)
-        if maintenance is not None and _is_due(draft, maintenance):
-            announced = _announce_wave(draft, maintenance, room)
-            room -= announced
-            if not room:
-                more.append(number)
-    return tuple(more)
-
-
-def conclude(draft: Draft) -> None:
-    """Draw what follows from what the joint rules have ended; announces nothing."""
-    for number in sorted(draft.touched_maintenances):
-        _conclude(draft, number)
-    draft.touched_maintenances.clear()
-
-
-def _priority(draft: Draft, number: int) -> int:
     maintenance = draft.maintenances.get(number)
-    return maintenance.priority if maintenance else 0
+    if maintenance is None or not _is_due(draft, maintenance):
+        return 0
+    announced = _announce_wave(draft, maintenance, room)
+    if announced == room:
+        draft.look_at(number)
+    return announced
 
 
 def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
@@ -79,11 +58,19 @@ def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
     return not between or not draft.progress(maintenance.number).counts[1]
 
 
-def _conclude(draft: Draft, number: int) -> None:
-    """Stop, finish, or end the wave, where that is due."""
+def conclude(draft: Draft, number: int) -> None:
+    """Stop a maintenance, end it or its wave, or have its next wave announced. F-1, F-3, F-5."""
     maintenance = draft.maintenances.get(number)
     if maintenance is None or not maintenance.running:
         return
+    _conclude(draft, maintenance)
+    maintenance = draft.maintenances.get(number)
+    if maintenance is not None and _is_due(draft, maintenance):
+        draft.agenda.add(Rule.WAVE, number, -maintenance.priority)
+
+
+def _conclude(draft: Draft, maintenance: Maintenance) -> None:
+    number = maintenance.number
     touched, working, failed = draft.progress(number).counts
     if failed > maintenance.max_failures + maintenance.forgiven:
         reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
@@ -135,7 +122,6 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
     between = replace(move_phase(maintenance, after), rests_until_ms=draft.now_ms + pause_ms)
     text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
     draft.put("maintenance.wave-over", text, between)
-    draft.unplanned.add(between.number)
 
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
@@ -152,7 +138,7 @@ def withdraw(draft: Draft, maintenance: Maintenance) -> None:
     Costs a look-up for each host that is worked on.
     """
     for target in draft.progress(maintenance.number).worked_on:
-        draft.candidates.add(target.operation)
+        draft.look_at(target.operation)
 
 
 def withdrawn_because(draft: Draft, operation: Operation) -> str:
