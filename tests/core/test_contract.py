@@ -36,6 +36,8 @@ SAID: dict[str, object] = {
     "Event.state": "scheduled",
     "Vm.os_type": "Linux",
     "DriverProgressed.percent": -1,
+    "DriverDone.interruption_ms": -1,
+    "Operation.interruption_ms": -1,
     "State.mark": ("", 0),
     "NoticePolicy.max_user_operations": 10,
     "NoticePolicy.max_operations": 200_000,
