@@ -56,7 +56,7 @@ class People:
         offers = self._offers.get(core)
         if offers is None:
             offers = self._offers[core] = []
-            for label, stimulus, wish in self._wanted(core):
+            for label, stimulus, wish in [*self._wanted(core)]:  # a step may touch what it reads
                 effect = self._cores.effect(core, stimulus, wish)
                 if effect is not None:
                     offers.append((label, effect))
@@ -101,10 +101,10 @@ class People:
     def _check_strangers(self, core: int) -> None:
         """Invariant 7: what is none of a VM's business is refused; and a driver may be gone."""
         state = self._cores.all[core].state
-        for number in state.aborts:
+        for number in tuple(state.aborts):
             self._cores.effect(core, DriverAborted(number, "it cannot be reached"))
-        for event in state.events.values():
-            for vm in state.topology.vms.values():
+        for event in tuple(state.events.values()):
+            for vm in tuple(state.topology.vms.values()):
                 asked = Approve(vm.name, (event.id,))
                 if vm.group != event.group and self._cores.effect(core, asked) is not None:
                     raise Violation("7", f"{vm.name} approved {event.id} of {event.group}")
@@ -121,7 +121,9 @@ class People:
             state = self._cores.all[core].state
             if not state.operations and not state.aborts:
                 break
-            after = next((e for s in _next_good(state) if (e := self._cores.effect(core, s))), None)
+            after = next(
+                (e for s in [*_next_good(state)] if (e := self._cores.effect(core, s))), None
+            )
             after = after or self._cores.passing(core)
             if after is None:
                 raise Violation("12", f"{list(state.operations.values())} come to no end")
