@@ -277,11 +277,20 @@ class Obstacle:
 def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
     """Return why an operation must wait for other work, None if it need not. Source: G-1.
 
-    Routine work is announced only where nothing is announced or runs that it must keep clear of;
-    once announced, work waits for what runs. Work on a VM waits for other work on it. Work on a
-    host waits for other work there and for VMs on their way to it; a move waits for work on its
-    destination, so that no VM arrives in the middle of a disturbance. Costs the work on the same
-    VM, host, destination and groups.
+    Costs the work on the same VM, host, destination and groups.
+    """
+    found = _work_at_its_places(draft, operation)
+    if found is None and operation.routine:
+        found = _other_fault_domain_disturbed(draft, operation)
+    return found
+
+
+def _work_at_its_places(draft: Draft, operation: Operation) -> Obstacle | None:
+    """Return work that occupies the VM or host it is done to. Source: G-1.
+
+    Work on a VM waits for other work on it. Work on a host waits for other work there and for VMs
+    on their way to it; a move waits for work on its destination, so that no VM arrives in the
+    middle of a disturbance.
     """
     places: list[Place] = []
     if operation.of_vm:
@@ -296,13 +305,20 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
             reason = "vm-busy" if place[0] == "vm" else "host-busy"
             text = _busy(other, place)
             return Obstacle(other.number, Waiting(reason, text, on=(other.id,)))
-    if not operation.routine:
-        return None
-    zone = fault_domain_of(draft, operation)
+    return None
+
+
+def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Obstacle | None:
+    """Routine work disturbs one fault domain of a group at a time. Source: G-1.
+
+    It is announced only where nothing is announced or runs in another domain of its groups; once
+    announced, it waits for what runs there.
+    """
+    domain = fault_domain_of(draft, operation)
     for group in disturbed_groups(draft.topology, operation):
         for other in _under_way(draft, operation, ("group", group)):
             elsewhere = fault_domain_of(draft, other)
-            if elsewhere != zone and group in disturbed_groups(draft.topology, other):
+            if elsewhere != domain:
                 text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
                 return Obstacle(other.number, Waiting("fault-domain", text, on=(other.id,)))
     return None

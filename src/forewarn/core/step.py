@@ -1,9 +1,35 @@
 """One step of the control plane: a stimulus comes in, and everything that follows goes out.
 
-`step` is pure: it changes the state that it is given and nothing else, and returns the changes,
-what to publish and what to begin. The host process does these in a fixed order, which is a
-contract: **commit, publish, begin** (L-7). After a crash it loads the state, steps `Recover`, and
-repeats publish and begin.
+Theory of operation
+===================
+
+`step` changes the state that it is given and nothing else. The host process commits the changes,
+publishes and begins, in this order: **commit, publish, begin** (L-7). If a stimulus is refused, or
+the commit fails, the state is rolled back. After a crash the process loads the state, steps
+`Recover`, and repeats publish and begin.
+
+1.  *The machines.* An operation and its events move by the tables of `lifecycle.py`, a maintenance
+    by those of `maintenance/`. One joint move of them is one function of `transitions.py`.
+2.  *A stimulus acts first.* `_act` calls one function of `handlers.py` or its like. It checks,
+    writes records, and puts what depends on them on the agenda.
+3.  *The agenda* is one ordered set of keys: a rule, and the number or group it is to look at. The
+    loop of `_settle` takes the first key and calls its rule until none is left.
+4.  *What wakes what.* A look that finds something in the way names it: work that waits for other
+    work is woken by the end of that one (`State.wait`), work that a budget holds back by whatever
+    takes the same budget less (`State.wait_for_room`). Time wakes what is due, a driver's report
+    and an approval their own operation, the end of an operation its maintenance, a change of the
+    layout the work on its hosts and VMs.
+5.  *The order of the rules* is that of `agenda.Rule`. A maintenance concludes first: what its gate
+    stops must not start. Announced work comes before planned work, which must keep clear of what
+    runs; of announced work, that which keeps clear of nobody comes first, or two fault domains
+    would be disturbed (G-1). New hosts of a wave come after all that is under way. Documents come
+    last, so that each is written once for all that a step does.
+6.  *Why it ends.* Each rule moves a record along its table, which has no circle, or notes what it
+    waits for. An operation that is woken again was woken by one that can end only once.
+7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. The rest
+    is returned, and looked at in steps of its own (`Proceed`), so that approvals are answered in
+    between. Conclusions and documents do not count.
+
 No single stimulus's own rules may live here: they are in `handlers.py` and its like.
 """
 
