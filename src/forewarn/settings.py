@@ -227,6 +227,16 @@ class AzureSettings:
 
 
 @value
+class AuditSettings:
+    """The audit of calls: who changed what, and what was refused."""
+
+    key: str = ""
+    """Key of 32 bytes or more that signs each record; empty: none is signed. Best set by
+    environment. Source: P-7.
+    """
+
+
+@value
 class StoreSettings:
     """Where the state and the history are kept."""
 
@@ -349,6 +359,7 @@ class Settings:
     node: NodeSettings = NodeSettings()
     operator: OperatorSettings = OperatorSettings()
     azure: AzureSettings = AzureSettings()
+    audit: AuditSettings = AuditSettings()
     store: StoreSettings = StoreSettings()
     history: HistorySettings = HistorySettings()
     policy: PolicySettings = PolicySettings()

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from forewarn.api import (
     access_routes,
+    audit_routes,
     fleet_routes,
     maintenance_reading,
     maintenance_routes,
@@ -110,6 +111,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *service_routes.routes(),
         *overview_routes.routes(),
         *access_routes.routes(),
+        *audit_routes.routes(),
         *extra,
     )
     described = _Description()

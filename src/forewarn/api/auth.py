@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 
 from forewarn.api.connections import ADMIT, USER
 from forewarn.api.responses import refusal
+from forewarn.audit_chain import CallRecord
 from forewarn.core.access import BUILT_IN, Principal, proved
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol import timestamps
-from forewarn.tokens import RefusedTokens
+from forewarn.tokens import RefusedTokens, TokenWrong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Addresses and host names of which it is remembered whether they are this machine's.
 ADDRESSES_REMEMBERED = 256
+#: Characters of an unknown token that are recorded: as many as have its id.
+TOKEN_SHOWN = 15
 #: How seldom the use of a token is written, in milliseconds.
 USE_WRITTEN_MS = 600_000
 #: The built-in user that a caller on this machine is in an emulator.
@@ -102,7 +105,11 @@ class Callers:
         """
         now_ms = self._clock.now_ms()
         token = proved(given, self._loop.token, now_ms)
-        self._refused.judge(token.principal if token else "", address)
+        try:
+            self._refused.judge(token.principal if token else "", address)
+        except TokenWrong as wrong:
+            self._loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
+            raise
         assert token is not None, "judge refuses what is nobody's"
         if now_ms - self._used_ms.get(token.id, 0) >= USE_WRITTEN_MS:
             self._used_ms[token.id] = now_ms

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from forewarn.api.call_audit import CallAudit
     from forewarn.api.fleet_watch import FleetWatch
     from forewarn.api.watch import HistoryWatch
     from forewarn.clock import Clock
@@ -84,8 +85,14 @@ class ControlClient:
     index: FleetIndex = field(default_factory=FleetIndex)
     #: For whose VMs it may be used; None: for everybody's.
     owners: frozenset[str] | None = None
+    #: The call it is used for; None: no change is to be recorded.
+    call: CallAudit | None = None
     #: Where long work is done.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
+
+    def recording(self, call: CallAudit) -> ControlClient:
+        """Return the same for one call, which its change is recorded with."""
+        return replace(self, call=call)
 
     def within(self, owners: frozenset[str] | None) -> ControlClient:
         """Return what routes work with for a caller who may see these owners; None: everything.
@@ -158,7 +165,11 @@ class ControlClient:
         """
         if self.owners is not None:
             check_stimulus(stimulus, await self.fleet())
-        committed = await self._awaited(self.loop.submit(stimulus, actor, shown=True), changes=True)
+        call = self.call.record if self.call else None
+        asked = self.loop.submit(stimulus, actor, shown=True, call=call)
+        committed = await self._awaited(asked, changes=True)
+        if self.call and committed.changes is not None:
+            self.call.written = True
         if self.owners is None:
             return committed
         fleet = await self.fleet()

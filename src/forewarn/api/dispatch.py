@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from forewarn.api.auth import NotPermitted
+from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
@@ -115,10 +116,25 @@ class Dispatch:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         principal: Principal = request.scope["state"]["principal"] or NOBODY
-        owners = principal.owners_for(route.permission)
-        if owners is not None and not owners:
-            permission = route.permission.value
-            raise NotPermitted(principal=principal.name, permission=permission)
+        control = self._control
+        record = call_record(
+            control.clock.now_ms(),
+            principal.name,
+            request.client.host if request.client else "",
+            method=request.method,
+            path=request.url.path,
+        )
+        with CallAudit(control.loop, record) as audit:
+            owners = principal.owners_for(route.permission)
+            if owners is not None and not owners:
+                needed = route.permission.value
+                raise NotPermitted(principal=principal.name, permission=needed)
+            control = control.within(owners).recording(audit)
+            return await self._act(route, request, control, principal)
+
+    async def _act(
+        self, route: Route, request: Request, control: ControlClient, principal: Principal
+    ) -> ASGIApp:
         _check_preconditions(request)
         limit = self._control.max_topology_bytes if route.takes else route.body_bytes_max
         if route.public:
@@ -129,7 +145,7 @@ class Dispatch:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         asked = route.act(
             ApiCall(
-                control=self._control.within(owners),
+                control=control,
                 actor=request.scope["state"]["actor"],
                 principal=principal,
                 path=request.path_params,

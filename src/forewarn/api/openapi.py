@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.api import access_routes, consent, maintenance_schemas, policy_file, schemas
+from forewarn.api import (
+    access_routes,
+    audit_routes,
+    consent,
+    maintenance_schemas,
+    policy_file,
+    schemas,
+)
 from forewarn.api import request_forms as forms
 from forewarn.api.routes import Route
 from forewarn.validation.fields import Schema
@@ -74,7 +81,8 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
 def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     found: dict[str, Schema] = {"Error": _ERROR}
     found |= {route.form.name: route.form.definition() for route in routes if route.form}
-    for module in (forms, policy_file, schemas, maintenance_schemas, consent, access_routes):
+    modules = (forms, policy_file, schemas, maintenance_schemas, consent)
+    for module in (*modules, access_routes, audit_routes):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 found[each.name] = each.definition()

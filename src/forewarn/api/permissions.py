@@ -284,6 +284,7 @@ operate:
 follow:
     FEED /
 administer:
+    GET /v1/audit
     GET /v1/access
     POST /v1/access/grant
     POST /v1/access/revoke

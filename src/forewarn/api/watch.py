@@ -255,7 +255,11 @@ class WatchStream(Generic[T]):
         """Send until the follower leaves, stalls, may not read any more, or the service stops."""
         tasks = [
             asyncio.ensure_future(each)
-            for each in (self._send(send), left(receive), _refused(scope.get("state", {}).get(STILL)))
+            for each in (
+                self._send(send),
+                left(receive),
+                _refused(scope.get("state", {}).get(STILL)),
+            )
         ]
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the service ends

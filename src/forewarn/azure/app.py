@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.auth import Callers, NotPermitted
+from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
 from forewarn.api.fleet_watch import FleetWatch
@@ -149,11 +150,32 @@ class ArmApp:
         if not route.public:
             principal = self._callers.principal(request.headers, address)
             actor = f"{ACTOR}{principal.name}" + (f" at {address}" if address else "")
-        owners = principal.owners_for(route.permission)
-        if owners is not None and not owners:
-            needed = route.permission.value
-            raise NotPermitted(principal=principal.name, permission=needed)
-        control = self._control.within(owners)
+        record = call_record(
+            self._control.clock.now_ms(),
+            principal.name,
+            address,
+            method=request.method,
+            path=request.url.path,
+        )
+        with CallAudit(self._control.loop, record) as audit:
+            owners = principal.owners_for(route.permission)
+            if owners is not None and not owners:
+                needed = route.permission.value
+                raise NotPermitted(principal=principal.name, permission=needed)
+            control = self._control.within(owners).recording(audit)
+            return await self._act(route, path, request, control=control, actor=actor)
+
+    async def _act(
+        self,
+        route: ArmRoute,
+        path: dict[str, str],
+        request: Request,
+        *,
+        control: ControlClient,
+        actor: str,
+    ) -> Response:
+        address = request.client.host if request.client else ""
+        resources = self._resources
         if actor and "admit" in request.scope.get("state", {}):
             request.scope["state"]["admit"]()
         query = {name.lower(): text for name, text in request.query_params.items()}
@@ -167,7 +189,7 @@ class ArmApp:
             raise BodyUnreadable(reason="it is empty")
         call = ArmCall(
             control=control,
-            resources=self._resources.within(control),
+            resources=resources.within(control) if control.owners is not None else resources,
             tokens=self._callers.tokens,
             admit=lambda name, secret: self._callers.admit(name, secret, address),
             actor=actor,

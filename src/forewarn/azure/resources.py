@@ -52,8 +52,6 @@ class Resources:
 
         Resource groups without a VM belong to nobody, and are for the whole fleet alone.
         """
-        if control is self.control:
-            return self
         return replace(self, control=control, resource_groups=OrderedDict(), _inventory=None)
 
     async def inventory(self) -> Inventory:

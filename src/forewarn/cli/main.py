@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from forewarn.cli import (  # noqa: F401
         access,
         agent,
+        audit,
         completion,
         conformance,
         driver,
@@ -66,6 +67,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("queries", "everything that happened, and who did it"),
     "access": ("access", "who may do what: roles, tokens"),
     "whoami": ("access", "who you are to the service, and your roles"),
+    "audit": ("audit", "who changed what, and whether the record of it is whole"),
     "outbox": ("outbox", "where transitions are delivered, and how far that is"),
     "watch": ("watch", "follow what happens"),
     "clock": ("emulator_commands", "the emulator's clock: show, advance, speed, pause"),

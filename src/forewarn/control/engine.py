@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from forewarn.audit_chain import CallRecord
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
 from forewarn.control.entry_log import CommitListeners
@@ -172,12 +173,19 @@ class ControlEngine:
         """Whether anybody may call; on any thread."""
         return bool(self._plane.state.tokens or self._plane.state.principals)
 
-    def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
+    def submit(
+        self,
+        stimulus: Stimulus,
+        actor: str,
+        *,
+        shown: bool = False,
+        call: CallRecord | None = None,
+    ) -> Future[Committed]:
         """Ask for something; the future is done once it is durable, or refused.
 
         `shown`: not before metadata nodes show it, or were waited for as long as policy says.
         """
-        return self._inbox.submit(stimulus, actor, shown=shown)
+        return self._inbox.submit(stimulus, actor, shown=shown, call=call)
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where the state holds still."""
@@ -187,6 +195,10 @@ class ControlEngine:
         """Find everything a live operation waits for; none if it has ended or never was."""
         now, waits = self._clock.now_ms, self._drivers.waits
         return self.replica.read(lambda view: view.why(number, now(), driver=waits(number)))
+
+    def audit(self, call: CallRecord) -> None:
+        """Have a call recorded that was refused, or has changed nothing; on any thread."""
+        self._inbox.put(call)
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
         """Report something that nobody waits for, such as poll marks."""
@@ -275,6 +287,8 @@ class ControlEngine:
                 self._take_calls(self._inbox.take_ends(item))
             case PublicationEnded():
                 self._take_publication(item)
+            case CallRecord():
+                self._record(self._inbox.take_ends(item))
             case FollowUp():
                 self._carry_out(item, PublishResult())
             case _ if isinstance(item, PlannerReport):
@@ -288,7 +302,7 @@ class ControlEngine:
             if answer is None:
                 self._report(request.stimulus, request.actor)
                 return
-            committed = self._commit(request.stimulus, request.actor)
+            committed = self._commit(request.stimulus, request.actor, request.call)
         except ForewarnError as error:
             assert answer is not None, "a report is kept or refused"
             answer.set_exception(error)
@@ -302,7 +316,7 @@ class ControlEngine:
             else:
                 answer.set_result(committed)
 
-    def _commit(self, stimulus: Stimulus, actor: str) -> Committed:
+    def _commit(self, stimulus: Stimulus, actor: str, call: CallRecord | None = None) -> Committed:
         """Commit and publish; what comes after publishing waits for its confirmation."""
         if self._status.ended:
             raise Stopping
@@ -313,7 +327,8 @@ class ControlEngine:
         elif isinstance(stimulus, CreateMaintenance):
             self.planner.check(stimulus)
         try:
-            committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            committed = self._plane.commit(stimulus, actor=actor, now_ms=now_ms, call=call)
         except (StoreLost, StoreUncertain) as error:
             self._doubt(error)
             raise
@@ -328,6 +343,16 @@ class ControlEngine:
             self._publishing.after(FollowUp.of(committed))
         self.on_committed.put(committed)
         return committed
+
+    def _record(self, calls: list[CallRecord]) -> None:
+        """Write what was refused, or has changed nothing, into the audit."""
+        try:
+            if not self._status.ready:
+                raise Stopping
+            self._plane.store.write_calls(calls)
+        except ForewarnError as error:
+            for call in calls:  # each was refused, or has changed nothing
+                log.warning("not in the audit: %s %s", call, error, extra={"action": "audit.lost"})
 
     def _take_publication(self, ended: PublicationEnded) -> None:
         try:

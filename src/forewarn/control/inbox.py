@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from forewarn.audit_chain import CallRecord
 from forewarn.core.stimulus import GroupsPolled, Reports
 from forewarn.errors import OurError
 from forewarn.values import value
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+E = TypeVar("E", "CallEnded", CallRecord)
 
 #: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
 INBOX_MAX = 10_000
@@ -64,6 +66,8 @@ class Submission:
     answer: Future[Committed] | None
     #: Whether the answer waits until metadata nodes show what was committed.
     shown: bool = False
+    #: The call that asks, for the audit; None: the service itself does.
+    call: CallRecord | None = None
 
 
 @value
@@ -89,8 +93,8 @@ class StateQuery(Generic[T]):
 
 #: One thing for the run loop to handle; None: it looks at the clock.
 Item: TypeAlias = (
-    "Submission | StateQuery[object] | CallEnded | PublicationEnded | FollowUp | PlannerReport"
-    " | None"
+    "Submission | StateQuery[object] | CallRecord | CallEnded | PublicationEnded | FollowUp"
+    " | PlannerReport | None"
 )
 
 
@@ -115,7 +119,9 @@ class Inbox:
         """Have something handled that must not be refused."""
         self._items.put(item)
 
-    def submit(self, stimulus: Stimulus, actor: str, *, shown: bool) -> Future[Committed]:
+    def submit(
+        self, stimulus: Stimulus, actor: str, *, shown: bool, call: CallRecord | None = None
+    ) -> Future[Committed]:
         """Ask for something; the future is done once it is durable, or refused."""
         answer: Future[Committed] = Future()
         if self._status.ended:
@@ -123,7 +129,7 @@ class Inbox:
         elif len(self) >= INBOX_MAX:
             answer.set_exception(Overloaded(count=INBOX_MAX))
         else:
-            self.put(Submission(stimulus, actor, answer, shown))
+            self.put(Submission(stimulus, actor, answer, shown, call))
         return answer
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
@@ -154,8 +160,8 @@ class Inbox:
         self._ahead = 0
         return self._others.popleft()
 
-    def take_ends(self, first: CallEnded) -> list[CallEnded]:
-        """Return an end of a driver's call with those that came right after it."""
+    def take_ends(self, first: E) -> list[E]:
+        """Return an end of a driver's call, or a record, with those that came right after it."""
         found = [first]
         while self._others and len(found) < ENDS_MAX:
             following = self._others[0]

@@ -35,6 +35,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.audit_chain import CallRecord
     from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import NoticePolicy
@@ -195,8 +196,10 @@ class ControlPlane(StateView):
         self.commit(GroupsPolled(ahead), actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
-    def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
-        """Decide, write in one transaction; what could not be written is undone.
+    def commit(
+        self, stimulus: Stimulus, *, actor: str, now_ms: int, call: CallRecord | None = None
+    ) -> Committed:
+        """Decide, write in one transaction, or undo it; `call` is what the audit says of it.
 
         Raises:
             CallerError: the stimulus is refused; nothing was changed.
@@ -205,9 +208,11 @@ class ControlPlane(StateView):
         """
         # A change of the fleet may be thousands of records, all of which stay.
         with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
-            return self._committed(stimulus, actor=actor, now_ms=now_ms)
+            return self._committed(stimulus, actor=actor, now_ms=now_ms, call=call)
 
-    def _committed(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
+    def _committed(
+        self, stimulus: Stimulus, *, actor: str, now_ms: int, call: CallRecord | None
+    ) -> Committed:
         terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
         try:
             outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)
@@ -215,6 +220,7 @@ class ControlPlane(StateView):
             raise self._ended(stimulus) or unknown from unknown
         written = outcome.changes
         if written:
+            written.call = call
             try:
                 self.store.commit(written)
             except BaseException:

@@ -33,6 +33,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from forewarn.audit_chain import CallRecord
     from forewarn.core.indexes import Place
     from forewarn.core.topology import LaidOut
     from forewarn.planning.policy import Subject
@@ -461,6 +462,8 @@ class Changes:
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
+    #: The call that asked for it, for the audit. Source: P-7.
+    call: CallRecord | None = None
 
     @property
     def of_fleet(self) -> bool:

@@ -169,6 +169,7 @@ class Daemon:
             open_store, settings.store.url, must_exist=settings.store.must_exist
         )
         self._closing.callback(self.store.close)
+        self.store.audit.key = settings.audit.key.encode()
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
         plane = await asyncio.to_thread(ControlPlane, self.store, self.policy, self.new_guid)

@@ -44,9 +44,12 @@ def check_settings(settings: Settings) -> None:
         parse(address)
     policy_of(settings.policy)
     _check_feed(settings.feed)
-    token_key = settings.azure.token_key
-    if token_key and len(token_key.encode()) < KEY_BYTES_MIN:
-        _refuse("azure.token_key", f"is shorter than {KEY_BYTES_MIN} bytes")
+    for name, key in (
+        ("azure.token_key", settings.azure.token_key),
+        ("audit.key", settings.audit.key),
+    ):
+        if key and len(key.encode()) < KEY_BYTES_MIN:
+            _refuse(name, f"is shorter than {KEY_BYTES_MIN} bytes")
     endpoint = settings.otlp.endpoint
     if endpoint and not shown_url(endpoint).startswith(("http://", "https://")):
         _refuse("otlp.endpoint", "is not an http:// or https:// address")

@@ -16,6 +16,7 @@ from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
+from forewarn.store.audit import AuditTrail
 from forewarn.store.cursors import OutboxCursors
 from forewarn.store.errors import (
     StoreDamaged,
@@ -34,6 +35,9 @@ from forewarn.store.retention import Retention, trim
 from forewarn.store.statements import APART
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.audit_chain import CallRecord
     from forewarn.store.engine import Engine, Row, Transaction
 
 log = logging.getLogger("forewarn.store")
@@ -69,6 +73,7 @@ class Store(StoreReader):
         super().__init__(engine)
         self.maintenances = MaintenanceReader(self)
         self.cursors = OutboxCursors(engine)
+        self.audit = AuditTrail(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.
         self.writer_generation = 0
@@ -235,6 +240,21 @@ class Store(StoreReader):
         """Export and remove what history has too much; return how many entries: `retention.py`."""
         return trim(self, self._engine, retention, now_ms=now_ms)
 
+    def write_calls(self, records: Sequence[CallRecord]) -> None:
+        """Write calls into the audit that have changed nothing; on the writer's thread.
+
+        Raises:
+            StoreLost: another process is the writer.
+            StoreUnavailable, StoreFull, StoreUncertain: it may not have been written.
+        """
+        self._claim()
+        with self._engine.writing() as transaction:
+            [(_, writer)] = transaction.rows("settle")
+            if writer != self._writer:
+                raise StoreLost(place=self.place)
+            self.audit.add(transaction, records)
+        self.audit.added(records[-1].at_ms)
+
     def note_use(self, token_id: str, used_ms: int) -> None:
         """Write when a token was used, ms since the epoch UTC; on any thread."""
         with self._engine.writing() as transaction:
@@ -269,6 +289,8 @@ class Store(StoreReader):
         """Go on after changes that are durable."""
         self.generation += 1
         self._history_seq += len(changes.entries)
+        if changes.call:
+            self.audit.added(changes.call.at_ms)
         for number, operation in changes.operations.items():
             if operation.live:
                 self._placed[number] = operation.vms
@@ -303,6 +325,8 @@ class Store(StoreReader):
                     transaction.run_many(name, rows)
             if changes.mark:
                 transaction.run("mark", boot=changes.mark[0], ahead_ms=changes.mark[1])
+            if changes.call:
+                self.audit.add(transaction, [changes.call])
             self._engine.notify(transaction)
 
     def _rows_beside(self, changes: Changes) -> dict[str, list[Row]]:

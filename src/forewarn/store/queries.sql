@@ -107,6 +107,19 @@ SELECT {target} FROM maintenance_target WHERE maintenance IN (
 -- name: load_policy
 SELECT {policy} FROM maintenance_policy
 
+-- name: audit_last
+SELECT seq, digest FROM audit ORDER BY seq DESC LIMIT 1
+
+-- name: audit_add
+INSERT INTO audit (seq, at_ms, principal, address, request, object, outcome, digest, signature)
+VALUES (
+    :seq, :at_ms, :principal, :address, :request, :object, :outcome, :digest, :signature
+)
+
+-- name: audit
+SELECT seq, at_ms, principal, address, request, object, outcome, digest, signature
+FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit
+
 -- name: load_principal
 SELECT {principal} FROM principal
 

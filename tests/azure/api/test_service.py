@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import requests
 
+from forewarn.core.access import Role
 from forewarn.settings import AzureSettings, OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
@@ -91,3 +92,21 @@ def test_service_refuses_what_it_cannot_carry_out(service: Live) -> None:
     shown = ask(service, "GET", f"{PLACE}/web-0", **given).json()
     changed = ask(service, "PUT", f"{PLACE}/web-0", json=shown | {"tags": {"a": "b"}}, **given)
     assert changed.json() == shown | {"tags": {"a": "b"}}
+
+
+def test_owner_sees_only_its_own(service: Live) -> None:
+    """A VM of somebody else is answered like one that is missing. Source: P-3."""
+    secret = service.add_token("shop", Role.OWNER, "shop")
+    given: Json = {"params": VERSION, "headers": {"Authorization": f"Bearer {secret}"}}
+    listed = ask(service, "GET", PLACE, **given).json()["value"]
+    assert [vm["name"] for vm in listed] == ["web-0", "web-1"]
+    for method, path in (("GET", ""), ("POST", "/restart"), ("DELETE", "")):
+        foreign, missing = (
+            ask(service, method, f"{PLACE}/{name}{path}", **given) for name in ("db-0", "no-0")
+        )
+        assert foreign.status_code == missing.status_code
+        assert foreign.status_code in {204, 404}  # what is not there is deleted
+        assert foreign.text.replace("db-0", "no-0") == missing.text
+    created = ask(service, "PUT", f"{PLACE}/new", json={}, **given)
+    assert created.status_code == 403
+    assert ask(service, "POST", f"{PLACE}/web-1/restart", **given).status_code == 202

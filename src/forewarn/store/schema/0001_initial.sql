@@ -299,3 +299,17 @@ CREATE TABLE token_use (
     id TEXT PRIMARY KEY,
     used_ms BIGINT NOT NULL
 );
+
+-- Each change and each refusal of a call, in a chain: a digest covers its record and the digest
+-- before (P-7). A signature is of number and digest.
+CREATE TABLE audit (
+    seq BIGINT PRIMARY KEY CHECK (seq > 0),
+    at_ms BIGINT NOT NULL,
+    principal TEXT NOT NULL,
+    address TEXT NOT NULL,
+    request TEXT NOT NULL,
+    object TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    signature TEXT NOT NULL
+);

@@ -1,0 +1,70 @@
+"""The route of the audit: its records, with which anybody can check the chain. Source: P-7."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.api import schemas
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.store.audit import AuditEntry
+from forewarn.validation.durations import written
+from forewarn.validation.fields import Integer
+from forewarn.validation.forms import Field
+
+if TYPE_CHECKING:
+    from forewarn.store import Store
+
+#: Records on one page.
+PAGE_MAX = 10_000
+
+AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
+    "AuditRecord",
+    "A change or a refusal of a call.",
+    (
+        schemas.Member("sequence", schemas.WHOLE, lambda e: e.seq, "From 1, without gaps."),
+        schemas.Member("at_ms", schemas.WHOLE, lambda e: e.record.at_ms, "Since 1970, UTC."),
+        schemas.Member("at", schemas.TIME, lambda e: written(e.record.at_ms)),
+        schemas.Member("principal", schemas.TEXT, lambda e: e.record.principal),
+        schemas.Member("address", schemas.TEXT, lambda e: e.record.address),
+        schemas.Member("request", schemas.TEXT, lambda e: e.record.request),
+        schemas.Member("object", schemas.TEXT, lambda e: e.record.object),
+        schemas.Member("outcome", schemas.TEXT, lambda e: e.record.outcome, "`done`, or a code."),
+        schemas.Member("digest", schemas.TEXT, lambda e: e.digest, "Of it and all before it."),
+        schemas.Member("signature", schemas.TEXT, lambda e: e.signature, "Empty without a key."),
+    ),
+)
+
+
+async def _list(call: ApiCall) -> ApiResponse:
+    limit = call.query.get("limit", 100)
+
+    def page(store: Store) -> list[AuditEntry]:
+        if "after" in call.query:
+            return store.audit.page(call.query["after"], limit)
+        return store.audit.newest(limit)
+
+    found = await call.control.look_up(page)
+    following = found[-1].seq if len(found) == limit and "after" in call.query else None
+    shown = await call.control.compute(
+        lambda: encoded({"records": AUDIT.each(found), "next": following})
+    )
+    return ApiResponse(shown)
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of the audit."""
+    return (
+        Route(
+            method="GET",
+            path="/v1/audit",
+            name="list_audit",
+            summary="Read who changed what, and what was refused.",
+            act=_list,
+            query=(
+                Field("after", Integer(), "Records behind this one; the newest if not said."),
+                Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
+            ),
+            answer=listed("records", AUDIT.schema(), paged="integer"),
+        ),
+    )

@@ -1,0 +1,56 @@
+"""The audit of one call: recorded with its change, or once it has been answered. Source: P-7."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from forewarn.api.auth import NotPermitted
+from forewarn.audit_chain import CallRecord
+from forewarn.errors import ForewarnError
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from forewarn.control.engine import ControlEngine
+
+#: Longest description of a request, in characters.
+REQUEST_LENGTH_MAX = 256
+#: Methods that change nothing: of these only what is not permitted is recorded.
+SAFE = frozenset({"GET", "HEAD"})
+
+
+class CallAudit:
+    """Has a change recorded in its transaction, and a refusal, or what needed no transaction."""
+
+    def __init__(self, loop: ControlEngine, record: CallRecord) -> None:
+        """Record nothing yet."""
+        self._loop = loop
+        self.record = record
+        #: Whether a change has been committed with the record.
+        self.written = False
+
+    def __enter__(self) -> Self:
+        """Begin the call."""
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Have recorded what was not."""
+        changes = self.record.request.partition(" ")[0] not in SAFE
+        if isinstance(error, ForewarnError):
+            if changes or isinstance(error, NotPermitted):
+                self._loop.audit(replace(self.record, outcome=error.code))
+        elif error is None and changes and not self.written:
+            self._loop.audit(self.record)
+
+
+def call_record(now_ms: int, principal: str, address: str, *, method: str, path: str) -> CallRecord:
+    """Return what is recorded of a call; its object is what its path names."""
+    request = f"{method} {path}"[:REQUEST_LENGTH_MAX]
+    named = path.split("/")[3:4] or [""]
+    return CallRecord(now_ms, principal, address, request, named[0][:REQUEST_LENGTH_MAX])

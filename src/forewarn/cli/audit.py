@@ -1,0 +1,135 @@
+"""`forewarn audit`: who changed what, and whether the record of it is whole.
+
+The chain is checked here, so that a service that was tampered with cannot hide it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.audit_chain import CallRecord, first_fault, signature_of
+from forewarn.cli.output import note, print_json, print_json_line, print_table
+from forewarn.cli.parsing import whole_number
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK, REFUSED
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from forewarn.cli.api_client import Answer
+    from forewarn.cli.parsing import Commands
+
+#: Records asked for at a time.
+PAGE = 10_000
+
+
+class AuditUnreadable(CallerError):
+    """An exported audit, a head or a key that cannot be read."""
+
+    code = "audit-unreadable"
+    message = "{what} cannot be read: {reason}."
+    advice = "Give a file that `forewarn audit export` has written, and a head as SEQUENCE:DIGEST."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `audit`."""
+    audit = commands.group("audit")
+    shown = audit.command("list", "list the newest changes and refusals", run=_list)
+    shown.add_argument("--limit", metavar="N", type=whole_number, default=50, help="default: 50")
+    audit.command("export", "print all records as JSON lines", run=_export)
+    verify = audit.command(
+        "verify", "check that no record was changed, removed or moved", run=_verify
+    )
+    verify.add_argument("--file", metavar="FILE", help="what `export` printed, not the service")
+    verify.add_argument(
+        "--head",
+        metavar="SEQUENCE:DIGEST",
+        action="append",
+        default=[],
+        help="of a record, kept elsewhere; repeatable",
+    )
+    verify.add_argument("--key-file", metavar="FILE", help="the key of [audit], for signatures")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+
+    answer = client_of(arguments).get("/v1/audit", limit=arguments.limit)
+    if arguments.json:
+        return print_json(answer)
+    names = ("sequence", "at", "principal", "address", "request", "outcome")
+    rows = [tuple(each[name] for name in names) for each in answer["records"]]
+    print_table(names, rows, empty="nothing was changed or refused yet")
+    return OK
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    for each in _served(arguments):
+        print_json_line(each)
+    return OK
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    heads = dict(map(_head, arguments.head))
+    key = b""
+    if arguments.key_file:
+        try:
+            key = Path(arguments.key_file).read_bytes().strip()
+        except OSError as error:
+            raise AuditUnreadable(what=arguments.key_file, reason=error.strerror) from error
+    last: Answer = {"sequence": 0, "digest": ""}
+    forged = 0
+
+    def records() -> Iterator[tuple[int, CallRecord, str]]:
+        nonlocal last, forged
+        for each in _from_file(arguments.file) if arguments.file else _served(arguments):
+            last = each
+            if key and each["signature"] != signature_of(key, each["sequence"], each["digest"]):
+                forged = forged or each["sequence"]
+            names = ("at_ms", "principal", "address", "request", "object", "outcome")
+            record = CallRecord(*(each[name] for name in names))
+            yield each["sequence"], record, each["digest"]
+
+    wrong, reason = first_fault(records(), heads)
+    if not wrong and forged:
+        wrong, reason = forged, "is not signed by this key"
+    if arguments.json:
+        print_json({"sound": not wrong, "sequence": wrong or last["sequence"], "reason": reason})
+    elif wrong:
+        print(f"record {wrong} {reason}")
+    else:
+        print(f"{last['sequence']} records are whole; head {last['sequence']}:{last['digest']}")
+    if not wrong and not (key or heads):
+        note("give --head or --key-file to find a chain that was written again as a whole")
+    return REFUSED if wrong else OK
+
+
+def _served(arguments: argparse.Namespace) -> Iterator[Answer]:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    client, after = client_of(arguments), 0
+    while True:
+        answer = client.get("/v1/audit", after=after, limit=PAGE)
+        yield from answer["records"]
+        after = answer["next"]
+        if after is None:
+            return
+
+
+def _from_file(path: str) -> Iterator[Answer]:
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise AuditUnreadable(what=path, reason=reason) from error
+
+
+def _head(text: str) -> tuple[int, str]:
+    sequence, colon, digest = text.partition(":")
+    if not (colon and sequence.isdecimal()):
+        raise AuditUnreadable(what=f"The head {text[:80]}", reason="it is not SEQUENCE:DIGEST")
+    return int(sequence), digest

@@ -1,0 +1,98 @@
+"""The audit in the store: a chain of records, written in the transaction of what they record.
+
+`add` belongs to the writer's thread; pages may be read on any thread. Source: P-7.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forewarn.audit_chain import START, CallRecord, digest_after, signature_of
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.store.engine import Engine, Transaction
+
+log = logging.getLogger("forewarn.audit")
+
+#: How seldom the head is logged, in milliseconds.
+HEAD_LOGGED_MS = 60_000
+
+
+@value
+class AuditEntry:
+    """One record of the audit as it is kept."""
+
+    seq: int
+    record: CallRecord
+    digest: str
+    #: Of the digest; empty: no key was set.
+    signature: str
+
+
+class AuditTrail:
+    """The audit of one store."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use an engine whose schema is up to date."""
+        self._engine = engine
+        #: Signs each record; empty: none is signed. Set by the service.
+        self.key = b""
+        #: Number and digest of the last record; None: the store is asked.
+        self._last: tuple[int, str] | None = None
+        self._drafted: tuple[int, str] = (0, START)
+        self._logged_ms = 0
+
+    def add(self, transaction: Transaction, records: Sequence[CallRecord]) -> None:
+        """Write the next records; `added` follows once the transaction is durable."""
+        last, self._last = self._last, None
+        if last is None:
+            found = transaction.rows("audit_last")
+            last = (int(found[0][0]), str(found[0][1])) if found else (0, START)
+        for record in records:
+            sequence = last[0] + 1
+            digest = digest_after(last[1], sequence, record)
+            signature = signature_of(self.key, sequence, digest) if self.key else ""
+            transaction.run(
+                "audit_add",
+                seq=sequence,
+                at_ms=record.at_ms,
+                principal=record.principal,
+                address=record.address,
+                request=record.request,
+                object=record.object,
+                outcome=record.outcome,
+                digest=digest,
+                signature=signature,
+            )
+            last = sequence, digest
+        self._drafted = last
+
+    def added(self, now_ms: int) -> None:
+        """Go on behind what was written; log the head now and then, for those who keep it."""
+        self._last = self._drafted
+        if abs(now_ms - self._logged_ms) >= HEAD_LOGGED_MS:
+            self._logged_ms = now_ms
+            log.info(
+                "audit record %d has digest %s", *self._drafted, extra={"action": "audit.head"}
+            )
+
+    def newest(self, count: int) -> list[AuditEntry]:
+        """Return the last records, in their order."""
+        with self._engine.reading() as transaction:
+            found = transaction.rows("audit_last")
+        return self.page(max(int(found[0][0]) - count, 0), count) if found else []
+
+    def page(self, after: int, limit: int) -> list[AuditEntry]:
+        """Return records behind a sequence number, in their order."""
+        with self._engine.reading() as transaction:
+            rows = transaction.rows("audit", after=after, limit=limit)
+        return [
+            AuditEntry(
+                int(row[0]), CallRecord(int(row[1]), *map(str, row[2:7])), str(row[7]), str(row[8])
+            )
+            for row in rows
+        ]
