@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import Commands
+    from forewarn.cli.parsing import CommandGroup
 
 #: Records asked for at a time.
 PAGE = 10_000
@@ -34,7 +34,7 @@ class AuditUnreadable(CallerError):
     advice = "Give a file that `forewarn audit export` has written, and a head as SEQUENCE:DIGEST."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `audit`."""
     audit = commands.group("audit")
     shown = audit.command("list", "list the newest changes and refusals", run=_list)
