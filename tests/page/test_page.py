@@ -228,7 +228,7 @@ def test_maintenance_says_what_it_waits_for(page: Browser, service: Live) -> Non
     assert all(each.endswith(" UTC") for each in times)
     service.post("/v1/maintenances/m-1/pause", reason="a game is on")
     page.see("resume m-1, which is paused (a game is on)")
-    assert page.run("document.querySelectorAll('.ticking').length") == 0
+    assert page.run("document.querySelectorAll('main .ticking').length") == 0
     assert "No blockers" not in page.run("document.querySelector('main').textContent")
 
 
@@ -484,6 +484,34 @@ def test_tour_needs_no_scrolling(page: Browser) -> None:
         page.until("document.querySelector('.scenario:nth-child(2)').innerText.includes('Stop')")
         assert page.run("document.querySelectorAll('.note').length") == 1
         page.open("about:blank")
+
+
+@HANDS
+def test_timeline_shows_what_is_planned(page: Browser, service: Live, hand: str) -> None:
+    """Lanes stand by maintenance and wave; time can be widened; work leads to its maintenance."""
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    show(page, f"{service.url}/#/work")
+    page.until("document.querySelector('.piece.planned')")
+    names = "[...document.querySelectorAll('.lane-name')].map((each) => each.textContent)"
+    assert page.run(names)[:5] == ["UTC", "m-1 Host reboot", "Wave 1", "h1", "Wave 2"]
+    assert "not approved: 0 of 2" in page.run("document.querySelector('.timeline').textContent")
+    press(page, hand, "[data-zoom='1 week']")
+    page.until("document.querySelector('.tick').textContent.startsWith('01-')")
+    press(page, hand, "td a[href='#/operations/op-2']")
+    press(page, hand, "dd a[href='#/maintenances/m-1']")
+    press(page, hand, "details summary")
+    page.until("document.querySelector(\"details a[href='#/operations/op-2']\")")
+
+
+def test_unapproved_event_is_seen_on_every_view(page: Browser, service: Live) -> None:
+    """A strip says which event nobody has approved yet, and goes when all have."""
+    service.post("/v1/hosts/h1/reboot")
+    show(page, f"{service.url}/#/policy")
+    page.see("2 events not approved. op-1 of h1 starts in 15:0")
+    service.post("/v1/operations/op-1/approve")
+    page.until("document.querySelector('#unapproved').hidden")
 
 
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:

@@ -4,9 +4,9 @@ import { get, hold, now, onSignIn, Refusal, token } from "./api.js";
 import { fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
-import { stamp, switchZone, tick } from "./format.js";
+import { plural, stamp, switchZone, tick, ticking } from "./format.js";
 import { history } from "./history.js";
-import { leave as unfollow, listen, live, start } from "./live.js";
+import { leave as unfollow, listen, live, sorted, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
 import { outbox, policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
@@ -160,6 +160,21 @@ function drawConnection() {
   setText(alarm, lost ? text : "");
 }
 
+/** Says on every view which announced work is not approved; the first to start is named. */
+function drawUnapproved() {
+  const strip = document.getElementById("unapproved");
+  const found = sorted().filter((each) => each.state === "announced" && each.approved < each.asked);
+  const missing = found.reduce((sum, each) => sum + each.asked - each.approved, 0);
+  strip.hidden = !found.length;
+  if (!found.length) return fill(strip);
+  const [first] = found;
+  fill(
+    strip,
+    `${plural(missing, "event")} not approved. `,
+    ticking(first.not_before, `${first.id} of ${first.target} starts `),
+  );
+}
+
 function drawClock() {
   const box = document.getElementById("clock");
   const slow =
@@ -240,6 +255,7 @@ startBar();
 onSignIn(askToken);
 listen((what) => {
   if (what === "connection") drawConnection();
+  if (what === "operations" || what === "all") drawUnapproved();
   if (hasEmulator && (what === "time" || what === "all")) readClock().then(drawClock);
 });
 window.addEventListener("hashchange", () => asking || route());

@@ -191,6 +191,7 @@ export function maintenance(main, id) {
               )
             : h("p", { className: "soft" }, NO_WAVES[each.state] ?? "No wave is planned yet."),
         ),
+        hostsOf(each),
         h(
           "div",
           { className: "columns" },
@@ -395,6 +396,38 @@ function blockers(blocked) {
       ? h("li", {}, `and ${count(blocked.length - BLOCKED_SHOWN_MAX)} more`)
       : "",
   );
+}
+
+const HOST_COLUMNS = ["Host", "State", "Wave", "Operation", "Started", "Ended", "Reason"];
+let hostsOpen = false;
+
+/** Each host with its operation; read when it is opened. */
+function hostsOf(each) {
+  const box = h("div");
+  const read = async () => {
+    hostsOpen = fold.open;
+    if (!fold.open) return;
+    const { hosts } = await get(`/v1/maintenances/${part(each.id)}/hosts`);
+    const rows = hosts
+      .sort((one, other) => naturally(one.host, other.host))
+      .map((one) => [
+        link("hosts", one.host),
+        chip(one.state),
+        one.wave || "—",
+        link("operations", one.operation) || "—",
+        moment(one.started),
+        moment(one.ended),
+        one.reason || "—",
+      ]);
+    fill(box, table("Hosts", HOST_COLUMNS, rows));
+  };
+  const fold = h(
+    "details",
+    { className: "card racks", open: hostsOpen, ontoggle: read },
+    h("summary", {}, "Hosts and their operations"),
+    box,
+  );
+  return fold;
 }
 
 const WAVE_COLUMNS = ["Wave", "State", "Hosts", "Announced", "Starts", "Ends", "Names"];

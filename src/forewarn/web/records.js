@@ -1,7 +1,7 @@
 // One host, VM, group or operation, and lists of them.
 
 import { buttons } from "./actions.js";
-import { get, getText, now, part, query } from "./api.js";
+import { get, getText, part, query } from "./api.js";
 import { cells, fill, h, keepFocus, table, unpressed } from "./dom.js";
 import {
   chip,
@@ -17,6 +17,7 @@ import {
 } from "./format.js";
 import { historyOf } from "./history.js";
 import { listen } from "./live.js";
+import { plansOf, timeline } from "./timeline.js";
 
 const LIST_LIMIT = 100;
 
@@ -596,10 +597,18 @@ export async function work(main, asked) {
   );
   const box = h("div");
   const more = h("button", { type: "button", className: "plain", hidden: true }, "Older");
+  const line = timeline();
   let before = "";
-  const read = async () => await get(query("/v1/operations", { ...filter, limit: 100, before }));
+  const read = async () => {
+    const [reply, plans] = await Promise.all([
+      get(query("/v1/operations", { ...filter, limit: 100, before })),
+      plansOf(state),
+    ]);
+    return { ...reply, plans };
+  };
   const draw = (reply) => {
-    fill(box, timeline(reply.operations), operationTable(reply.operations, "Operations"));
+    line.draw(reply.operations, reply.plans);
+    fill(box, operationTable(reply.operations, "Operations"));
     more.hidden = !reply.next;
     more.onclick = async () => {
       before = reply.next;
@@ -609,71 +618,11 @@ export async function work(main, asked) {
   fill(
     main,
     h("div", { className: "head" }, h("h1", {}, "Work"), choose),
-    h("section", { className: "card" }, box, more),
+    h("section", { className: "card" }, line.element, box, more),
   );
-  return kept(main, { read, concerns: () => before === "", draw });
-}
-
-const LANES_MAX = 40;
-
-/** Operations on a line of time: notice as a light bar, what runs as a dark one. */
-function timeline(operations) {
-  const shown = operations
-    .filter((each) => each.announced || each.started)
-    .slice(0, LANES_MAX)
-    .reverse();
-  if (!shown.length) return "";
-  const current = now();
-  const times = shown.flatMap((each) =>
-    [each.announced, each.started, each.not_before, each.ended].filter(Boolean).map(Date.parse),
-  );
-  const ahead = times
-    .filter((at) => at > current)
-    .map((at) => at - current)
-    .sort((one, other) => one - other);
-  const horizon = Math.min(ahead.at(-1) ?? 0, (ahead[Math.floor(ahead.length / 2)] ?? 0) * 3); // a far one squeezes nobody
-  const behind = times
-    .filter((at) => at <= current)
-    .map((at) => current - at)
-    .sort((one, other) => one - other);
-  const past = Math.min(
-    behind.at(-1) ?? 0,
-    Math.max((behind[Math.floor(behind.length / 2)] ?? 0) * 3, horizon),
-  );
-  const [first, last] = [current - past, current + horizon];
-  const width = Math.max(last - first, 60000) * 1.04;
-  const place = (at) => `${((at - first) / width) * 100}%`;
-  const piece = (name, from, to) => {
-    const element = h("span", { className: `piece ${name}` });
-    element.style.left = place(from);
-    element.style.width = `max(3px, ${((to - from) / width) * 100}%)`;
-    return element;
+  const leave = await kept(main, { read, concerns: () => before === "", draw });
+  return () => {
+    leave();
+    line.close();
   };
-  const line = h("span", { className: "present" });
-  line.style.left = place(current);
-  return h(
-    "div",
-    { className: "timeline", aria: { hidden: "true" } },
-    shown.map((each) => {
-      const start = Date.parse(each.started ?? each.ended ?? each.not_before);
-      const end = Date.parse(each.ended ?? "") || Math.max(current, start);
-      return h(
-        "a",
-        { className: "lane", href: `#/operations/${each.id}`, tabIndex: -1 },
-        h("span", { className: "lane-name" }, each.target),
-        h(
-          "span",
-          { className: "track" },
-          each.announced ? piece("notice", Date.parse(each.announced), start) : "",
-          each.started ? piece(each.state, Date.parse(each.started), end) : "",
-        ),
-      );
-    }),
-    h(
-      "div",
-      { className: "lane now-lane", aria: { hidden: "true" } },
-      h("span", { className: "lane-name" }),
-      h("span", { className: "track" }, line),
-    ),
-  );
 }
