@@ -90,7 +90,7 @@ export const words = (text) =>
   (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(/^Vm/, "VM");
 
 /** The state of an operation, or what people were alerted to: blocked, overdue or stuck. */
-export const stateOf = (each) => each.alert || each.state;
+export const stateOf = (each) => (each.alert === "none" ? each.state : each.alert);
 
 /** A small coloured word: a state or an impact. */
 export const chip = (text, kind = text) =>
