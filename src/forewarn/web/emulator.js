@@ -177,8 +177,11 @@ export async function emulator(main) {
         ),
       ),
     );
+  let reading = 0;
   const readStories = async () => {
+    const mine = ++reading;
     const reply = await get("/v1/scenarios");
+    if (mine !== reading) return; // a later answer is on its way
     const runs = (each) => (each.run?.state === "running" ? 0 : 1);
     fill(stories, reply.scenarios.sort((one, other) => runs(one) - runs(other)).map(story));
   };
