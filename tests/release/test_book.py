@@ -34,13 +34,20 @@ def test_sections_are_those_of_the_contents() -> None:
     names = [next(iter(section)) for section in nav(ROOT)]
     assert names == [
         "Forewarn",
-        "Tutorial",
-        "How to",
+        "Tutorials",
+        "How-to guides",
         "Reference",
         "Explanation",
         "Decisions",
         "More",
     ]
+
+
+def test_how_tos_are_grouped() -> None:
+    """A heading below a section is a group of its pages."""
+    [guides] = [section["How-to guides"] for section in nav(ROOT) if "How-to guides" in section]
+    assert isinstance(guides, list)
+    assert {"Start", "Operate", "Extend"} <= {next(iter(part)) for part in guides}
 
 
 def test_text_is_given_the_space_that_markdown_wants(tmp_path: Path) -> None:

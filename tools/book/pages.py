@@ -49,11 +49,15 @@ def nav(root: Path) -> Nav:
     """Return the order of the pages: the lists of the contents, then whatever else is reached."""
     sections: Nav = [{"Forewarn": HOME}]
     named = {HOME, CONTENTS}
-    section: Nav = []
+    chapter: Nav = []
+    section = chapter
     for line in root.joinpath(CONTENTS).read_text("utf-8").splitlines():
         if heading := re.match(r"## (.+)", line):
+            section = chapter = []
+            sections.append({heading[1]: chapter})
+        elif heading := re.match(r"### (.+)", line):
             section = []
-            sections.append({heading[1]: section})
+            chapter.append({heading[1]: section})
         for text, target in LINK.findall(line):
             page = normpath(PurePosixPath(CONTENTS).parent / target.partition("#")[0])
             if page.endswith(".md") and page not in named:

@@ -248,8 +248,8 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("progress_percent", WHOLE, lambda o: o.progress_percent, "-1 unknown."),
         Member(
             "alert",
-            {"type": "string", "enum": ["", "blocked", "overdue", "stuck"]},
-            lambda o: "" if o.alert is Alert.NONE else o.alert.value,
+            words(Alert),
+            lambda o: o.alert.value,
             "blocked: due and cannot start; overdue: runs too long; stuck: its driver failed.",
         ),
         Member(

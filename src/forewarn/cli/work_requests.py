@@ -143,7 +143,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
                 each["cause"],
                 each["impact"],
                 f"{each['target_kind']} {each['target']}",
-                each["alert"] or each["state"],
+                each["state"] if each["alert"] == "none" else each["alert"],
                 *((text,) if reported else ()),
                 when(each["not_before"], now_ms) if each["state"] == "announced" else "",
                 each["vms"],
