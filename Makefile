@@ -88,8 +88,9 @@ check: fmt-check lint types imports audit test  ## everything that must pass bef
 fmt-check: $(DEV)  ## is the code formatted?
 	$(BIN)/ruff format --check .
 
-lint: $(DEV)  ## ruff; where node is installed, also the page's JavaScript
+lint: $(DEV)  ## ruff, and the easy part of a check of prose; with node, also the page's JavaScript
 	$(BIN)/ruff check .
+	$(PYTEST) -q tests/test_tidy.py -k "plain or quaint or stilted"
 	@tools/web/check
 
 types: $(DEV)  ## mypy, strict

@@ -12,7 +12,7 @@ from tests.tidy.house import Source
 
 
 def import_circles(sources: Iterable[Source]) -> list[tuple[str, ...]]:
-    """Return circles of imports, each from its first module by name, until none is left."""
+    """Return circles of imports, each from its first module by name, to the last one."""
     modules = {source.module: source for source in sources if source.module}
     imports = {module: _imported(source, modules) for module, source in modules.items()}
     found: set[tuple[str, ...]] = set()

@@ -198,7 +198,7 @@ def tests_do_not_sleep(source: Source) -> Found:
     at="tests/core/test_sample.py",
 )
 def tests_do_not_mock(source: Source) -> Found:
-    """Fakes of the outside are written once and behave; our own code is used as it is."""
+    """Fakes of the outside are written once and behave; tests use our own code unchanged."""
     for line, name in source.imports():
         if name.startswith(("unittest.mock", "mock")):
             yield line, "no mocks: use the real thing, or a fake of the outside"
@@ -233,3 +233,12 @@ def _own_names(source: Source, function: Function) -> set[str]:
 
 def _within(module: str, room: str) -> bool:
     return module == room or module.startswith(f"{room}.")
+
+
+@check("*.py", bad='"""Ha' + 've it done."""\n', good='"""Return it."""\n')
+def plain_docstrings(source: Source) -> Found:
+    """A docstring begins with a verb that says what the code does."""
+    for node in (source.tree, *source.walk(ast.ClassDef), *source.functions()):
+        text = ast.get_docstring(node) or ""
+        if found := re.match(r"(Have|Say|Stand|Let|Be)\b", text):
+            yield getattr(node, "lineno", 1), f"a docstring begins with {found[0]!r}"

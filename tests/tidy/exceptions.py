@@ -12,3 +12,30 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "a client like those in use, run as a program of its own: it polls and sleeps"
     ),
 }
+
+#: Directories, and pages generated from them, whose prose has not been rewritten yet; the checks
+#: `plain_words` and `plain_docstrings` pass over them. Only delete from this list.
+UNREAD = {
+    "bench/latency", "bench/maintenance", "bench/nodes", "bench/planner", "bench/scale",
+    "docs/reference/api.md", "docs/reference/azure.md", "docs/reference/cli.md",
+    "docs/reference/contract.md", "docs/reference/errors.md", "docs/reference/policy.md",
+    "docs/reference/scenarios.md", "docs/reference/settings.md", "src/forewarn",
+    "src/forewarn/agent", "src/forewarn/agent/core", "src/forewarn/agent/preparations",
+    "src/forewarn/agent/sdk", "src/forewarn/api", "src/forewarn/azure", "src/forewarn/cli",
+    "src/forewarn/conformance", "src/forewarn/control", "src/forewarn/core",
+    "src/forewarn/core/maintenance", "src/forewarn/drivers", "src/forewarn/drivers/command",
+    "src/forewarn/drivers/kubernetes", "src/forewarn/drivers/libvirt",
+    "src/forewarn/drivers/nova", "src/forewarn/drivers/webhook", "src/forewarn/emulator",
+    "src/forewarn/metadata", "src/forewarn/metadata/http", "src/forewarn/outbox",
+    "src/forewarn/planning", "src/forewarn/protocol", "src/forewarn/replication",
+    "src/forewarn/service", "src/forewarn/store", "src/forewarn/telemetry",
+    "src/forewarn/validation", "src/forewarn/web", "tests", "tests/agent", "tests/api",
+    "tests/azure/api", "tests/cli", "tests/conformance", "tests/control", "tests/core",
+    "tests/drivers", "tests/e2e", "tests/emulator", "tests/emulator/clients",
+    "tests/kubernetes", "tests/libvirt", "tests/metadata", "tests/nova", "tests/outbox",
+    "tests/page", "tests/planning", "tests/protocol", "tests/release", "tests/replication",
+    "tests/settings", "tests/simulator", "tests/simulator/checkers",
+    "tests/simulator/exploration", "tests/simulator/mutation", "tests/simulator/transcripts",
+    "tests/simulator/world", "tests/store", "tests/telemetry", "tools/book", "tools/docs",
+    "tools/release",
+}  # fmt: skip

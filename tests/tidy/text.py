@@ -77,8 +77,6 @@ STILTED = re.compile(
 )
 def no_stilted_words(source: Source) -> Found:
     """Prose is plain, idiomatic English: again, repair, this many, is not a."""
-    if source.path.startswith("docs/adr/"):  # what was decided at a time
-        return
     for number, line in enumerate(source.lines, 1):
         if found := STILTED.search(line):
             yield number, f"{found[0]!r} is stilted: write what people usually say"
@@ -96,11 +94,29 @@ QUAINT = re.compile(r"\b(wh[o]ever|t[o]ld|t[e]lls?(?=\b(?!\()))\b", re.IGNORECAS
 )
 def no_quaint_words(source: Source) -> Found:
     """Return, report, notify, show, send or say: the verb that says what happens."""
-    if source.path.startswith("docs/adr/"):
-        return
     for number, line in enumerate(source.lines, 1):
         if found := QUAINT.search(line):
             yield number, f"{found[0]!r}: name the act (report, show, send, return) or the actor"
+
+
+#: Words that carry no picture, and relative clauses in place of a noun.
+EMPTY = re.compile(
+    r"\b([Tt]hat wh[i]ch|[Nn]one [i]s|[Ll]ike[w]ise|by its[e]lf|well ag[a]in|wh[a]t is(?!.*\?)"
+    r"|as it [i]s(?= *(?:[.,;:)]|$))|c[o]me to(?! [a-z]+ end)|in the w[a]y|at a[l]l(?! other))\b"
+)
+
+
+@check(
+    *("*.py", "*.js", "docs/*.md", "README.md"),
+    bad="Keep wh" + "at is stored.\n",
+    good="What is stored? The state.\n",
+    at="docs/sample.md",
+)
+def plain_words(source: Source) -> Found:
+    """Name the actor, the act or the thing."""
+    for number, line in enumerate(source.lines, 1):
+        if found := EMPTY.search(line):
+            yield number, f"{found[0]!r} carries no picture: name the actor, the act or the thing"
 
 
 @check("*", bad="# FIX" + "ME later\n", good="# Fixed before it landed.\n")
