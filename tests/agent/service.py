@@ -150,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.service.changed:
             self.service.approvals += event_ids
             self.service.changed.notify_all()
-        self._answer(200, b"")
+        with contextlib.suppress(ConnectionError):  # the same
+            self._answer(200, b"")
 
 
 def status(code: int, body: bytes = b"", **headers: str) -> Fault:

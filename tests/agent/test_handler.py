@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,8 +17,7 @@ from tests.agent.service import LIMIT_S, Service
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Generator, Iterator
 
     from forewarn.protocol.documents import ScheduledEvent
 
@@ -158,3 +159,68 @@ def test_argument_that_cannot_be_called_is_named(tmp_path: Path) -> None:
     """A call in place of the function is a usual slip."""
     with pytest.raises(ValueError, match="recover must be a function"):
         forewarn.Handler(print, None, state_dir=tmp_path)  # type: ignore[arg-type]
+
+
+def drain_helper(name: str) -> Callable[..., Any]:
+    """Return a class of the how-to's last example."""
+    page = Path(__file__).parents[2] / "docs" / "howto" / "handle-events.md"
+    names: dict[str, Any] = {}
+    text = page.read_text("utf-8").rpartition("```python\n")[2]
+    exec(text.partition("```")[0], names)
+    return names[name]  # type: ignore[no-any-return]
+
+
+def ask_wsgi(application: Callable[..., Any], path: str) -> Generator[bytes, None, None]:
+    """Ask; the answer's status comes first, then its parts as the application makes them."""
+    statuses: list[bytes] = []
+    parts = application({"PATH_INFO": path}, lambda status, _: statuses.append(status.encode()))
+    first = next(parts, b"")
+    yield statuses[0]
+    yield first
+    yield from parts
+
+
+def test_wsgi_helper_drains_before_the_approval(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that have begun end first, and the load balancer is refused meanwhile."""
+    monkeypatch.setenv("FOREWARN_ENDPOINT", service.endpoint)
+
+    def shop(environ: object, start_response: Callable[..., object]) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield b"a"
+        yield b"b"
+
+    drain = drain_helper("Drain")(shop, tmp_path / "state", wait_s=0)
+    with contextlib.closing(ask_wsgi(drain, "/")) as request, drain.handler:
+        assert [next(request), next(request)] == [b"200 OK", b"a"]
+        service.show(REBOOT)
+        wait_until(lambda: drain.drained, what="drained", limit_s=LIMIT_S)
+        assert next(ask_wsgi(drain, "/ready")) == b"503 Draining"
+        assert service.approvals == []
+        assert list(request) == [b"b"]
+        service.until(lambda: service.approvals, "the approval")
+        service.show()
+        wait_until(lambda: not drain.drained, what="recovered", limit_s=LIMIT_S)
+    assert next(ask_wsgi(drain, "/ready")) == b"200 OK"
+
+
+def test_asgi_helper_answers_and_counts(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load balancer's question is answered; everything else reaches the application."""
+    monkeypatch.setenv("FOREWARN_ENDPOINT", service.endpoint)
+    sent: list[dict[str, object]] = []
+    busy: list[int] = []
+
+    async def shop(scope: object, receive: object, send: object) -> None:
+        busy.append(drain.busy)
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    drain = drain_helper("AsgiDrain")(shop, tmp_path / "state")
+    with drain.handler:
+        asyncio.run(drain({"type": "http", "path": "/"}, None, send))
+        asyncio.run(drain({"type": "http", "path": "/ready"}, None, send))
+    assert (busy, drain.busy, sent[0]["status"]) == ([1], 0, 200)

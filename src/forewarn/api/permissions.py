@@ -93,6 +93,7 @@ read:
     GET /v1/documents
     GET /v1/history
     GET /v1/watch
+    GET /v1/search
     GET /v1/overview
     GET /v1/overview/hosts
     GET /v1/overview/watch
