@@ -1,21 +1,29 @@
-"""A pytest plugin: an emulator of your own in each test, on free ports, with a clock that stands.
+"""A pytest plugin: an emulator and an agent of your own in each test.
 
-Nothing of Forewarn is imported before a test asks for the fixture.
+The emulator listens on free ports and has a clock that stands.
+
+Nothing of them is imported before a test asks for the fixture.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from forewarn.errors import ArgumentInvalid, CallerError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
 
+    from forewarn.agent.holdings import Holdings
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
     from forewarn.protocol.documents import Document
@@ -25,6 +33,16 @@ T = TypeVar("T")
 API_VERSION = "2020-07-01"
 #: Real seconds an act on the emulator may take; a hanging test says where it hangs.
 ACT_S_MAX = 60.0
+#: Real seconds between two looks of `until`.
+LOOK_S = 0.02
+
+
+class EmulatorStopped(CallerError):
+    """An emulator that was not started, or is stopped, was asked for something."""
+
+    code = "emulator-stopped"
+    message = "This emulator does not run."
+    advice = "Call start() first, or use the fixture forewarn_emulator, which does."
 
 
 class EmulatorThread:
@@ -50,7 +68,8 @@ class EmulatorThread:
     @property
     def emulator(self) -> Emulator:
         """The emulator itself; touch it only by `call`."""
-        assert self._emulator is not None, "start it first"
+        if self._emulator is None:
+            raise EmulatorStopped
         return self._emulator
 
     @property
@@ -71,7 +90,9 @@ class EmulatorThread:
         return self
 
     def stop(self) -> None:
-        """Stop; returns when every port is closed."""
+        """Stop; returns when every port is closed. No effect where it does not run."""
+        if self._loop is None:
+            return
         try:
             if self._emulator is not None:
                 self.call(self.emulator.stop)
@@ -80,7 +101,8 @@ class EmulatorThread:
 
     def call(self, act: Callable[[], Coroutine[object, object, T]]) -> T:
         """Do something on the emulator's event loop and return what it returns."""
-        assert self._loop is not None, "start it first"
+        if self._loop is None:
+            raise EmulatorStopped
         return asyncio.run_coroutine_threadsafe(act(), self._loop).result(ACT_S_MAX)
 
     # --- as the one who watches the time ------------------------------------------------------
@@ -104,10 +126,22 @@ class EmulatorThread:
     # --- as the cloud -------------------------------------------------------------------------
 
     def ask(self, cause: str, *targets: str, duration_s: int | None = None) -> str:
-        """Ask for maintenance, as docs/reference/causes.md names it; return the operation's id."""
+        """Ask for maintenance and return the operation's id, such as `op-1`.
+
+        Args:
+            cause: as docs/reference/causes.md names it, such as `reboot`.
+            targets: VMs or hosts.
+            duration_s: how long the VMs are disturbed; None: as usual for the cause.
+
+        Raises:
+            CallerError: the cause or a target is unknown, or the work is not possible.
+        """
         from forewarn.core.impact import Cause  # noqa: PLC0415 - with the emulator
         from forewarn.core.stimulus import RequestMaintenance  # noqa: PLC0415
 
+        causes = [known.value for known in Cause]
+        if cause not in causes:
+            raise ArgumentInvalid(name="cause", wanted=f"one of {', '.join(causes)}", found=cause)
         ask = RequestMaintenance(cause=Cause(cause), targets=targets, duration_s=duration_s)
         submitted = self.emulator.control.submit(ask, "test")
         committed = submitted.result(ACT_S_MAX)
@@ -115,15 +149,29 @@ class EmulatorThread:
         return committed.operations[0].id
 
     def cancel(self, operation: str, reason: str = "") -> None:
-        """Withdraw an operation that has not started."""
+        """Withdraw an operation that has not started, by the id that `ask` returned.
+
+        Raises:
+            CallerError: there is no such operation, or it has started.
+        """
         from forewarn.core.stimulus import Cancel  # noqa: PLC0415
 
-        number = int(operation.removeprefix("op-"))
-        self.emulator.control.submit(Cancel(number, reason), "test").result(ACT_S_MAX)
+        number = operation.removeprefix("op-")
+        if not number.isdecimal():
+            raise ArgumentInvalid(name="operation", wanted="an id from `ask`", found=operation)
+        self.emulator.control.submit(Cancel(int(number), reason), "test").result(ACT_S_MAX)
         self.settle()
 
     def run_scenario(self, name: str, vm: str = "") -> None:
-        """Begin a scenario: a shipped one, or a file that ends in .toml."""
+        """Begin a scenario: a shipped one, or a file that ends in .toml.
+
+        Args:
+            name: as docs/reference/scenarios.md has it, such as `host-reboot`.
+            vm: the VM it happens to; empty: the default one.
+
+        Raises:
+            CallerError: there is no such scenario or VM; the shipped ones are named.
+        """
         from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415
 
         scenario = find_scenario(name)
@@ -135,7 +183,14 @@ class EmulatorThread:
         self.call(lambda: self.emulator.stop_scenario(name))
 
     def set_fault(self, fault: str) -> None:
-        """Disturb answers from now on, as `forewarn fault set` does. Source: E-10."""
+        """Disturb answers from now on, as `forewarn fault set` does. Source: E-10.
+
+        Args:
+            fault: such as `500=2x` or `slow=2s`; see docs/howto/emulator-faults.md.
+
+        Raises:
+            CallerError: there is no such fault.
+        """
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415
 
         async def act() -> None:
@@ -160,8 +215,41 @@ class EmulatorThread:
 
         return read_document(self._http(vm, None))
 
+    def until(
+        self, true: Callable[[Document], object], vm: str = "", *, within_s: float = ACT_S_MAX
+    ) -> Document:
+        """Wait until something is true of the document a VM reads, and return the document.
+
+        It waits for your client, in real seconds; the emulator's clock stands meanwhile.
+
+        Args:
+            true: such as `lambda document: document.events[0].status == "Started"`; a document
+                for which it raises `IndexError` does not count.
+            vm: the VM; empty: the default one.
+            within_s: how long to wait.
+
+        Raises:
+            TimeoutError: it did not become true; the last document is named.
+        """
+        until_s = time.monotonic() + within_s
+        while True:  # ends: at `until_s`
+            document = self.document(vm)
+            with contextlib.suppress(IndexError):
+                if true(document):
+                    return document
+            if time.monotonic() >= until_s:
+                shown = ", ".join(f"{each.event_type} {each.status}" for each in document.events)
+                raise TimeoutError(
+                    f"It is not true after {within_s} s; the VM reads: {shown or 'no events'}."
+                )
+            time.sleep(LOOK_S)
+
     def approve(self, *event_ids: str, vm: str = "") -> None:
-        """Approve events as a VM; returns when that is durable and has had its effect."""
+        """Approve events as a VM; returns when that is durable and has had its effect.
+
+        Raises:
+            urllib.error.HTTPError: the service refuses it; the note on the error says why.
+        """
         from forewarn.protocol.approvals import render_approval  # noqa: PLC0415
 
         self._http(vm, render_approval(event_ids))
@@ -175,6 +263,7 @@ class EmulatorThread:
             with _plain_opener().open(request, timeout=ACT_S_MAX) as answer:
                 read: bytes = answer.read()
         except urllib.error.HTTPError as refused:
+            refused.add_note(f"The service answered: {refused.read().decode('utf-8', 'replace')}")
             refused.close()  # or Python 3.14 warns of it, in a test that expected the refusal
             raise
         return read
@@ -200,6 +289,54 @@ class EmulatorThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ACT_S_MAX)
         self._loop.close()
+        self._loop = self._emulator = None
+
+
+class AgentThread:
+    """Forewarn's agent with a configuration of yours, in a thread, as the VM of an emulator."""
+
+    def __init__(self, endpoint: str, directory: Path) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            endpoint: the emulator's.
+            directory: where the agent keeps its journal, in place of its `state_dir`.
+        """
+        self._endpoint = endpoint
+        self._directory = directory
+        self._holdings: Holdings | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, config: Path | str) -> AgentThread:
+        """Start; rules, steps and hooks are those of a configuration file.
+
+        It may be started again after `stop`, and goes on with its journal.
+
+        Raises:
+            CallerError: the configuration cannot be used, or the agent runs already.
+        """
+        from forewarn.agent.config import read_config  # noqa: PLC0415 - when asked for
+        from forewarn.agent.holdings import Holdings  # noqa: PLC0415
+        from forewarn.agent.log import Log  # noqa: PLC0415
+        from forewarn.agent.runner import run_embedded  # noqa: PLC0415
+        from forewarn.agent.settings import AgentSettings  # noqa: PLC0415
+
+        place = {"endpoint": self._endpoint, "state_dir": str(self._directory)}
+        settings = AgentSettings({**read_config(str(config)), **place})
+        self._holdings = Holdings(settings, embedded=True)
+        self._holdings.signals.listen()
+        self._thread = threading.Thread(
+            target=run_embedded, args=(settings, self._holdings, Log()), name="agent"
+        )
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop; hooks that run go on. No effect where it does not run."""
+        if self._holdings is not None and self._thread is not None:
+            self._holdings.signals.stop()
+            self._thread.join(ACT_S_MAX)
+            self._holdings = self._thread = None
 
 
 def _plain_opener() -> urllib.request.OpenerDirector:
@@ -239,3 +376,11 @@ def forewarn_emulator(forewarn_options: Options | None) -> Iterator[EmulatorThre
     emulator = EmulatorThread(forewarn_options).start()
     yield emulator
     emulator.stop()
+
+
+@pytest.fixture
+def forewarn_agent(forewarn_emulator: EmulatorThread, tmp_path: Path) -> Iterator[AgentThread]:
+    """An agent in `vm-1` of `forewarn_emulator`; a test starts it with a configuration file."""
+    agent = AgentThread(forewarn_emulator.endpoint, tmp_path / "forewarn-agent")
+    yield agent
+    agent.stop()

@@ -40,13 +40,13 @@ def recover(event: ScheduledEvent) -> None:
 
 async def prepare_async(event: ScheduledEvent) -> None:
     """Prepare."""
-    await asyncio.sleep(WORK_S)
+    await asyncio.to_thread(handler.cancelled.wait, WORK_S)
     note(f"prepare {event.event_id}")
 
 
 async def recover_async(event: ScheduledEvent) -> None:
     """Recover."""
-    await asyncio.sleep(WORK_S)
+    await asyncio.to_thread(handler.cancelled.wait, WORK_S)
     note(f"recover {event.event_id}")
 
 

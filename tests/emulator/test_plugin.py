@@ -5,10 +5,14 @@ What the emulator itself does is tested elsewhere.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from forewarn.emulator.options import Options
-from forewarn.testing import EmulatorThread
+from forewarn.errors import CallerError
+from forewarn.testing import AgentThread, EmulatorThread
+from tests.waiting import wait_until
 
 pytest_plugins = ["pytester"]
 
@@ -85,3 +89,41 @@ def test_broken_start_leaves_no_thread() -> None:
     emulator = EmulatorThread(Options(listen=("nonsense",), operator=""))
     with pytest.raises(Exception, match="nonsense"):
         emulator.start()
+
+
+AGENT = """
+[step.note]
+prepare = ["sh", "-c", "echo prepared >> {directory}/acts"]
+recover = ["sh", "-c", "echo recovered >> {directory}/acts"]
+"""
+
+
+def test_agent_prepares_with_the_configuration_of_a_test(
+    forewarn_emulator: EmulatorThread, forewarn_agent: AgentThread, tmp_path: Path
+) -> None:
+    """Hooks and rules of one's own are tested without a VM, also over a restart. Source: C-9."""
+    config = tmp_path / "agent.toml"
+    config.write_text(AGENT.format(directory=tmp_path))
+    forewarn_agent.start(config)
+    forewarn_emulator.ask("reboot", "vm-1", duration_s=60)
+    forewarn_emulator.until(lambda document: document.events[0].status == "Started")
+    forewarn_agent.stop()
+    forewarn_emulator.advance("60s")
+    forewarn_agent.start(config)
+    acts = tmp_path / "acts"
+    wait_until(lambda: acts.read_text() == "prepared\nrecovered\n", what="acts", limit_s=60)
+
+
+def test_errors_say_what_to_do(forewarn_emulator: EmulatorThread) -> None:
+    """A slip is answered with what would have been right."""
+    with pytest.raises(CallerError, match=r"one of .*host-reboot.*not 'restart'"):
+        forewarn_emulator.ask("restart", "vm-1")
+    with pytest.raises(CallerError, match="an id from `ask`"):
+        forewarn_emulator.cancel("reboot")
+    with pytest.raises(OSError, match="400") as refused:
+        forewarn_emulator.approve("no-such-event")
+    assert "The service answered: " in refused.value.__notes__[0]
+    with pytest.raises(TimeoutError, match="the VM reads: no events"):
+        forewarn_emulator.until(lambda document: document.events[0], within_s=0)
+    with pytest.raises(CallerError, match="does not run"):
+        EmulatorThread().ask("reboot", "vm-1")

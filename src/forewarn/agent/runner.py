@@ -370,3 +370,14 @@ class Runner:
         """Return whether nothing is followed, to be undone or to be reported."""
         core = self.core
         return core is not None and not core.events and not core.steps and not self._side.busy
+
+
+def run_embedded(settings: AgentSettings, holdings: Holdings, log: Log) -> None:
+    """Follow the events in a thread of another program until its `holdings.signals.stop()`."""
+    from forewarn.clock import SystemClock  # noqa: PLC0415  the agent's own program brings them
+    from forewarn.ids import Ids  # noqa: PLC0415  the same
+
+    again = True
+    while again:
+        clock = SystemClock()
+        again = Runner(settings, clock=clock, ids=Ids(), log=log, holdings=holdings).run()

@@ -29,12 +29,10 @@ from forewarn.agent.core.rules import (
 from forewarn.agent.holdings import Holdings
 from forewarn.agent.journal import newest
 from forewarn.agent.log import Log
-from forewarn.agent.runner import Runner
+from forewarn.agent.runner import run_embedded
 from forewarn.agent.sdk.dialogue import seconds
 from forewarn.agent.settings import AgentSettings
-from forewarn.clock import SystemClock
 from forewarn.errors import ArgumentInvalid
-from forewarn.ids import Ids
 
 if TYPE_CHECKING:
     import asyncio
@@ -191,18 +189,13 @@ class Handler:
             )
             self._holdings.signals.listen()
             self._thread = threading.Thread(
-                target=self._follow, args=(self._holdings,), name="forewarn", daemon=True
+                target=run_embedded,
+                args=(self._settings, self._holdings, _ApplicationLog()),
+                name="forewarn",
+                daemon=True,
             )
             self._thread.start()
         return self
-
-    def _follow(self, holdings: _ApplicationHoldings) -> None:
-        log = _ApplicationLog()
-        again = True
-        while again:
-            clock = SystemClock()
-            runner = Runner(self._settings, clock=clock, ids=Ids(), log=log, holdings=holdings)
-            again = runner.run()
 
 
 class _ApplicationHoldings(Holdings):
