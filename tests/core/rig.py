@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.core.admission import Waiting
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Replay
@@ -35,6 +34,7 @@ from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.core.why import why
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
+from forewarn.planning.blockers import Blocker
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.values import replace
 from tests.core import invariants
@@ -187,7 +187,7 @@ class Rig:
         """`Type Status` of each event a view shows."""
         return [f"{event.event_type} {event.status}" for event in self.document(key)[1]]
 
-    def why(self, operation: Operation | int) -> list[Waiting]:
+    def why(self, operation: Operation | int) -> list[Blocker]:
         """What an operation waits for now."""
         number = operation if isinstance(operation, int) else operation.number
         draft = Draft(self.state, self.now_ms, self.terms())

@@ -31,7 +31,7 @@ def test_second_fault_domain_waits_with_its_reason() -> None:
     second = rig.ask(Cause.HOST_REBOOT, "h1")
     assert rig.now(second).state is S.PLANNED
     (waiting,) = rig.why(second)
-    assert (waiting.reason, waiting.on) == ("fault-domain", (first.id,))
+    assert (waiting.code.value, waiting.subject) == ("fault-domain", first.id)
     assert "group web is disturbed in fault domain 0" in waiting.text
     assert rig.shown("web") == ["Reboot Scheduled"]
 
@@ -47,7 +47,7 @@ def test_next_fault_domain_follows_right_after() -> None:
     rig.finish(first)
     assert rig.now(second).state is S.ANNOUNCED
     assert rig.now(second).not_before_ms == rig.now_ms + 15 * MINUTE_MS
-    assert rig.why(second)[0].reason == "approval"
+    assert rig.why(second)[0].code.value == "approval"
 
 
 def test_cancelling_the_first_admits_the_second() -> None:
@@ -87,7 +87,7 @@ def test_routine_work_waits_for_a_failure() -> None:
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
     rig.approve("web_1", routine)
     assert rig.now(routine).state is S.ANNOUNCED
-    assert [waiting.reason for waiting in rig.why(routine)] == ["fault-domain"]
+    assert [waiting.code.value for waiting in rig.why(routine)] == ["fault-domain"]
     rig.wait(30 * MINUTE_MS)
     assert rig.now(routine).state is S.ANNOUNCED, "NotBefore does not override it"
     rig.tell(Complete(failure.number))
@@ -112,7 +112,7 @@ def test_vm_is_worked_on_one_by_one(second: Cause) -> None:
     rig.tell(Approve("web_0", reboot.events))
     rig.wait(other.not_before_ms - rig.now_ms)
     assert rig.now(other).state is S.ANNOUNCED
-    assert [each.reason for each in rig.why(other)] == ["vm-busy"]
+    assert [each.code.value for each in rig.why(other)] == ["vm-busy"]
     rig.finish(reboot)
     assert rig.now(other).state is not S.ANNOUNCED
 
@@ -123,7 +123,7 @@ def test_users_own_work_on_a_host_occupies_it() -> None:
     rig.ask(Cause.HOST_REBOOT, "h0", source=Source.USER)
     second = rig.ask(Cause.HOST_UPDATE, "h0")
     assert rig.now(second).state is S.PLANNED
-    assert rig.why(second)[0].reason == "host-busy"
+    assert rig.why(second)[0].code.value == "host-busy"
     assert rig.ask(Cause.HOST_REBOOT, "h1").state is S.PLANNED, "its group is disturbed"
 
 
@@ -135,7 +135,7 @@ def test_degraded_host_is_worked_on_one_by_one() -> None:
     rig.approve("far_0", routine)
     rig.approve("far_0", predicted)
     assert rig.now(routine).state is S.RUNNING
-    assert [waiting.reason for waiting in rig.why(predicted)] == ["host-busy"]
+    assert [waiting.code.value for waiting in rig.why(predicted)] == ["host-busy"]
     rig.finish(routine)
     assert rig.now(predicted).state is S.RUNNING
 
@@ -181,11 +181,11 @@ def test_platform_work_on_a_vm_and_on_a_host_take_turns() -> None:
     rig = small()
     image = rig.ask(Cause.REIMAGE, "web_0", source=Source.PLATFORM)
     update = rig.ask(Cause.HOST_UPDATE, "h1")
-    assert [waiting.on for waiting in rig.why(update)] == [(image.id,)]
+    assert [waiting.subject for waiting in rig.why(update)] == [image.id]
     beside = rig.ask(Cause.HOST_UPDATE, "h0")
     assert rig.now(beside).state is S.ANNOUNCED
     rig.finish(image)
-    assert [waiting.on for waiting in rig.why(update)] == [(beside.id,)]
+    assert [waiting.subject for waiting in rig.why(update)] == [beside.id]
 
 
 def test_work_that_waits_for_what_is_withdrawn_in_the_same_step_goes_on() -> None:
@@ -196,7 +196,7 @@ def test_work_that_waits_for_what_is_withdrawn_in_the_same_step_goes_on() -> Non
     rig.show()
     rig.approve("web_2", own)
     other = rig.ask(Cause.HOST_REBOOT, "h1")
-    assert [waiting.on for waiting in rig.why(other)] == [(own.id,)]
+    assert [waiting.subject for waiting in rig.why(other)] == [own.id]
     rig.checked = False  # what is late is withdrawn when what it waits for has ended
     rig.wait(60 * MINUTE_MS)
     rig.checked, rig.plans_made = True, False

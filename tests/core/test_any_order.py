@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from forewarn.core.admission import obstacle
+from forewarn.core.admission import work_before
 from forewarn.core.draft import Draft
 from forewarn.core.history import Replay
 from forewarn.core.impact import NOTICE_S, TRAITS, Cause
@@ -290,7 +290,7 @@ class AnyOrder(RuleBasedStateMachine):
         draft = Draft(state, self.rig.now_ms, self.rig.terms())
         for operation in state.operations.values():
             if operation.state is S.PLANNED:
-                assert obstacle(draft, operation) is not None
+                assert work_before(draft, operation) is not None
                 assert operation.number in state.waits
 
     def teardown(self) -> None:

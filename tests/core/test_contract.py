@@ -8,7 +8,6 @@ from enum import Enum
 import pytest
 
 from forewarn.core import admission, handlers, impact, naming, refusals, stimulus
-from forewarn.core.admission import Waiting
 from forewarn.core.labels import NothingSelected, SelectorInvalid
 from forewarn.core.maintenance import commands, records, targets, waves
 from forewarn.core.maintenance import refusals as of_maintenance
@@ -20,6 +19,7 @@ from forewarn.core.records import KINDS
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
+from forewarn.planning.blockers import Blocker
 from forewarn.protocol import approvals
 from tests.core.rig import small
 
@@ -50,7 +50,7 @@ VALUES = (
     *KINDS.values(),
     *(each for each in vars(stimulus).values() if isinstance(each, type)),
     *(each for each in vars(words).values() if isinstance(each, type)),
-    *(Waiting, Entry, NoticePolicy, Changes, State, records.Postponement),
+    *(Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
 )
 OF_VALUES = [
     pytest.param(kind, each.name, each.default, id=f"{kind.__name__}.{each.name}")

@@ -33,7 +33,7 @@ def test_deletions_of_one_request_wait_for_each_other() -> None:
     first = rig.ask(Cause.DELETION, "web_0", "web_1")
     rig.approve("web_0", first)
     assert rig.now(first).state is S.ANNOUNCED
-    assert [waiting.reason for waiting in rig.why(first)] == ["coupled"]
+    assert [waiting.code.value for waiting in rig.why(first)] == ["coupled"]
     rig.approve("web_0", first.number + 1)
     assert rig.now(first).state is rig.now(first.number + 1).state is S.RUNNING
 
@@ -73,7 +73,7 @@ def test_deletion_names_those_it_waits_for_alone() -> None:
     rig.approve("web_0", first)
     rig.approve("web_0", first.number + 1)
     [waiting] = rig.why(first)
-    assert waiting.on == (f"op-{first.number + 2}",)
+    assert waiting.subject == f"op-{first.number + 2}"
 
 
 def test_deletions_wait_no_longer_for_a_group_that_falls_silent() -> None:

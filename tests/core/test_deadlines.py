@@ -152,7 +152,7 @@ def held_back(**more: object) -> tuple[MaintenanceRig, int, int]:
     due_ms = rig.working(number)["h0"].not_before_ms
     rig.wait(due_ms - rig.now_ms)
     assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
-    waits = [waiting.reason for waiting in rig.why(rig.working(number)["h0"])]
+    waits = [waiting.code.value for waiting in rig.why(rig.working(number)["h0"])]
     assert waits == ["fault-domain"], "nobody is waited for to approve any more"
     rig.checked = rig.plans_made = False
     return rig, number, own.number

@@ -171,7 +171,7 @@ def test_group_removed_under_an_event_of_a_deleted_vm() -> None:
     rig.approve("db_0", eviction)
     rig.finish(eviction)
     rig.tell(ChangeTopology(removed=(("group", "db"),)))
-    assert [waiting.on for waiting in rig.why(reboot)] == [("web",)]
+    assert [waiting.subject for waiting in rig.why(reboot)] == ["web"]
     rig.approve("web_0", reboot)
     rig.finish(reboot)
     rig.check_replay()

@@ -216,7 +216,7 @@ def test_silent_deletion_may_be_asked_for_later() -> None:
     rig = with_web(Group("web"))
     operation = rig.ask(Cause.DELETION, "web_0", not_before_ms=rig.now_ms + MINUTE_MS)
     assert rig.now(operation).state is S.ANNOUNCED
-    assert [waiting.reason for waiting in rig.why(operation)] == ["time"]
+    assert [waiting.code.value for waiting in rig.why(operation)] == ["time"]
     rig.show()
     rig.wait(MINUTE_MS)
     assert rig.now(operation).state is S.RUNNING

@@ -159,7 +159,7 @@ def test_move_and_work_on_its_destination_exclude_each_other() -> None:
     move = rig.ask(Cause.LIVE_MIGRATION, "h0", destination="h2")
     other = rig.ask(Cause.HOST_REBOOT, "h2")
     assert rig.now(other).state is S.PLANNED
-    assert [waiting.on for waiting in rig.why(other)] == [(move.id,)]
+    assert [waiting.subject for waiting in rig.why(other)] == [move.id]
     rig.approve("web_0", move)
     rig.approve("db_0", move)
     rig.finish(move)
@@ -177,7 +177,7 @@ def test_host_that_a_driver_has_chosen_is_a_destination() -> None:
     rig.tell(DriverProgressed(move.number, 1, "moving", 50, (("web_0", "h2"),)))
     other = rig.ask(Cause.HOST_REBOOT, "h2")
     assert rig.now(other).state is S.PLANNED
-    assert [waiting.on for waiting in rig.why(other)] == [(move.id,)]
+    assert [waiting.subject for waiting in rig.why(other)] == [move.id]
     rig.finish(move)
     assert [rig.state.topology.vms[name].host for name in ("web_0", "db_0")] == ["h2", "h1"]
     assert rig.now(other).vms == ("far_0", "web_0")
@@ -190,7 +190,7 @@ def test_move_waits_for_work_on_its_destination() -> None:
     rig.approve("far_0", work)
     move = rig.ask(Cause.REDEPLOY, "db_0", destination="h2")
     rig.approve("db_0", move)
-    assert [waiting.reason for waiting in rig.why(move)] == ["host-busy"]
+    assert [waiting.code.value for waiting in rig.why(move)] == ["host-busy"]
     rig.finish(work)
     assert rig.now(move).state is S.RUNNING
 
@@ -344,9 +344,9 @@ def test_why_says_what_a_running_operation_waits_for() -> None:
     assert rig.why(operation)[0].text == "the driver has not begun to work on h2"
     rig.tell(DriverBegun(operation.number, 1))
     (waiting,) = rig.why(operation)
-    assert (waiting.reason, waiting.until_ms) == ("driver", rig.now_ms + 60_000)
+    assert (waiting.code.value, waiting.clears_ms) == ("driver", rig.now_ms + 60_000)
     rig.wait(60_000)
-    assert rig.why(operation)[0].until_ms == 0, "what is over by then is not a limit any more"
+    assert rig.why(operation)[0].clears_ms == 0, "what is over by then is not a limit any more"
     rig.finish(operation)
     assert rig.why(operation) == []
 

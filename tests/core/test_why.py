@@ -163,7 +163,7 @@ def test_running_work_waits_for_whom_its_driver_says() -> None:
     rig.ask(Cause.HOST_REBOOT, "h2")
     draft = Draft(rig.state, rig.now_ms, rig.terms())
     [waiting] = why(draft, rig.now(1), driver="somebody must push a button")
-    assert (waiting.reason, waiting.on) == ("operator", ("h2",))
+    assert (waiting.code.value, waiting.subject) == ("operator", "h2")
     assert waiting.text == "somebody must push a button"
     rig.wait(HOUR_MS)
     draft = Draft(rig.state, rig.now_ms, rig.terms())

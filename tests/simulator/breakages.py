@@ -94,7 +94,7 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.step",
-                "    blocked = admission.obstacle(draft, operation) if reason else None\n",
+                "    blocked = admission.work_before(draft, operation) if reason else None\n",
                 "    blocked = None\n",
             ),
         ),

@@ -80,9 +80,9 @@ def lifecycle_svg() -> str:
     parts = [
         SVG_HEAD,
         f"<style>{STYLE}</style>",
-        _text((34, 34), "Operation: one disturbance of one host or VM", kind="head"),
+        text((34, 34), "Operation: one disturbance of one host or VM", kind="head"),
         *_machine(OPERATION_MOVES.items(), OPERATION_PLACES),
-        _text((34, 288), "Event: what one group's VMs are shown of it", kind="head"),
+        text((34, 288), "Event: what one group's VMs are shown of it", kind="head"),
         *_machine(EVENT_MOVES.items(), EVENT_PLACES),
         *_joint_rule(),
         "</svg>",
@@ -118,7 +118,7 @@ def _draw_arrow(arrow: Arrow, places: Mapping[Enum, Point]) -> list[str]:
     else:
         path = f"M{x1 + BOX_WIDTH // 2} {y1} L{x2 - BOX_WIDTH // 2} {y2}"
         label = ((x1 + x2) // 2, (y1 + y2) // 2 + (20 if y2 > y1 else -8))
-    return [f'<path class="move" d="{path}"/>', _text(label, arrow.label)]
+    return [f'<path class="move" d="{path}"/>', text(label, arrow.label)]
 
 
 def _draw_state(state: Enum, place: Point) -> str:
@@ -130,10 +130,10 @@ def _draw_state(state: Enum, place: Point) -> str:
         kind = " live"
     box = f'<rect class="box{kind}" x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}"'
     if not isinstance(state, EventState):
-        return f'{box} rx="8"/>{_text((place[0], place[1] + 5), state.name)}'
+        return f'{box} rx="8"/>{text((place[0], place[1] + 5), state.name)}'
     shown = f"shown as “{SHOWN_AS[state]}”" if state in SHOWN_AS else "no longer shown"
     above, below = (place[0], place[1] - 3), (place[0], place[1] + 14)
-    return f'{box} rx="8"/>{_text(above, state.name)}{_text(below, shown, kind="note")}'
+    return f'{box} rx="8"/>{text(above, state.name)}{text(below, shown, kind="note")}'
 
 
 def _joint_rule() -> list[str]:
@@ -141,14 +141,15 @@ def _joint_rule() -> list[str]:
     path = f"M{x} {top + BOX_HEIGHT // 2 + 4} L{x} {below - BOX_HEIGHT // 2 - 4}"
     return [
         f'<path class="joint" d="{path}"/>',
-        _text((x + 14, 222), "due: NotBefore is reached, or every", kind="note left"),
-        _text((x + 14, 238), "enabled group has approved its event;", kind="note left"),
-        _text((x + 14, 254), "all its events start together", kind="note left"),
-        _text((34, 545), "blue: announced, may still be cancelled", kind="note left"),
-        _text((324, 545), "orange: being felt by the VMs", kind="note left"),
+        text((x + 14, 222), "due: NotBefore is reached, or every", kind="note left"),
+        text((x + 14, 238), "enabled group has approved its event;", kind="note left"),
+        text((x + 14, 254), "all its events start together", kind="note left"),
+        text((34, 545), "blue: announced, may still be cancelled", kind="note left"),
+        text((324, 545), "orange: being felt by the VMs", kind="note left"),
     ]
 
 
-def _text(place: Point, words: str, kind: str = "") -> str:
+def text(place: Point, words: str, kind: str = "") -> str:
+    """Return words at a place."""
     attribute = f' class="{kind}"' if kind else ""
     return f'<text{attribute} x="{place[0]}" y="{place[1]}">{words}</text>'

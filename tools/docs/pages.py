@@ -13,6 +13,7 @@ from tools.docs.commands import cli_page
 from tools.docs.instance import instance_page
 from tools.docs.lifecycle import lifecycle_svg
 from tools.docs.outbox import outbox_page
+from tools.docs.phases import phases_svg
 from tools.docs.policy import policy_page
 from tools.docs.reference import causes_page, errors_page, settings_file, settings_page
 from tools.docs.scenarios import scenarios_page
@@ -20,6 +21,7 @@ from tools.docs.scenarios import scenarios_page
 PAGES: dict[str, Callable[[], str]] = {
     "dist/forewarn.toml": settings_file,
     "docs/lifecycle.svg": lifecycle_svg,
+    "docs/phases.svg": phases_svg,
     "docs/reference/api.md": api_page,
     "docs/reference/azure.md": azure_page,
     "docs/reference/causes.md": causes_page,

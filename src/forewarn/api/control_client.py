@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
-    from forewarn.core.admission import Waiting
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
+    from forewarn.planning.blockers import Blocker
     from forewarn.store import Store
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class ControlClient:
         """Return once the control plane has reached this question; raises as `read`."""
         await self._awaited(self.loop.read(lambda _: None))
 
-    async def why(self, number: int) -> tuple[Waiting, ...]:
+    async def why(self, number: int) -> tuple[Blocker, ...]:
         """Return everything a live operation waits for; raises as `read`."""
         waiting = await self._awaited(self.loop.why(number))
         if self.owners is None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from forewarn.core.admission import Waiting
 from forewarn.core.document import shown
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import SHOWN_AS, Alert, Event, EventState, Operation, OperationState
 from forewarn.core.outcomes import EventOutcome, EventResult, Start
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.planning.blockers import Blocker, Code
 from forewarn.protocol.documents import format_not_before
 from forewarn.validation.durations import iso_duration, written
 from forewarn.validation.fields import Schema
@@ -348,16 +348,22 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
         Member("approved_by", TEXTS, lambda t: list(t.event.approved_by)),
     ),
 )
-WAITING: ObjectSchema[Waiting] = ObjectSchema(
+
+
+def _waited_for(blocker: Blocker) -> list[str]:
+    return [] if blocker.code is Code.TIME else blocker.subject.split(", ")
+
+
+WAITING: ObjectSchema[Blocker] = ObjectSchema(
     "Waiting",
     "One thing an operation waits for.",
     (
-        Member("reason", TEXT, lambda w: w.reason, "Stable name of the reason."),
+        Member("reason", TEXT, lambda w: w.code.value, "Stable name of the reason."),
         Member("text", TEXT, lambda w: w.text, "The reason as a sentence."),
         Member(
-            "until", TIME, lambda w: written(w.until_ms), "When it ends without anybody acting."
+            "until", TIME, lambda w: written(w.clears_ms), "When it ends without anybody acting."
         ),
-        Member("on", TEXTS, lambda w: list(w.on), "Groups, hosts or operations."),
+        Member("on", TEXTS, _waited_for, "Groups, hosts or operations."),
     ),
 )
 ENTRY: ObjectSchema[Recorded] = ObjectSchema(

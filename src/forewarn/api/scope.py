@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from forewarn.control.plane import StateView
 from forewarn.core.actions import ACTIONS
-from forewarn.core.admission import Waiting
 from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.maintenance.stimuli import PostponeHosts
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import Acknowledge, ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Topology
+from forewarn.planning.blockers import Blocker, Code
 from forewarn.store.reading import StoreReader, owners_text
 from forewarn.values import replace
 
@@ -107,16 +107,19 @@ def narrowed_operation(
     )
 
 
-def neutral_waiting(waiting: tuple[Waiting, ...], layout: Topology) -> tuple[Waiting, ...]:
+def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blocker, ...]:
     """Return what an operation waits for, each thing that is not of a layout in general words."""
     known = layout.groups.keys() | layout.vms.keys()
     found = [
-        each
-        if each.on and known.issuperset(each.on)
-        else Waiting("other-work", "it waits for other work, or for its time", each.until_ms)
+        each if known.issuperset(each.subject.split(", ")) else _neutral(each.clears_ms)
         for each in waiting
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _neutral(clears_ms: int) -> Blocker:
+    text = "it waits for other work, or for its time"
+    return Blocker(Code.TIME, "", 0, clears_ms, text)
 
 
 def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.control.publishing import Publisher
     from forewarn.core.access import AccessToken
-    from forewarn.core.admission import Waiting
+    from forewarn.planning.blockers import Blocker
 
 log = logging.getLogger("forewarn.control")
 
@@ -191,7 +191,7 @@ class ControlEngine:
         """Run a query on the loop's thread, where the state holds still."""
         return self._inbox.read(query)
 
-    def why(self, number: int) -> Future[tuple[Waiting, ...]]:
+    def why(self, number: int) -> Future[tuple[Blocker, ...]]:
         """Find everything a live operation waits for; none if it has ended or never was."""
         now, waits = self._clock.now_ms, self._drivers.waits
         return self.replica.read(lambda view: view.why(number, now(), driver=waits(number)))

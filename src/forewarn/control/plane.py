@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.audit_chain import CallRecord
-    from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
     from forewarn.errors import CallerError
+    from forewarn.planning.blockers import Blocker
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
 
@@ -129,7 +129,7 @@ class StateView:
         """Return a view of another state, as of the same commit."""
         return StateView(state, self.store, self.policy, new_guid=self._new_guid)
 
-    def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Waiting, ...]:
+    def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Blocker, ...]:
         """Everything a live operation waits for; empty if it has ended or never was.
 
         `driver` is whom or what its driver waits for; empty while that works.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import (
     DURATION_S_MAX,
     DURATION_UNKNOWN_S,
-    NOTICE_S,
     SECOND_MS,
     TRAITS,
     Cause,
@@ -37,7 +36,7 @@ from forewarn.core.transitions import approved_by_policy, earliest_ms
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import subject_text
 from forewarn.protocol.timestamps import iso8601
-from forewarn.values import replace, value
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,20 +48,6 @@ if TYPE_CHECKING:
 
 #: Furthest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
-
-
-@value
-class Waiting:
-    """Why something has not happened yet; the same value feeds `why`, the API and the log."""
-
-    #: Stable name of the reason.
-    reason: str
-    #: The reason as a sentence.
-    text: str
-    #: When it is expected to end, ms since the epoch UTC; 0 if nobody can say.
-    until_ms: int = 0
-    #: Groups, hosts or operations it waits for.
-    on: tuple[str, ...] = ()
 
 
 def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
@@ -265,16 +250,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
             yield draft.topology.groups[vm.group].owner
 
 
-@value
-class Obstacle:
-    """Work that other work must wait for."""
-
-    #: The number of the operation whose end it waits for.
-    number: int
-    waiting: Waiting
-
-
-def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
+def work_before(draft: Draft, operation: Operation) -> Blocker | None:
     """Return why an operation must wait for other work, None if it need not. Source: G-1.
 
     Costs the work on the same VM, host, destination and groups.
@@ -285,7 +261,7 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
     return found
 
 
-def _work_at_its_places(draft: Draft, operation: Operation) -> Obstacle | None:
+def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
     """Return work that occupies the VM or host it is done to. Source: G-1.
 
     Work on a VM waits for other work on it. Work on a host waits for other work there and for VMs
@@ -302,13 +278,12 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Obstacle | None:
     for place in places:
         other = next(_under_way(draft, operation, place), None)
         if other is not None:
-            reason = "vm-busy" if place[0] == "vm" else "host-busy"
-            text = _busy(other, place)
-            return Obstacle(other.number, Waiting(reason, text, on=(other.id,)))
+            code = Code.VM_BUSY if place[0] == "vm" else Code.HOST_BUSY
+            return _blocked_by(other, operation, code, _busy(other, place))
     return None
 
 
-def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Obstacle | None:
+def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker | None:
     """Routine work disturbs one fault domain of a group at a time. Source: G-1.
 
     It is announced only where nothing is announced or runs in another domain of its groups; once
@@ -320,8 +295,17 @@ def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Obstacl
             elsewhere = fault_domain_of(draft, other)
             if elsewhere != domain:
                 text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
-                return Obstacle(other.number, Waiting("fault-domain", text, on=(other.id,)))
+                return _blocked_by(other, operation, Code.FAULT_DOMAIN, text)
     return None
+
+
+def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -> Blocker:
+    return Blocker(code, other.id, waits_since_ms(operation), text=text, operation=other.number)
+
+
+def waits_since_ms(operation: Operation) -> int:
+    """Return since when an operation waits for its next move, ms since the epoch UTC."""
+    return operation.started_ms or operation.announced_ms or operation.created_ms
 
 
 def _busy(other: Operation, place: Place) -> str:
@@ -355,12 +339,9 @@ def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
     return host.fault_zone if host is not None else ("", 0)
 
 
-def no_room(operation: Operation, subject: Subject | None) -> Waiting | None:
+def no_room(operation: Operation, subject: Subject | None) -> Blocker | None:
     """Return that a budget holds the start of announced work back, None if none does. F-3."""
     if subject is None:
         return None
-    blocker = Blocker(Code.BUDGET, subject_text(subject), operation.announced_ms)
-    return Waiting("budget", blocker.sentence(operation.host), on=(blocker.subject,))
-
-
-assert set(NOTICE_S) == set(Impact), "every impact has a least notice"
+    blocker = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation))
+    return replace(blocker, text=blocker.sentence(operation.host))

@@ -1,6 +1,6 @@
 """Why the core says no: every refusal with its sentence, status and advice, in one place.
 
-Only error classes. "Not yet" is not a refusal: see `Waiting` in `admission.py`.
+Only error classes. "Not yet" is not a refusal: see `Blocker` in `planning/blockers.py`.
 """
 
 from __future__ import annotations

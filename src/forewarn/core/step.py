@@ -47,6 +47,7 @@ from forewarn.core.lifecycle import Alert, EventState, Operation, OperationState
 from forewarn.core.maintenance import commands, waves
 from forewarn.core.maintenance.admission import start_shortage
 from forewarn.core.maintenance.phase import Checking
+from forewarn.planning.blockers import Blocker
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -242,8 +243,8 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.PLANNED:
         return False
-    blocked = admission.obstacle(draft, operation) if operation.routine else None
-    draft.state.wait(number, blocked.number if blocked else 0)
+    blocked = admission.work_before(draft, operation) if operation.routine else None
+    draft.state.wait(number, _number_of(blocked))
     if blocked is None:
         transitions.announce(draft, operation)
     return blocked is None
@@ -264,18 +265,23 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         transitions.cancel(draft, operation, withdrawn)
         return True
     reason = _reason_to_start(draft, operation)
-    blocked = admission.obstacle(draft, operation) if reason else None
+    blocked = admission.work_before(draft, operation) if reason else None
     short = start_shortage(draft, operation) if reason and blocked is None else None
-    draft.state.wait(operation.number, blocked.number if blocked else 0)
+    draft.state.wait(operation.number, _number_of(blocked))
     draft.state.wait_for_room(operation.number, short)
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
         return True
     if operation.not_before_ms <= draft.now_ms and operation.alert is Alert.NONE:
-        first = blocked.waiting if blocked else admission.no_room(operation, short)
+        first = blocked or admission.no_room(operation, short)
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
     return False
+
+
+def _number_of(blocked: Blocker | None) -> int:
+    """Return the operation whose end work waits for; 0: none."""
+    return (blocked.operation if blocked else None) or 0
 
 
 def _reason_to_start(draft: Draft, operation: Operation) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.admission import Waiting, no_room, obstacle
+from forewarn.core.admission import no_room, waits_since_ms, work_before
 from forewarn.core.approvals import unapproving, undecided_siblings
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import (
@@ -18,12 +18,13 @@ from forewarn.core.lifecycle import (
     progress_text,
 )
 from forewarn.core.maintenance.admission import start_shortage
+from forewarn.planning.blockers import Blocker, Code
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
 
 
-def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waiting, ...]:
+def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocker, ...]:
     """Return everything an operation waits for now; empty when it has ended.
 
     Args:
@@ -32,8 +33,8 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waitin
         driver: whom or what its driver says it waits for; empty while the driver works.
     """
     if operation.state is OperationState.PLANNED:
-        blocked = obstacle(draft, operation)
-        return (blocked.waiting,) if blocked else ()
+        blocked = work_before(draft, operation)
+        return (blocked,) if blocked else ()
     if operation.state is OperationState.ANNOUNCED:
         return _why_announced(draft, operation)
     if operation.state is OperationState.RUNNING:
@@ -41,25 +42,26 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waitin
     return ()
 
 
-def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
-    found = []
-    due = bool(operation.shown_ms) and operation.not_before_ms <= draft.now_ms
+def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
+    found: list[Blocker] = []
+    since_ms, due_ms = waits_since_ms(operation), operation.not_before_ms
+    due = bool(operation.shown_ms) and due_ms <= draft.now_ms
     for event in draft.events_of(operation) if not due else ():
         if event.state is EventState.SCHEDULED and draft.enabled(event.group):
             text = f"group {event.group} has not approved event {event.id}"
             if draft.topology.groups[event.group].strict_approval:
                 text += f" (missing: {', '.join(unapproving(draft, event))})"
-            found.append(Waiting("approval", text, operation.not_before_ms, (event.group,)))
+            found.append(
+                Blocker(Code.APPROVAL, event.group, since_ms, operation.not_before_ms, text)
+            )
     siblings = undecided_siblings(draft, operation)
     if siblings and not found and not due:
         names = ", ".join(sibling.id for sibling in siblings)
         text = f"the same request's {names} is not approved"
-        found.append(
-            Waiting("coupled", text, operation.not_before_ms, tuple(s.id for s in siblings))
-        )
-    blocked = obstacle(draft, operation)
+        found.append(Blocker(Code.COUPLED, names, since_ms, due_ms, text))
+    blocked = work_before(draft, operation)
     if blocked:
-        found.append(blocked.waiting)
+        found.append(blocked)
     short = no_room(operation, start_shortage(draft, operation))
     if short:
         found.append(short)
@@ -67,20 +69,24 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
         return tuple(found)
     asks = any(draft.enabled(event.group) for event in draft.events_of(operation))
     if operation.earliest_start_ms > draft.now_ms and (due or asks):  # all have approved it
-        return (Waiting("time", "its earliest start is not reached", operation.earliest_start_ms),)
-    return (Waiting("time", "its NotBefore is not reached", operation.not_before_ms),)
+        at_ms, text = operation.earliest_start_ms, "its earliest start is not reached"
+    else:
+        at_ms, text = due_ms, "its NotBefore is not reached"
+    return (Blocker(Code.TIME, operation.id, since_ms, at_ms, text),)
 
 
-def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:
+def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocker, ...]:
     """Return what running work waits for: people, or its driver. Source: L-8."""
+    since_ms = waits_since_ms(operation)
     if operation.alert is Alert.STUCK:
         text = f"the driver failed: {operation.reason}; retry, complete or fail it"
-        return (Waiting("operator", text, on=(operation.target,)),)
+        return (Blocker(Code.OPERATOR, operation.target, since_ms, text=text),)
     late = "; it takes longer than it should" if operation.alert is Alert.OVERDUE else ""
     if driver:
-        return (Waiting("operator", f"{driver}{late}", on=(operation.target,)),)
+        return (Blocker(Code.OPERATOR, operation.target, since_ms, text=f"{driver}{late}"),)
     does = "works" if operation.begun_ms else "has not begun to work"
     said = progress_text(operation)
     text = f"the driver {does} on {operation.target}{said and ': '}{said}{late}"
     due_ms = operation.started_ms + operation.duration_s * SECOND_MS
-    return (Waiting("driver", text, due_ms if due_ms > now_ms else 0, (operation.target,)),)
+    clears_ms = due_ms if due_ms > now_ms else 0
+    return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)

@@ -5,6 +5,8 @@ Source: F-4. `why`, the API, the page and the log show these values.
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from forewarn.values import Word, value
 
 
@@ -79,10 +81,10 @@ assert set(SENTENCES) == set(Code), "every code has a sentence"
 
 @value
 class Blocker:
-    """What one host, or a wave of hosts, waits for first."""
+    """Why an operation, a host, a wave or a maintenance does not go on."""
 
     code: Code
-    #: What it waits for: an operation, a budget, a window, a wave, an owner.
+    #: What it waits for: an operation, a budget, a window, a wave, an owner; several by comma.
     subject: str
     #: Since when it has waited, ms since the epoch UTC.
     since_ms: int
@@ -90,6 +92,8 @@ class Blocker:
     clears_ms: int = 0
     #: The sentence, where it says more than that of its code.
     text: str = ""
+    #: Number of the operation whose end it waits for; None: another thing.
+    operation: int | None = field(default=None, compare=False)
 
     def sentence(self, name: str, kind: str = "host") -> str:
         """Say it for people, of a host or of a wave by its number."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.why import why
+from forewarn.planning.blockers import Code
 from tests.simulator.transcripts.time_spans import moment
 
 if TYPE_CHECKING:
-    from forewarn.core.admission import Waiting
     from forewarn.core.lifecycle import Operation
+    from forewarn.planning.blockers import Blocker
     from forewarn.protocol.documents import Document, ScheduledEvent
     from tests.simulator.world.deployment import Deployment
 
@@ -91,7 +92,7 @@ class ChangeReport:
         events = "; ".join(self._event(event) for event in document.events)
         return f"{document.incarnation}: {events or 'nothing'}"
 
-    def waiting(self, operation: Operation) -> list[Waiting]:
+    def waiting(self, operation: Operation) -> list[Blocker]:
         """What an operation waits for now."""
         deployment = self._deployment
         terms = Terms(deployment.policy, "", lambda: "")
@@ -152,8 +153,8 @@ class ChangeReport:
             if operation.reason:
                 return f"is stuck: {operation.reason}"
             return "alert: runs longer than it should" if operation.alert is not Alert.NONE else ""
-        asked = [each for each in found if each.reason == "approval"]
-        others = [each.text for each in found if each.reason not in {"approval", "time"}]
+        asked = [each for each in found if each.code is Code.APPROVAL]
+        others = [each.text for each in found if each.code not in {Code.APPROVAL, Code.TIME}]
         parts = [self._asked(operation, each) for each in asked]
         line = f"waits for {', '.join(parts)}" if parts else ""
         if others:
@@ -164,8 +165,8 @@ class ChangeReport:
             line += f"; starts {moment(operation.not_before_ms)} at the latest"
         return line
 
-    def _asked(self, operation: Operation, waiting: Waiting) -> str:
-        group = waiting.on[0]
+    def _asked(self, operation: Operation, waiting: Blocker) -> str:
+        group = waiting.subject
         events = self._deployment.checker.events
         name = next(self.name_of(each) for each in operation.events if events[each].group == group)
         missing = waiting.text.partition("(missing: ")[2].removesuffix(")")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
-from forewarn.core.admission import obstacle
+from forewarn.core.admission import work_before
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation, OperationState
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from forewarn.planning.windows import Span
 
 
-#: What stands in the way of an operation -> the code of a blocker.
-_CODES = {"host-busy": Code.HOST_BUSY, "fault-domain": Code.FAULT_DOMAIN}
 #: Postponements that one maintenance keeps.
 POSTPONED_MAX = 1000
 
@@ -72,10 +70,9 @@ class Admission:
         resting = self._resting(host, wave)
         if resting is not None:
             return resting
-        found = obstacle(draft, _probe(maintenance, host))
-        if found is not None:
-            code = _CODES[found.waiting.reason]
-            return Blocker(code, f"op-{found.number}", now_ms)
+        before = work_before(draft, _probe(maintenance, host))
+        if before is not None:
+            return Blocker(before.code, before.subject, now_ms)
         over = announce_shortage(draft, maintenance, host)
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 

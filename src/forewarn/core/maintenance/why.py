@@ -14,9 +14,9 @@ from forewarn.core.maintenance.records import Maintenance, MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.core.why import why as why_operation
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.core.admission import Waiting
     from forewarn.core.draft import Draft
     from forewarn.core.lifecycle import Operation
     from forewarn.planning.plan import Wave
@@ -95,15 +95,12 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
 def blocker_of(draft: Draft, operation: Operation, *, driver: str = "") -> Blocker | None:
     """Return what an operation waits for first, None if it has ended."""
     waiting = why_operation(draft, operation, driver=driver)
-    return as_blocker(waiting[0], operation) if waiting else None
+    return of_operation(waiting[0], operation) if waiting else None
 
 
-def as_blocker(waiting: Waiting, operation: Operation) -> Blocker:
-    """Return one thing that an operation waits for, in the words of plans."""
-    since_ms = operation.started_ms or operation.announced_ms or operation.created_ms
-    subject = ", ".join(waiting.on) or operation.id
-    text = f"{operation.id} of {operation.target}: {waiting.text}"
-    return Blocker(Code(waiting.reason), subject, since_ms, waiting.until_ms, text=text)
+def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
+    """Return the blocker of an operation with its name, for where others stand beside it."""
+    return replace(blocker, text=f"{operation.id} of {operation.target}: {blocker.text}")
 
 
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
@@ -157,8 +154,7 @@ def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker
 
 def _of_host(host: str, blocker: Blocker) -> Blocker:
     """Return the blocker of a host as that of its maintenance."""
-    text = blocker.sentence(host)
-    return Blocker(blocker.code, blocker.subject, blocker.since_ms, blocker.clears_ms, text=text)
+    return replace(blocker, text=blocker.sentence(host))
 
 
 def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
@@ -174,5 +170,4 @@ def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | No
 def _of_wave(wave: Wave) -> Blocker:
     """Return what a wave waits for, which clears when it is announced."""
     waits = wave.waits
-    text = waits.sentence(str(wave.number), "wave")
-    return Blocker(waits.code, waits.subject, waits.since_ms, wave.shown_ms, text=text)
+    return replace(waits, clears_ms=wave.shown_ms, text=waits.sentence(str(wave.number), "wave"))
