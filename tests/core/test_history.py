@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn import core
-from forewarn.core import records
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import View
 from forewarn.core.history import HistoryIllegal, Replay, Rows
@@ -23,7 +22,6 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import (
     KIND_OF,
     KINDS,
-    ROWS_REMEMBERED,
     Record,
     Row,
     columns_of,
@@ -225,15 +223,6 @@ def test_every_kind_has_a_key() -> None:
     operation = small().ask(Cause.HOST_REBOOT, "h0")
     assert isinstance(operation, Operation)
     assert key_of(operation) == 1
-
-
-def test_rows_are_remembered_for_so_many_records_and_no_more() -> None:
-    """A fleet of a million VMs does not stay in memory twice."""
-    made = [Vm(f"v{number}", "h", "g") for number in range(2 * ROWS_REMEMBERED + 1)]
-    for vm in made:
-        assert to_row(vm)["name"] == vm.name
-        assert len(records._recent) <= ROWS_REMEMBERED
-    assert to_row(made[-1]) is to_row(made[-1])
 
 
 def test_plan_is_read_once_however_many_there_are() -> None:

@@ -35,9 +35,9 @@ BREAKAGES = (
                 "operation.not_before_ms - 300_000 <= draft.now_ms:",
             ),
             (
-                "forewarn.core.draft",
-                "        return [*self._state.starts.due(self.now_ms), ",
-                "        return [*self._state.starts.due(self.now_ms + 300_000), ",
+                "forewarn.core.handlers",
+                "in deadlines.due(draft.now_ms):",
+                "in deadlines.due(draft.now_ms + 300_000):",
             ),
         ),
         "world 1: 1",
@@ -85,7 +85,7 @@ BREAKAGES = (
     Breakage(
         "second-fault-domain",
         "routine work disturbs two fault domains of a group",
-        (("forewarn.core.admission", "if elsewhere != zone and", "if elsewhere == () and"),),
+        (("forewarn.core.admission", "if elsewhere != domain:", "if elsewhere == ():"),),
         "world 1: 5",
     ),
     Breakage(
@@ -243,8 +243,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.maintenance.admission",
-                "taken(subject) + amount > limit:",
-                "taken(subject) > limit + 10**6:",
+                "taken[subject] + amount > limit:",
+                "taken[subject] > limit + 10**6:",
             ),
         ),
         "transcript F-3-failed-host-counts",

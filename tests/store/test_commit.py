@@ -15,6 +15,7 @@ import pytest
 
 import forewarn.store
 from forewarn.core.impact import Cause
+from forewarn.core.records import to_row
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import (
     Acknowledge,
@@ -79,7 +80,9 @@ def spoiled(changes: Changes, spoil: str) -> Changes:
         case _:
             odd = {"duration_s": -2} if spoil == "number" else {"state": Odd.WORD}
             number, operation = next(iter(changes.operations.items()))
-            changes.operations[number] = replace(operation, **odd)
+            changes.operations[number] = spoilt = replace(operation, **odd)
+            image = Image("operation", number, to_row(spoilt))
+            changes.entries.append(replace(entry(), images=(image,)))
     return changes
 
 

@@ -266,5 +266,5 @@ class Draft:
 
 def image_of(kind: str, key: str | int, before: Record | None, after: Record) -> Image:
     """Return what a record became, beside what it was."""
-    changed = changed_row(before, after) if before is not None else None
-    return Image(kind, key, to_row(after), changed)
+    row = to_row(after)
+    return Image(kind, key, row, changed_row(before, after, row) if before is not None else None)

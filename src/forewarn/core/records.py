@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from functools import cache, lru_cache
 from operator import attrgetter, itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
@@ -115,15 +114,8 @@ SHARED: dict[str, tuple[str, ...]] = {
     "vm": ("host", "group", "size", "os_type", "location", "resource_group", "subscription"),
 }
 
-#: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
-LISTS_REMEMBERED = 256
-
-#: Rows remembered by their very records: each is written twice, to history and to its table.
-ROWS_REMEMBERED = 64
-_recent: dict[int, tuple[Record, Row]] = {}
-
 _NEWEST = VERSIONS[-1]
-_list_text = lru_cache(LISTS_REMEMBERED)(json.JSONEncoder(ensure_ascii=False).encode)
+_list_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def key_of(record: Record) -> str | int:
@@ -159,23 +151,16 @@ def columns_of(kind: str) -> tuple[str, ...]:
 
 def to_row(record: Record) -> Row:
     """Return a record as a row, which must not be changed; lists become JSON text, enums words."""
-    known = _recent.get(id(record))
-    if known is not None:
-        return known[1]
-    read, names, written = _writing(KIND_OF[type(record)])
+    read, names, written = _WRITING[KIND_OF[type(record)]]
     row = dict(zip(names, read(record), strict=True))
     for name, write in written:
         row[name] = write(row[name])
-    if len(_recent) >= ROWS_REMEMBERED:
-        _recent.clear()
-    _recent[id(record)] = record, row
     return row
 
 
-def changed_row(before: Record, after: Record) -> Row:
+def changed_row(before: Record, after: Record, row: Row) -> Row:
     """Return those columns of a record's row in which it differs from what it was before."""
-    read, names, _ = _writing(KIND_OF[type(after)])
-    row = to_row(after)
+    read, names, _ = _WRITING[KIND_OF[type(after)]]
     pairs = zip(names, read(before), read(after), strict=True)
     return {name: row[name] for name, old, new in pairs if old is not new and old != new}
 
@@ -187,7 +172,7 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
         KeyError: a column is missing; the row is of another kind.
         ValueError: a value is none its column may have.
     """
-    columns, _ = _reading(kind)
+    columns, _ = _READING[kind]
     return from_values(kind, columns(row))
 
 
@@ -199,13 +184,12 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
         ValueError: a value is none its column may have.
     """
     values: list[object] = [*row]
-    for place, read in _reading(kind)[1]:
+    for place, read in _READING[kind][1]:
         values[place] = read(row[place])
     # The forms give each column its type, which the type checker cannot see through a row.
     return KINDS[kind](*values)  # type: ignore[arg-type]
 
 
-@cache
 def _writing(kind: str) -> _Writing:
     """Return what takes all fields at once, their names, and how those not plain are written."""
     names = columns_of(kind)
@@ -213,7 +197,6 @@ def _writing(kind: str) -> _Writing:
     return attrgetter(*names), names, written
 
 
-@cache
 def _reading(kind: str) -> _Reading:
     """Return what makes a record, what takes all columns at once, and how those not plain read."""
     names = columns_of(kind)
@@ -244,11 +227,6 @@ def _texts(value: str | int) -> tuple[str, ...]:
         return ()
     if text.count('"') == 2 and "\\" not in text and text[:2] == '["' and text[-2:] == '"]':
         return (text[2:-2],)
-    return _many_texts(text)
-
-
-@lru_cache(LISTS_REMEMBERED)
-def _many_texts(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
@@ -384,3 +362,6 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "token": {"role": _word(Role)},
     "policy": {"policy": (_policy_text, _policy)},
 }
+
+_WRITING: dict[str, _Writing] = {kind: _writing(kind) for kind in KINDS}
+_READING: dict[str, _Reading] = {kind: _reading(kind) for kind in KINDS}

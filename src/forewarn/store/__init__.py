@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from forewarn.core.records import to_row
-from forewarn.core.state import OF_TOPOLOGY, Changes, State
+from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
@@ -350,12 +350,12 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
     """Return rows written and keys removed, by kind, in the order of foreign keys."""
     written: dict[str, list[Row]] = {}
     gone: dict[str, list[Row]] = {}
-    # Of the fleet each record that is written has its image, and the last one has its row.
+    # The last image of a record has its row; a poll is written to an enrolment without one.
     known = {
         (image.kind, image.key): image.row
         for entry in changes.entries
         for image in entry.images
-        if image.kind in OF_TOPOLOGY
+        if image.kind != "enrolment"
     }
     for kind, key, record in changes.images():
         if record is None:
