@@ -38,6 +38,9 @@ class CallRecord:
     object: str
     #: `done`, or the code of the refusal.
     outcome: str = DONE
+    #: The Idempotency-Key it came with, and the digest of what came; no part of the chain.
+    key: str = ""
+    fingerprint: str = ""
 
 
 def digest_after(before: str, sequence: int, record: CallRecord) -> str:

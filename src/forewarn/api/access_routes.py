@@ -200,7 +200,7 @@ async def _create_token(call: ApiCall) -> ApiResponse:
     )
     await call.control.submit(AddToken(token), call.actor)
     shown = _TOKEN_SHAPE.of(_Token(token, text=written_token(token_id, secret)))
-    return ApiResponse(shown, 201)
+    return ApiResponse(shown, 201, kept=False)
 
 
 async def _revoke_token(call: ApiCall) -> ApiResponse:

@@ -87,6 +87,8 @@ class ControlClient:
     owners: frozenset[str] | None = None
     #: The call it is used for; None: no change is to be recorded.
     call: CallAudit | None = None
+    #: Calls with an Idempotency-Key that are not answered yet, by principal and key.
+    in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Where long work is done.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
 

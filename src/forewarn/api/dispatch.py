@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from forewarn.api.auth import NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
+from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
+from forewarn.api.idempotency import answered_once
 from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
@@ -130,10 +132,10 @@ class Dispatch:
                 needed = route.permission.value
                 raise NotPermitted(principal=principal.name, permission=needed)
             control = control.within(owners).recording(audit)
-            return await self._act(route, request, control, principal)
+            return await self._act(route, request, control, audit)
 
     async def _act(
-        self, route: Route, request: Request, control: ControlClient, principal: Principal
+        self, route: Route, request: Request, control: ControlClient, audit: CallAudit
     ) -> ASGIApp:
         _check_preconditions(request)
         limit = self._control.max_topology_bytes if route.takes else route.body_bytes_max
@@ -143,19 +145,25 @@ class Dispatch:
         if not body and route.method == "PUT":  # it replaces what is there, whole
             raise BodyUnreadable(reason="it is empty")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        asked = route.act(
-            ApiCall(
-                control=control,
-                actor=request.scope["state"]["actor"],
-                principal=principal,
-                path=request.path_params,
-                query=read_query(route.query, request.query_params.multi_items()),
-                form=await self._form(route.form, body, media),
-                body=body,
-                media=_taken(route, media, body),
-                headers=request.headers,
-            )
+        call = ApiCall(
+            control=control,
+            actor=request.scope["state"]["actor"],
+            principal=request.scope["state"]["principal"] or NOBODY,
+            path=request.path_params,
+            query=read_query(route.query, request.query_params.multi_items()),
+            form=await self._form(route.form, body, media),
+            body=body,
+            media=_taken(route, media, body),
+            headers=request.headers,
         )
+        if route.method == "POST" and IDEMPOTENCY_KEY in request.headers and call.principal.name:
+
+            async def act() -> tuple[Response, bool]:
+                answer = await route.act(call)
+                return _response(answer), answer.kept
+
+            return await answered_once(self._control, request, body, audit, act)
+        asked = route.act(call)
         answer = await (while_waited_for(asked, request) if route.abandonable else asked)
         return answer.stream or _response(answer)
 

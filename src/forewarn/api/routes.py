@@ -35,6 +35,8 @@ class ApiResponse:
     value: object
     status: int = 200
     media: str = JSON
+    #: Whether a repeated call may have it again: it holds no secret.
+    kept: bool = True
     #: Sent in place of `value`, for streams.
     stream: ASGIApp | None = None
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPSConnection,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
@@ -16,6 +22,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from forewarn.cli.parsing import DEFAULT_SERVER
 from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.ids import Ids
 from forewarn.protocol import timestamps
 from forewarn.urls import shown_url
 
@@ -37,6 +44,10 @@ SILENCE_S_MAX = 60.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 #: Longest line of a stream, in bytes.
 LINE_BYTES_MAX = 16 * 1024 * 1024
+#: How often a request that changes something is sent while its connection breaks off.
+ATTEMPTS_MAX = 3
+#: What a request fails with that may have been carried out.
+_BROKEN_OFF = (ConnectionResetError, BrokenPipeError, RemoteDisconnected, IncompleteRead)
 #: The header in which the server says what time its clock shows.
 TIME_HEADER = "Forewarn-Time"
 
@@ -172,16 +183,30 @@ class ApiClient:
             ServerUnreachable: there is no answer.
             ServerForeign: somebody else answers.
         """
-        answer, channel = self._ask(method, path, body, kind)
+        key = Ids().token("idempotency") if method == "POST" else ""
+        left = ATTEMPTS_MAX if key else 1
+        while True:
+            left -= 1
+            try:
+                status, content = self._read(method, path, body=body, kind=kind, key=key)
+            except ServerUnreachable as error:
+                if not (left and isinstance(error.__cause__, _BROKEN_OFF)):
+                    raise  # else it is sent again, and by its key carried out once
+                continue
+            if status >= 300:
+                self._refuse(status, content)
+            return content
+
+    def _read(
+        self, method: str, path: str, *, body: bytes, kind: str, key: str
+    ) -> tuple[int, bytes]:
+        answer, channel = self._ask(method, path, body, kind, key)
         try:
-            content = answer.read(ANSWER_BYTES_MAX)
+            return answer.status, answer.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException) as error:
             raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         finally:
             _hang_up(answer, channel)
-        if answer.status >= 300:
-            self._refuse(answer.status, content)
-        return content
 
     def lines(
         self, path: str, *, until_ms: int = 0, **query: object
@@ -220,12 +245,14 @@ class ApiClient:
             _hang_up(answer, channel)
 
     def _ask(
-        self, method: str, path: str, body: bytes, kind: str
+        self, method: str, path: str, body: bytes, kind: str, key: str = ""
     ) -> tuple[HTTPResponse, socket.socket]:
         """Send a request; return the answer so far, and the socket, to set time limits on."""
         headers = {"Connection": "close", "User-Agent": "forewarn"}
         if kind:
             headers["Content-Type" if body else "Accept"] = kind
+        if key:
+            headers["Idempotency-Key"] = key
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         connection = self._connection()

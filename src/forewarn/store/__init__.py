@@ -16,6 +16,7 @@ from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
+from forewarn.store.answers import KeptAnswer, KeptAnswers, put_answer
 from forewarn.store.audit import AuditTrail
 from forewarn.store.cursors import OutboxCursors
 from forewarn.store.errors import (
@@ -74,6 +75,7 @@ class Store(StoreReader):
         self.maintenances = MaintenanceReader(self)
         self.cursors = OutboxCursors(engine)
         self.audit = AuditTrail(engine)
+        self.answers = KeptAnswers(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.
         self.writer_generation = 0
@@ -327,6 +329,8 @@ class Store(StoreReader):
                 transaction.run("mark", boot=changes.mark[0], ahead_ms=changes.mark[1])
             if changes.call:
                 self.audit.add(transaction, [changes.call])
+                if changes.call.key:
+                    put_answer(transaction, KeptAnswer.begun(changes.call))
             self._engine.notify(transaction)
 
     def _rows_beside(self, changes: Changes) -> dict[str, list[Row]]:

@@ -313,3 +313,16 @@ CREATE TABLE audit (
     digest TEXT NOT NULL,
     signature TEXT NOT NULL
 );
+
+-- The answers to calls with an Idempotency-Key, for a day; status 0: its change is made, and its
+-- answer is not here (P-10).
+CREATE TABLE idempotency (
+    principal TEXT NOT NULL,
+    key TEXT NOT NULL,
+    request TEXT NOT NULL,
+    at_ms BIGINT NOT NULL,
+    status BIGINT NOT NULL,
+    answer TEXT NOT NULL,
+    PRIMARY KEY (principal, key)
+);
+CREATE INDEX idempotency_at ON idempotency (at_ms);

@@ -1,0 +1,106 @@
+"""Calls that may be repeated: by their Idempotency-Key they get their first answer.
+
+Source: P-10.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from forewarn.errors import CallerError
+from forewarn.store.answers import KeptAnswer
+from forewarn.validation.json_reader import JSON
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from forewarn.api.call_audit import CallAudit
+    from forewarn.api.control_client import ControlClient
+
+HEADER = "idempotency-key"
+#: Longest key, in characters.
+KEY_LENGTH_MAX = 128
+#: Outcome of a call in the audit that was answered from what was kept.
+REPEATED = "repeated"
+
+
+class KeyInvalid(CallerError):
+    """A key that cannot be one."""
+
+    code = "idempotency-key-invalid"
+    message = "The Idempotency-Key must have 1 to {limit} printable characters."
+    advice = "Send a new random one with each new request."
+
+
+class KeyReused(CallerError):
+    """A key that came with another request before."""
+
+    code = "idempotency-key-reused"
+    status = 422
+    message = "The Idempotency-Key {key} came with another request before."
+    advice = "Send a new random one with each new request. Nothing was changed."
+
+
+class AnswerUnknown(CallerError):
+    """A repeated call whose first answer is not known, though its change is made or under way."""
+
+    code = "answer-unknown"
+    status = 409
+    message = "The request with the Idempotency-Key {key} was begun; its answer is not known."
+    advice = "Read what became of it (`forewarn history`). It was not begun again."
+
+
+async def answered_once(
+    control: ControlClient,
+    request: Request,
+    body: bytes,
+    audit: CallAudit,
+    act: Callable[[], Awaitable[tuple[Response, bool]]],
+) -> Response:
+    """Return the first answer to a call, which is carried out once.
+
+    `act` returns an answer, and whether it may be kept.
+
+    Raises:
+        KeyInvalid, KeyReused, AnswerUnknown: it is not carried out.
+    """
+    key, principal = request.headers[HEADER], audit.record.principal
+    if not (0 < len(key) <= KEY_LENGTH_MAX and key.isprintable()):
+        raise KeyInvalid(limit=KEY_LENGTH_MAX)
+    line = f"{request.method} {request.url.path}?{request.url.query}\n".encode()
+    fingerprint = sha256(line + body).hexdigest()
+    if (principal, key) in control.in_flight:
+        raise AnswerUnknown(key=key)
+    control.in_flight.add((principal, key))
+    try:
+        now_ms = audit.record.at_ms
+        kept = await control.look_up(lambda store: store.answers.find(principal, key, now_ms))
+        if kept is not None:
+            audit.record = replace(audit.record, outcome=REPEATED)
+            return _repeated(kept, fingerprint)
+        audit.record = replace(audit.record, key=key, fingerprint=fingerprint)
+        response, may_be_kept = await act()
+        if may_be_kept:
+            first = KeptAnswer.begun(audit.record)
+            first = replace(
+                first, status=response.status_code, answer=bytes(response.body).decode()
+            )
+            await control.look_up(lambda store: store.answers.keep(first))
+        return response
+    finally:
+        control.in_flight.discard((principal, key))
+
+
+def _repeated(kept: KeptAnswer, fingerprint: str) -> Response:
+    if kept.request != fingerprint:
+        raise KeyReused(key=kept.key)
+    if not kept.status:
+        raise AnswerUnknown(key=kept.key)
+    headers = {"Cache-Control": "no-store", "Idempotent-Replayed": "true"}
+    return Response(kept.answer, kept.status, headers, media_type=JSON)

@@ -1,0 +1,99 @@
+"""A call with an Idempotency-Key: carried out once, answered alike, also by another process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.cli.api_client import ApiClient
+from forewarn.settings import StoreSettings
+from tests.api.live import FLEET, SETTINGS, Json, Live, Reply
+
+REBOOT = "/v1/vms/db-0/reboot"
+
+
+def call(live: Live, path: str = REBOOT, key: str = "k", form: Json = None) -> Reply:
+    """Send a POST with a key."""
+    return live.call("POST", path, form or {}, headers={"Idempotency-Key": key})
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    """A service with a fleet."""
+    service = Live()
+    service.fleet(**FLEET)
+    yield service
+    service.stop()
+
+
+def test_repeated_call_has_no_further_effect(live: Live) -> None:
+    """It gets the first answer, byte for byte; another key asks again. Source: P-10."""
+    first, again = call(live), call(live)
+    assert (first.status, again.status) == (202, 202)
+    assert first.body == again.body
+    assert again.headers["idempotent-replayed"] == "true"
+    assert call(live, key="other").code == "already-asked"
+    assert len(live.get("/v1/operations")["operations"]) == 1
+
+
+def test_key_is_for_one_request(live: Live) -> None:
+    """The same key with another body or path changes nothing. Source: P-10."""
+    assert call(live).status == 202
+    assert call(live, form={"description": "x"}).code == "idempotency-key-reused"
+    assert call(live, path="/v1/vms/web-0/reboot").code == "idempotency-key-reused"
+    assert call(live, key="x" * 129).code == "idempotency-key-invalid"
+
+
+def test_refusal_is_not_kept(live: Live) -> None:
+    """What changed nothing is tried again. Source: P-10."""
+    assert call(live, path="/v1/vms/new/reboot").status == 404
+    live.call("PUT", "/v1/vms/new", {"host": "h1"})
+    assert call(live, path="/v1/vms/new/reboot").status == 202
+
+
+def test_secret_is_not_kept(live: Live) -> None:
+    """A repeated call for a token makes no second one, and shows the first to nobody. P-10."""
+    form = {"principal": "kim", "role": "viewer"}
+    assert call(live, path="/v1/access/tokens", form=form).status == 201
+    assert call(live, path="/v1/access/tokens", form=form).code == "answer-unknown"
+    assert len(live.get("/v1/access/tokens")["tokens"]) == 1
+
+
+def test_answer_is_kept_for_a_day_and_over_a_restart(tmp_path: Path) -> None:
+    """Another process gives it, too; after a day the key is free. Source: P-10."""
+    settings = replace(SETTINGS, store=StoreSettings(url=str(tmp_path / "forewarn.db")))
+    one = Live(settings)
+    one.fleet(**FLEET)
+    first = call(one)
+    one.stop()
+    other = Live(settings)
+    assert call(other).body == first.body
+    other.clock.advance(86_400_000)
+    assert call(other).body != first.body
+    other.stop()
+
+
+def test_command_repeats_what_broke_off(live: Live) -> None:
+    """A connection that ends before the answer is tried again with the same key. Source: P-10."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+
+        def relay() -> None:
+            for number in range(2):
+                near, _ = proxy.accept()
+                with near, socket.create_connection((live.host, int(live.port))) as far:
+                    far.sendall(near.recv(65_536))
+                    answer = far.recv(65_536)
+                    if number:
+                        near.sendall(answer)
+
+        thread = threading.Thread(target=relay)
+        thread.start()
+        answer = ApiClient(f"http://127.0.0.1:{proxy.getsockname()[1]}").post(REBOOT)
+        thread.join()
+    assert answer["operations"][0]["id"] == "op-1"
+    assert len(live.get("/v1/operations")["operations"]) == 1
