@@ -162,7 +162,7 @@ class Dispatch:
                 answer = await route.act(call)
                 return _response(answer), answer.kept
 
-            return await answered_once(self._control, request, body, audit, act)
+            return await answered_once(self._control, request, body=body, audit=audit, act=act)
         asked = route.act(call)
         answer = await (while_waited_for(asked, request) if route.abandonable else asked)
         return answer.stream or _response(answer)

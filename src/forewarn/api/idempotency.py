@@ -59,6 +59,7 @@ class AnswerUnknown(CallerError):
 async def answered_once(
     control: ControlClient,
     request: Request,
+    *,
     body: bytes,
     audit: CallAudit,
     act: Callable[[], Awaitable[tuple[Response, bool]]],

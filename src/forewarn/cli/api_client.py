@@ -200,7 +200,7 @@ class ApiClient:
     def _read(
         self, method: str, path: str, *, body: bytes, kind: str, key: str
     ) -> tuple[int, bytes]:
-        answer, channel = self._ask(method, path, body, kind, key)
+        answer, channel = self._ask(method, path, body, kind, key=key)
         try:
             return answer.status, answer.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException) as error:
@@ -245,7 +245,7 @@ class ApiClient:
             _hang_up(answer, channel)
 
     def _ask(
-        self, method: str, path: str, body: bytes, kind: str, key: str = ""
+        self, method: str, path: str, body: bytes, kind: str, *, key: str = ""
     ) -> tuple[HTTPResponse, socket.socket]:
         """Send a request; return the answer so far, and the socket, to set time limits on."""
         headers = {"Connection": "close", "User-Agent": "forewarn"}
