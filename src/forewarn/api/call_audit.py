@@ -41,7 +41,8 @@ class CallAudit:
         _trace: TracebackType | None,
     ) -> None:
         """Have recorded what was not."""
-        changes = self.record.request.partition(" ")[0] not in SAFE
+        method = self.record.request.partition(" ")[0]
+        changes = method not in SAFE and self.record.principal  # reports of drivers are history
         if isinstance(error, ForewarnError):
             if changes or isinstance(error, NotPermitted):
                 self._loop.audit(replace(self.record, outcome=error.code))

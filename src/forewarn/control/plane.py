@@ -127,7 +127,9 @@ class StateView:
 
     def beside(self, state: State) -> StateView:
         """Return a view of another state, as of the same commit."""
-        return StateView(state, self.store, self.policy, new_guid=self._new_guid)
+        made = StateView(state, self.store, self.policy, new_guid=self._new_guid)
+        made.sequence = self.sequence
+        return made
 
     def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Blocker, ...]:
         """Everything a live operation waits for; empty if it has ended or never was.
