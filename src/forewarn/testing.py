@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, TypeVar
@@ -231,18 +230,21 @@ class EmulatorThread:
         Raises:
             TimeoutError: it did not become true; the last document is named.
         """
-        until_s = time.monotonic() + within_s
-        while True:  # ends: at `until_s`
+        from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
+
+        clock, pause = SystemClock(), threading.Event()
+        until_ms = clock.now_ms() + within_s * 1000
+        while True:  # ends: at `until_ms`
             document = self.document(vm)
             with contextlib.suppress(IndexError):
                 if true(document):
                     return document
-            if time.monotonic() >= until_s:
+            if clock.now_ms() >= until_ms:
                 shown = ", ".join(f"{each.event_type} {each.status}" for each in document.events)
                 raise TimeoutError(
                     f"It is not true after {within_s} s; the VM reads: {shown or 'no events'}."
                 )
-            time.sleep(LOOK_S)
+            pause.wait(LOOK_S)
 
     def approve(self, *event_ids: str, vm: str = "") -> None:
         """Approve events as a VM; returns when that is durable and has had its effect.

@@ -127,3 +127,14 @@ def test_errors_say_what_to_do(forewarn_emulator: EmulatorThread) -> None:
         forewarn_emulator.until(lambda document: document.events[0], within_s=0)
     with pytest.raises(CallerError, match="does not run"):
         EmulatorThread().ask("reboot", "vm-1")
+
+
+@pytest.mark.parametrize("kind", [EmulatorThread, AgentThread])
+def test_every_public_method_is_documented(kind: type) -> None:
+    """The how-to names what a test can call, and each has a docstring."""
+    page = Path(__file__).parents[2] / "docs" / "howto" / "test-with-pytest.md"
+    text = page.read_text("utf-8")
+    for name, found in vars(kind).items():
+        if not name.startswith("_"):
+            assert found.__doc__, name
+            assert f"`{name}`" in text or f"`{name}(" in text, name

@@ -232,7 +232,7 @@ class State:
             self._undo.pop()()
         self.ticked_ms = 0
         self.places.undecided.clear()
-        # What waits for room is woken by what was counted for whoever takes it.
+        # Budgets are counted again: operations that wait for room are woken by that count.
         if self.usage.short:
             self.counted()
         self._count_many()
