@@ -1,7 +1,6 @@
 """The dialogue with a metadata service: what is asked, and what an answer means; no socket here.
 
-The sync client, the async one and the agent's runner speak through it, so that all three have the
-same manners: versions are negotiated downwards, `wait` is dropped in silence where it is not
+The client and the agent's runner speak through it, so that both have the same manners: versions are negotiated downwards, `wait` is dropped in silence where it is not
 offered, and transient errors are distinguished from others. Source: C-7, E-3, E-9.
 """
 
