@@ -1,7 +1,7 @@
 """The dialogue with a metadata service: what is asked, and what an answer means; no socket here.
 
-The client and the agent's runner speak through it, so that both have the same manners: versions are negotiated downwards, `wait` is dropped in silence where it is not
-offered, and transient errors are distinguished from others. Source: C-7, E-3, E-9.
+The client and the agent's runner use it, so both behave alike: they negotiate versions downwards,
+drop `wait` where it is not offered, and distinguish transient errors. Source: C-7, E-3, E-9.
 """
 
 from __future__ import annotations
