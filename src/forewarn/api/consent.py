@@ -24,7 +24,7 @@ POLLED_MEANING = "Its last poll, to the minute; null: Scheduled Events is not en
 
 
 @value
-class Approval:
+class GroupAnswer:
     """What one group has answered to its event of an operation."""
 
     operation: Operation
@@ -43,8 +43,8 @@ class Approval:
         return "waiting" if self.enrolment else _NOT_ASKED
 
 
-APPROVAL: ObjectSchema[Approval] = ObjectSchema(
-    "Approval",
+APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
+    "GroupAnswer",
     "What one group has answered to its event of an operation.",
     (
         Member("operation", TEXT, lambda a: a.operation.id),
@@ -67,12 +67,12 @@ APPROVAL: ObjectSchema[Approval] = ObjectSchema(
 )
 
 
-def approvals(view: StateView, maintenance: int, now_ms: int) -> list[Approval]:
+def approvals(view: StateView, maintenance: int, now_ms: int) -> list[GroupAnswer]:
     """Return the answers to what a maintenance has announced; costs its working hosts."""
     return list(_approvals(view, maintenance, now_ms))
 
 
-def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Approval]:
+def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[GroupAnswer]:
     draft = view.draft(now_ms)
     for target in draft.progress(maintenance).worked_on:
         operation = draft.operation(target.operation)
@@ -80,7 +80,7 @@ def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Appro
             assert operation is not None
             missing = unapproving(draft, event) if event.state is EventState.SCHEDULED else ()
             owner = draft.topology.groups[event.group].owner
-            yield Approval(operation, event, owner, draft.enrolment(event.group), missing)
+            yield GroupAnswer(operation, event, owner, draft.enrolment(event.group), missing)
 
 
 def unasked_groups(view: StateView, hosts: Iterable[str]) -> list[str]:
