@@ -150,6 +150,62 @@ STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
 )
 
 
+MAINTENANCES, FIRST = "nav [href='#/maintenances']", "h2 [href='#/maintenances/m-1']"
+#: Task -> what is pressed from the start page, fields of the dialog, and what is then seen.
+TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
+    "why m-1 waits": ((MAINTENANCES, FIRST), {}, "has not approved event"),
+    "who has not approved": (("#unapproved", "td [href='#/operations/op-2']"), {}, "group db"),
+    "remind an owner": ((MAINTENANCES, FIRST, "[data-act=remind]"), {}, "Reminder"),
+    "postpone for an owner": (
+        (MAINTENANCES, FIRST, "main [data-act=postpone_maintenance]", "dialog [type=submit]"),
+        {"hosts": "h2", "until": "+3h", "by": "bank"},
+        "Postpone hosts m-1: done.",
+    ),
+    "pause": (
+        (MAINTENANCES, FIRST, "main [data-act=pause_maintenance]", "dialog [type=submit]"),
+        {"reason": "incident"},
+        "Paused. Nothing more is announced",
+    ),
+    "resume": (
+        (MAINTENANCES, FIRST, "main [data-act=resume_maintenance]", "dialog [type=submit]"),
+        {},
+        "Resume m-1: done.",
+    ),
+    "which groups never poll": (
+        ("nav [href='#/vms']", "[href='#/groups?enabled=false']"),
+        {},
+        "images",
+    ),
+    "what a VM reads": (
+        ("nav [href='#/vms']", "main [href='#/vms/web-0']"),
+        {},
+        "DocumentIncarnation",
+    ),
+    "when work may run": (("nav [href='#/policy']",), {}, "every host"),
+    "what failed": (("nav [href='#/work']", "[href='#/work?state=failed']"), {}, "None."),
+    "what is not delivered": (("nav [href='#/outbox']",), {}, "No destinations."),
+    "who did what": (("nav [href='#/history']",), {}, "m-1 is paused"),
+}
+
+
+@HANDS
+def test_twelve_tasks_take_four_clicks(page: Browser, service: Live, hand: str) -> None:
+    """What operators ask at three in the morning is at most four clicks from the start page."""
+    service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    for task, (presses, fields, expected) in TASKS.items():
+        assert len(presses) <= 4, task
+        show(page, f"{service.url}/#/")
+        for selector in presses:
+            if selector.startswith("dialog"):
+                for name, text in fields.items():
+                    fill(page, hand, f"#field-{name}", text)
+            press(page, hand, selector)
+        page.see(expected)
+
+
 @HANDS
 def test_every_action_is_done(page: Browser, service: Live, hand: str) -> None:
     """Everything the command line does to hosts, VMs and operations is done from the page."""
