@@ -93,8 +93,8 @@ def fill(folder: Path, vms: int) -> None:
     for wanted in (ANNOUNCED, (PLANNED,)):
         for part in _parts([f"h{n}" for n in range(hosts) if n % BLOCK in wanted], TARGETS):
             told = _tell(plane, RequestMaintenance(cause=Cause.HOST_UPDATE, targets=tuple(part)))
-            if told.announced:
-                _tell(plane, NoticeShown(told.announced))
+            if told.follow_up.announced:
+                _tell(plane, NoticeShown(told.follow_up.announced))
     plane.store.close()
 
 
@@ -200,7 +200,7 @@ def _work_on(plane: ControlPlane, measured: Measured, host: int) -> None:
     ask = RequestMaintenance(cause=Cause.HOST_UPDATE, targets=(f"h{host}",))
     told = measured.tell("order for one host", ask)
     [operation] = told.operations
-    _tell(plane, NoticeShown(told.announced))
+    _tell(plane, NoticeShown(told.follow_up.announced))
     for event_id in operation.events:
         name = plane.state.events[event_id].resources[0]
         measured.tell("approve", Approve(name, (event_id,)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.control.publishing import FollowUp
 from forewarn.core.impact import Cause
+from forewarn.core.step import FollowUp
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,

@@ -17,8 +17,8 @@ from forewarn.control.inbox import (
     Stopping,
     Submission,
 )
-from forewarn.control.publishing import FollowUp
 from forewarn.control.service_state import ServiceState, ServiceStatus
+from forewarn.core.step import FollowUp
 from forewarn.core.stimulus import Approve, GroupsPolled
 from tests.drivers.tasks import task
 

@@ -112,7 +112,7 @@ def test_many_that_fall_due_at_once_start_in_portions(running: Running) -> None:
     ordered(running)
     finish(running)
     sizes: list[int] = []
-    running.loop.on_committed.add(lambda done: sizes.append(len(done.begin)))
+    running.loop.on_committed.add(lambda done: sizes.append(len(done.follow_up.begin)))
     running.pass_time(16 * 60_000)
     finish(running)
     assert states(running).count(OperationState.RUNNING) == HOSTS

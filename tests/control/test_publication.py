@@ -129,8 +129,12 @@ def test_vm_that_is_being_moved_is_known_on_both_hosts(
         plane.commit(PLACED, actor="test", now_ms=1)
         planned = plane.commit(ask, actor="test", now_ms=2)
         due_ms = plane.next_deadline_ms(2) or 2
-        begun = plane.commit(Tick(), actor="test", now_ms=due_ms) if not planned.begin else planned
-        assert [operation.number for operation in begun.begin] == [1]
+        begun = (
+            plane.commit(Tick(), actor="test", now_ms=due_ms)
+            if not planned.follow_up.begin
+            else planned
+        )
+        assert [operation.number for operation in begun.follow_up.begin] == [1]
         assert begun.change is not None
         told = {each.vm: (each.host, each.destinations) for each in begun.change.callers}
         assert told == {"v": ("h", ("other",)), "w": ("h", ("other",))}
@@ -151,7 +155,7 @@ def test_vm_is_known_where_its_driver_takes_it() -> None:
         plane.commit(PLACED, actor="test", now_ms=1)
         planned = plane.commit(ask, actor="test", now_ms=2)
         due_ms = plane.next_deadline_ms(2) or 2
-        if not planned.begin:
+        if not planned.follow_up.begin:
             plane.commit(Tick(), actor="test", now_ms=due_ms)
         chosen = (("v", "other"), ("w", "nowhere"), ("x", "h"))
         said = plane.commit(DriverProgressed(1, 1, placements=chosen), actor="d", now_ms=due_ms)

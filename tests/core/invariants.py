@@ -101,9 +101,9 @@ def check_images(outcome: Outcome, replay: Replay) -> None:
 def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
     """What is to be published, begun, aborted and planned is what the step has made so. L-7."""
     changed = [key for key, view in state.views.items() if before.views.get(key) != view]
-    assert list(outcome.publish) == sorted(changed)
-    assert all(state.operations[number].state is S.RUNNING for number in outcome.begin)
-    assert all(number in state.aborts for number in outcome.abort)
+    assert sorted(key for key, view in outcome.changes.views.items() if view) == sorted(changed)
+    assert all(each.state is S.RUNNING for each in outcome.follow_up.begin)
+    assert all(each.number in state.aborts for each in outcome.follow_up.abort)
     for number, maintenance in state.maintenances.items():
         known = before.maintenances.get(number)
         is_wanted = maintenance.plan_wanted and not (known and known.plan_wanted)
@@ -135,7 +135,7 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
     again = step(state, everything, now_ms=now_ms, terms=terms)
     state.rollback()
     assert not again.changes.entries, again.changes.entries
-    assert (again.begin, again.abort, again.plan) == ((), (), ())
+    assert (again.follow_up.begin, again.follow_up.abort, again.plan) == ((), (), ())
     _check_waits(state)
 
 

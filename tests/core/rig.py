@@ -120,8 +120,8 @@ class Rig:
         self.entries += outcome.changes.entries
         self.operations.update(outcome.changes.operations)
         self.events.update(outcome.changes.events)
-        self.begun += outcome.begin
-        self.aborted += outcome.abort
+        self.begun += [each.number for each in outcome.follow_up.begin]
+        self.aborted += [each.number for each in outcome.follow_up.abort]
         return outcome
 
     def ask(self, cause: Cause, *targets: str, **more: object) -> Operation:

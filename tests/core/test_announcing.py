@@ -131,7 +131,7 @@ def test_new_freeze_withdraws_what_is_due_and_waits() -> None:
     freeze = (rig.now_ms, rig.now_ms + DAY_MS)
     outcome = rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
     assert rig.now(operation).reason == "the new policy closes its time"
-    assert not outcome.begin
+    assert not outcome.follow_up.begin
 
 
 def shown_late(**more: object) -> tuple[MaintenanceRig, int]:

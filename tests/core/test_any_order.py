@@ -80,8 +80,8 @@ class AnyOrder(RuleBasedStateMachine):
             return
         for kind, key, record in outcome.changes.images():
             self.check_fixed(kind, key, record)
-        for number in outcome.begin:
-            self.check_start(self.rig.now(number), before.get(number), stimulus)
+        for begun in outcome.follow_up.begin:
+            self.check_start(begun, before.get(begun.number), stimulus)
 
     def check_fixed(self, kind: str, key: str | int, record: Record | None) -> None:
         """What a store never writes again never changes while the record is there. Source: L-7."""

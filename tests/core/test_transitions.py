@@ -255,7 +255,7 @@ def test_abort_the_driver_never_took_is_told_to_people() -> None:
     rig.tell(Repair("h2"), DriverAborted(failure.number, "its board is dark"))
     assert rig.entries[-1].action == "operation.abort-failed"
     assert rig.entries[-1].text.endswith("op-1 has ended: its board is dark")
-    assert not rig.tell(Recover()).abort
+    assert not rig.tell(Recover()).follow_up.abort
 
 
 def test_end_by_the_driver_owes_no_abort() -> None:
@@ -264,7 +264,7 @@ def test_end_by_the_driver_owes_no_abort() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h2")
     rig.finish(operation)
     assert not rig.tell(DriverAborted(operation.number)).changes
-    assert not rig.tell(Recover()).abort
+    assert not rig.tell(Recover()).follow_up.abort
 
 
 def test_reports_of_another_attempt_mean_nothing() -> None:

@@ -20,18 +20,19 @@ from forewarn.control.driver_host import DriverHost
 from forewarn.control.entry_log import CommitListeners
 from forewarn.control.inbox import Inbox, KeptReports, StateQuery, Stopping, Submission
 from forewarn.control.planner_host import PlannerHost
-from forewarn.control.publishing import FollowUp, PublicationEnded, PublicationFailed, Publishing
+from forewarn.control.publishing import PublicationEnded, PublicationFailed, Publishing
 from forewarn.control.refused_records import RefusedRecords
 from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
 from forewarn.core.access import Principal
 from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
-from forewarn.core.step import PORTION_MAX
+from forewarn.core.step import PORTION_MAX, FollowUp
 from forewarn.core.stimulus import ChangeTopology, NoticeShown, NotShown, Proceed, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import NodeTroubles, PublishResult
 from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -144,7 +145,7 @@ class ControlEngine:
         self._drivers.resume(now_ms)
         self.planner.request(recovered.plan)
         whole, everything = self._plane.whole(), tuple(self._plane.state.operations)
-        return self._publishing.publish_whole(whole, everything, FollowUp.of(recovered))
+        return self._publishing.publish_whole(whole, everything, recovered.follow_up)
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
@@ -336,11 +337,15 @@ class ControlEngine:
         if committed.plan:
             self.planner.request(committed.plan)
         if committed.change:
-            withheld = self._drivers.withhold(committed.started) if committed.started else ()
-            follow_up = FollowUp.of(committed, withheld)
-            self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
-        elif committed.has_follow_up:
-            self._publishing.after(FollowUp.of(committed))
+            assert committed.changes is not None, committed
+            changed, follow_up = committed.changes.operations, committed.follow_up
+            withheld = self._drivers.withhold(n for n, each in changed.items() if each.started_ms)
+            if withheld:
+                follow_up = replace(follow_up, begin=(*follow_up.begin, *withheld))
+            shown = (*changed, *committed.shown)
+            self._shown = self._publishing.publish(committed.change, shown, follow_up)
+        elif committed.follow_up:
+            self._publishing.after(committed.follow_up)
         self.on_committed.put(committed)
         return committed
 

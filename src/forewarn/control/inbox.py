@@ -20,9 +20,10 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.control.driver_calls import CallEnded
     from forewarn.control.plane import Committed, ControlPlane, StateView
-    from forewarn.control.publishing import FollowUp, PublicationEnded
+    from forewarn.control.publishing import PublicationEnded
     from forewarn.control.service_state import ServiceStatus
     from forewarn.core.maintenance.stimuli import PlannerReport
+    from forewarn.core.step import FollowUp
     from forewarn.core.stimulus import Stimulus
 
 

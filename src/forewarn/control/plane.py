@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from forewarn.control import publication
 from forewarn.core.draft import Draft, Terms
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance.refusals import MaintenanceWrongState
 from forewarn.core.maintenance.stimuli import WORDS, OperatorWord
 from forewarn.core.maintenance.targets import silent_groups
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry
-from forewarn.core.step import next_deadline_ms, step
+from forewarn.core.step import FollowUp, next_deadline_ms, step
 from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
@@ -33,7 +33,7 @@ from forewarn.store import HistoryPage
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from forewarn.audit_chain import CallRecord
     from forewarn.core.maintenance.records import Maintenance
@@ -53,19 +53,12 @@ class Committed:
 
     #: Operations the stimulus was about, as they are now.
     operations: tuple[Operation, ...] = ()
-    #: Numbers of the operations it has changed, and of those that a new document shows.
-    changed: tuple[int, ...] = ()
-    #: Those of them that have started, and may have been begun, or be about to be.
-    started: tuple[int, ...] = ()
     #: To be published; None if no VM sees a difference.
     change: DocumentChange | None = None
-    #: To be begun once that is published.
-    begin: tuple[Operation, ...] = ()
-    #: To be aborted.
-    abort: tuple[Operation, ...] = ()
-    #: Announced by this; to be confirmed with `Shown` once published.
-    announced: tuple[int, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    #: Numbers of further operations that it shows, in documents that were not there before.
+    shown: tuple[int, ...] = ()
+    #: To be done once that is published.
+    follow_up: FollowUp = FollowUp()
     #: Operations to go on with in a commit of its own: see `Proceed`.
     rest: tuple[int, ...] = ()
     #: Maintenances to make a plan for.
@@ -78,9 +71,9 @@ class Committed:
     sequence: int = 0
 
     @property
-    def has_follow_up(self) -> bool:
-        """Whether something is to be done once it is shown."""
-        return bool(self.begin or self.abort or self.announced)
+    def entries(self) -> Sequence[Entry]:
+        """What history has of it."""
+        return self.changes.entries if self.changes else ()
 
 
 class StateView:
@@ -233,21 +226,12 @@ class ControlPlane(StateView):
             self._note(written)
         # An approval that others must follow shows VMs nothing new, and a question even less.
         visible = written.views or written.operations or written.of_fleet
-        opened = self._shown_in_new_documents(written)
         generation = self.store.generation
         return Committed(
             operations=self._now(outcome.operations, written.operations),
-            changed=(*written.operations, *opened),
-            started=tuple([n for n, each in written.operations.items() if each.started_ms]),
             change=(publication.difference(self.state, written, generation) if visible else None),
-            begin=self._now(outcome.begin, written.operations),
-            abort=self._now(outcome.abort, written.operations),
-            announced=tuple(
-                number
-                for number, operation in written.operations.items()
-                if operation.state is OperationState.ANNOUNCED and not operation.shown_ms
-            ),
-            entries=tuple(written.entries),
+            shown=self._shown_in_new_documents(written),
+            follow_up=outcome.follow_up,
             rest=outcome.rest,
             plan=outcome.plan,
             maintenance=self._maintenance(outcome.operations, written),

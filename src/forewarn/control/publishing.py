@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from forewarn.core.lifecycle import Operation
+from forewarn.core.step import FollowUp
 from forewarn.errors import OurError
 from forewarn.replication.messages import PublishResult
 from forewarn.values import replace, value
@@ -19,7 +19,6 @@ from forewarn.values import replace, value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.control.plane import Committed
     from forewarn.replication.messages import DocumentChange
 
 #: How long until a publication that failed is tried again, in milliseconds; doubled each time up
@@ -44,30 +43,6 @@ class Publisher(Protocol):
         The future is done once every node that serves its VMs shows it, or policy gives the rest
         up; it holds an exception if the change was not handed on.
         """
-
-
-@value
-class FollowUp:
-    """What may be done once a change is shown: count notices from there, begin, abort."""
-
-    announced: tuple[int, ...] = ()
-    begin: tuple[Operation, ...] = ()
-    abort: tuple[Operation, ...] = ()
-
-    @classmethod
-    def of(cls, committed: Committed, withheld: tuple[Operation, ...] = ()) -> FollowUp:
-        """Return what may be done once a commit is shown: with that, begin what was withheld."""
-        return cls(committed.announced, (*committed.begin, *withheld), committed.abort)
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to be done."""
-        return bool(self.announced or self.begin or self.abort)
-
-    @property
-    def operations(self) -> tuple[int, ...]:
-        """Numbers of all the operations it is about."""
-        running = (operation.number for operation in (*self.begin, *self.abort))
-        return tuple(dict.fromkeys((*self.announced, *running)))
 
 
 @value

@@ -64,6 +64,28 @@ PORTION_MAX = 8
 
 
 @value
+class FollowUp:
+    """What may be done once changes are shown: count notices from there, begin, abort. L-7."""
+
+    #: Announced operations whose notice nobody is known to have seen.
+    announced: tuple[int, ...] = ()
+    #: Operations to begin, or to begin again.
+    begin: tuple[Operation, ...] = ()
+    #: Operations whose driver must be notified, or notified again, that they ended without it.
+    abort: tuple[Operation, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to be done."""
+        return bool(self.announced or self.begin or self.abort)
+
+    @property
+    def operations(self) -> tuple[int, ...]:
+        """Numbers of all the operations it is about."""
+        running = (operation.number for operation in (*self.begin, *self.abort))
+        return tuple(dict.fromkeys((*self.announced, *running)))
+
+
+@value
 class Outcome:
     """What follows from a step. The order of effects is: commit, publish, begin (and abort)."""
 
@@ -71,12 +93,7 @@ class Outcome:
     changes: Changes
     #: Operations or the maintenance the stimulus created or was about, in order.
     operations: tuple[int, ...] = ()
-    #: Documents that changed, by view key.
-    publish: tuple[str, ...] = ()
-    #: Operations to begin, or to begin again, once that is published.
-    begin: tuple[int, ...] = ()
-    #: Operations whose driver must be notified, or notified again, that they ended without it.
-    abort: tuple[int, ...] = ()
+    follow_up: FollowUp = FollowUp()
     #: Operations that may be announced or started, too, and maintenances and orders that have
     #: more hosts, but not by this step: see `Proceed`.
     rest: tuple[int, ...] = ()
@@ -111,16 +128,22 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
     about = tuple(number for one in each for number in _act(draft, one))
     rest = _settle(draft)
     changes = draft.changes
-    assert all(draft.operation(number) for number in draft.begin), draft.begin
+    state = draft.state
     recovers = isinstance(stimulus, stimuli.Recover)
     return Outcome(
         changes,
         about,
-        publish=tuple(sorted(key for key, view in changes.views.items() if view)),
-        begin=tuple(draft.begin),
-        abort=tuple(draft.abort),
+        follow_up=FollowUp(
+            tuple(
+                number
+                for number, each in changes.operations.items()
+                if each.state is OperationState.ANNOUNCED and not each.shown_ms
+            ),
+            tuple([state.operations[number] for number in draft.begin]),
+            tuple([state.aborts[number] for number in draft.abort]),
+        ),
         rest=rest,
-        plan=_to_plan(draft.state.maintenances if recovers else changes.maintenances),
+        plan=_to_plan(state.maintenances if recovers else changes.maintenances),
     )
 
 

@@ -156,8 +156,9 @@ def _approved_by_all(operation: Operation, state: State) -> bool:
 
 def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: State) -> None:
     """Invariant 9: a driver is told to begin what has just started, and nothing else."""
-    if len(set(outcome.begin)) != len(outcome.begin):
-        raise Violation("9", f"{outcome.begin} are to be begun: one of them twice")
+    begin = [each.number for each in outcome.follow_up.begin]
+    if len(set(begin)) != len(begin):
+        raise Violation("9", f"{begin} are to be begun: one of them twice")
     wanted = set()
     for number, operation in after.operations.items():
         if operation.state is S.RUNNING:
@@ -167,14 +168,15 @@ def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: Sta
             cut_off = isinstance(stimulus, Recover) and not operation.begun_ms
             if new or again or cut_off:
                 wanted.add(number)
-    if wanted != set(outcome.begin):
-        raise Violation("9", f"{sorted(outcome.begin)} are to be begun, not {sorted(wanted)}")
+    if wanted != set(begin):
+        raise Violation("9", f"{sorted(begin)} are to be begun, not {sorted(wanted)}")
     if isinstance(stimulus, Recover):
         _check_taken_up(outcome, after)
     owed = {number for number in after.aborts if number not in before.aborts}
     owed |= set(after.aborts) if isinstance(stimulus, Recover) else set()
-    if owed != set(outcome.abort):
-        raise Violation("L-7", f"{sorted(outcome.abort)} are to be aborted, not {sorted(owed)}")
+    aborts = {each.number for each in outcome.follow_up.abort}
+    if owed != aborts:
+        raise Violation("L-7", f"{sorted(aborts)} are to be aborted, not {sorted(owed)}")
 
 
 def _check_taken_up(outcome: Outcome, after: State) -> None:

@@ -173,13 +173,9 @@ class Situations:
                 (key, self.all[found].shown[key] if view is not None else None)
                 for key, view in sorted(changes.views.items())
             ),
-            tuple(_beginning(state, each) for each in outcome.begin),
-            outcome.abort,
-            tuple(
-                each.number
-                for each in changes.operations.values()
-                if each.state is S.ANNOUNCED and not each.shown_ms
-            ),
+            tuple((o.number, o.attempt, o.events) for o in outcome.follow_up.begin),
+            tuple(each.number for each in outcome.follow_up.abort),
+            outcome.follow_up.announced,
             due,
         )
         return effect if found != number or any(effect[1:]) else None
@@ -237,12 +233,6 @@ class Situations:
             situation.uttered,
             tuple(sorted(situation.epochs.items())),
         )
-
-
-def _beginning(state: State, number: int) -> tuple[int, int, tuple[str, ...]]:
-    operation = state.operations[number]
-    assert operation.state is S.RUNNING, operation
-    return number, operation.attempt, operation.events
 
 
 def _operation_key(operation: Operation, now_ms: int) -> object:
