@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.agent.cli import ACTIONS
-from forewarn.cli.main import COMMANDS, parser_for
+from forewarn.cli.main import NOUNS, parser_for
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from tools.docs.pages import PAGES
 
@@ -142,7 +142,7 @@ def test_command_in_the_documents_is_understood(typed: str) -> None:
     words = shlex.split(typed)
     if "--help" in words:
         words.remove("--help")
-        assert words[0] in COMMANDS
+        assert words[0] in NOUNS
     else:
         parser_for(words[0]).parse_args(words)  # ends the test if it is not understood
 

@@ -1,7 +1,7 @@
 """Metadata nodes on loopback: how late the last one shows a change, what one node takes.
 
 The feed, the followers and their files are the real ones; nodes share child processes, but for
-the one whose memory and CPU are measured, which is `forewarn metadata`. `--child` is one of those
+the one whose memory and CPU are measured, which is `forewarn node run`. `--child` is one of those
 processes. Only loopback.
 """
 

@@ -159,7 +159,7 @@ class FeedSettings:
 
 @value
 class NodeSettings:
-    """A metadata node away from the control plane: `forewarn metadata`."""
+    """A metadata node away from the control plane: `forewarn node run`."""
 
     follow: str = ""
     """`HOST:PORT` of the control plane's feed, or `unix:PATH`."""

@@ -182,7 +182,7 @@ class EmulatorThread:
         self.call(lambda: self.emulator.stop_scenario(name))
 
     def set_fault(self, fault: str) -> None:
-        """Disturb answers from now on, as `forewarn fault set` does. Source: E-10.
+        """Disturb answers from now on, as `forewarn emulator fault set` does. Source: E-10.
 
         Args:
             fault: such as `500=2x` or `slow=2s`; see docs/howto/emulator-faults.md.

@@ -44,7 +44,7 @@ def foreign() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("command", [("host", "list"), ("events",), ("watch",)])
+@pytest.mark.parametrize("command", [("host", "list"), ("event",), ("watch",)])
 def test_foreign_server_is_recognised(
     foreign: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

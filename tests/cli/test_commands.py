@@ -54,7 +54,7 @@ def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     assert (refused.status, "vm nobody" in refused.err) == (REFUSED, True)
     removed = run("vm", "remove", "v3", "solo,v3", "--json")
     assert removed.json == {"removed": ["v3", "solo"]}
-    assert run("host", "list", "--zone", "none").err == "there are no such hosts\n"
+    assert run("host", "list", "--zone", "none").err == "No matching hosts.\n"
     assert "PT0S" not in run("group", "list").out
     assert run("host", "list", "--zone", "z").out.splitlines()[1].split()[0] == "h3"
 
@@ -63,7 +63,7 @@ def test_add_does_not_overwrite(run: Run, live: Live) -> None:
     """What is there is replaced only where that is said."""
     refused = run("host", "add", "h2")
     assert refused.status == REFUSED
-    assert refused.err.startswith("forewarn: There is a host h2 already.\n  ")
+    assert refused.err.startswith("forewarn: There is a host h2 already. [already-exists]\n  ")
     assert "--replace" in refused.err
     assert live.get("/v1/hosts/h2")["fault_domain"] == 1
     assert run("host", "add", "h2", "--replace", "--json").json["fault_domain"] == 0
@@ -71,7 +71,7 @@ def test_add_does_not_overwrite(run: Run, live: Live) -> None:
 
 def test_empty_lists_say_so(run: Run) -> None:
     """Where there is nothing, people are told on standard error and pipes get nothing."""
-    for words in (("events",), ("operations",), ("host", "list", "--zone", "none")):
+    for words in (("event",), ("operation",), ("host", "list", "--zone", "none")):
         nothing = run(*words)
         assert (nothing.status, nothing.out) == (0, "")
         assert nothing.err.strip()
@@ -120,7 +120,7 @@ def test_file_that_names_no_host_is_refused(run: Run, tmp_path: Path, words: str
     file = tmp_path / "hosts.txt"
     file.write_text(" \n")
     refused = run(*words.split(), "--file", str(file))
-    assert refused.err.startswith(f"forewarn: {file} names no host.\n")
+    assert refused.err.startswith(f"forewarn: {file} names no host. [hosts-file-empty]\n")
     assert run("maintenance", "list", "--all").out == ""
 
 
@@ -137,11 +137,11 @@ def test_topology_that_is_none_is_told_with_its_file(run: Run, tmp_path: Path) -
     ("words", "said"),
     [
         (("vm", "add", "x", "--host", "h1", "--tag", "c"), "'c' is not NAME=TEXT"),
-        (("clock", "speed", "fast"), "'fast' must be a number"),
+        (("emulator", "clock", "speed", "fast"), "'fast' must be a number"),
         (("history", "--after", "x"), "'x' must be an integer"),
         (("vm", "reboot", "web-0", "--timeout", "5"), "there is no --wait"),
         (("host", "list", "--server", "127.0.0.1:8470"), "is not an address of an operator API"),
-        (("completion", "bash", "--json"), "there is no option --json"),
+        (("completion", "bash", "--json"), "There is no option --json"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
@@ -154,27 +154,19 @@ def test_mistyped_value_is_refused_in_our_words(
     assert said in refused.err
 
 
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("clock", "show"), "clock"),
-        (("scenario", "list"), "scenario"),
-        (("fault", "list"), "fault"),
-    ],
-    ids=["clock", "scenario", "fault"],
-)
-def test_service_is_no_emulator(run: Run, words: tuple[str, ...], what: str) -> None:
-    """A service has no clock to move; that is said, rather than which path is missing."""
-    refused = run(*words)
+@pytest.mark.parametrize("noun", ["clock", "scenario", "fault"])
+def test_service_is_no_emulator(run: Run, noun: str) -> None:
+    """The error names the reason: a service has no clock, scenario or fault."""
+    refused = run("emulator", noun)
     assert refused.status == REFUSED
-    assert f"not an emulator: only `forewarn emulate` has a {what}." in refused.err
+    assert "[emulator-missing]" in refused.err
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("operations", "--host", "nope"),
-        ("operations", "--group", "nope"),
+        ("operation", "--host", "nope"),
+        ("operation", "--group", "nope"),
         ("vm", "list", "--host", "nope"),
         ("vm", "list", "--group", "nope"),
         ("history", "--vm", "nope"),
@@ -192,7 +184,7 @@ def test_filter_by_what_is_gone_finds_its_history(run: Run) -> None:
     """A VM that was removed is still known to history, and so are its operations."""
     assert run("vm", "remove", "db-0").status == OK
     assert "vm db-0 is removed" in run("history", "--vm", "db-0").out
-    assert run("operations", "--vm", "db-0").status == OK
+    assert run("operation", "--vm", "db-0").status == OK
     assert run("history", "--vm", "db-0", "--after", "1000").status == OK
 
 
@@ -265,7 +257,7 @@ def test_repair_ends_failures(run: Run) -> None:
     run("host", "fail", "h1")
     repaired = run("host", "repair", "h1", "h2")
     assert "succeeded" in repaired.out
-    assert "host h2 is well again" in repaired.err
+    assert "host h2 is marked as repaired" in repaired.err
     assert run("host", "repair", "h1", "--json").json == {"operations": []}
 
 
@@ -273,25 +265,25 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
     """What VMs are told is read from outside, for people and for programs. Source: V-1."""
     run("host", "reboot", "h1")
     live.settle()
-    events = run("events", "--vm", "web-0")
+    events = run("event", "--vm", "web-0")
     assert "Reboot  Scheduled  2027-01-15T08:15:01Z (in 15m 1s)  op-1" in events.out
-    assert len(run("events", "--json").json["events"]) == 2
-    document = run("document", "--vm", "web-0")
+    assert len(run("event", "--json").json["events"]) == 2
+    document = run("document", "web-0")
     assert document.err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
     assert "Fri, 15 Jan 2027 08:15:01 GMT" in document.out
-    old = run("document", "--vm", "web-0", "--api-version", "2017-03-01", "--json").json
+    old = run("document", "web-0", "--api-version", "2017-03-01", "--json").json
     assert old["Events"][0]["Resources"] == ["_web-0"]
     url = f"http://{live.metadata_url}?vm=web-0"
     for place in (url, url.replace("?", "/metadata/scheduledevents?")):
         direct = run("document", "--url", place, "--json")
         assert read_document(direct.out).incarnation == 1
     assert run("document", "--url", url).err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
-    assert "op-1" in run("operations", "--vm", "web-0").out
-    assert run("operations", "--host", "h2", "--json").json == {"operations": []}
-    run("cancel", "op-1")
-    assert run("operations").out == ""
+    assert "op-1" in run("operation", "--vm", "web-0").out
+    assert run("operation", "--host", "h2", "--json").json == {"operations": []}
+    run("operation", "cancel", "op-1")
+    assert run("operation").out == ""
     assert "'0' must be a positive integer" in run("history", "--limit", "0").err
-    assert "cancelled" in run("operations", "--all", "--limit", "1").out
+    assert "cancelled" in run("operation", "--all", "--limit", "1").out
 
 
 def test_document_needs_to_know_whose(run: Run, live: Live) -> None:
@@ -321,28 +313,30 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     """Why, approve, retry, complete and cancel take an operation or an event. Source: A-9, L-8."""
     run("vm", "reboot", "web-0")
     live.settle()
-    why = run("why", "op-1")
+    why = run("operation", "why", "op-1")
     assert "waits: group web has not approved event" in why.out
     assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
     event = live.get("/v1/events")["events"][0]["id"]
-    assert "running" in run("approve", event[:6]).out
-    asked = "waits: somebody must do it and say `forewarn complete op-1`\n"
-    wait_until(lambda: asked in run("why", "op-1").out, what="the driver to have begun")
-    why = run("why", "op-1")
+    assert "running" in run("operation", "approve", event[:6]).out
+    asked = "waits: somebody must do it and say `forewarn operation complete op-1`\n"
+    wait_until(
+        lambda: asked in run("operation", "why", "op-1").out, what="the driver to have begun"
+    )
+    why = run("operation", "why", "op-1")
     assert "not before" not in why.out
-    assert run("retry", "1", "--json").json["operations"][0]["attempt"] == 2
-    ended = run("complete", "op-1", "--failed", "--reason", "broken", "--json")
+    assert run("operation", "retry", "1", "--json").json["operations"][0]["attempt"] == 2
+    ended = run("operation", "complete", "op-1", "--failed", "--reason", "broken", "--json")
     assert ended.json["operations"][0]["reason"] == "broken"
-    after = run("why", "op-1")
+    after = run("operation", "why", "op-1")
     assert "failed" in after.out
     assert "ended" in after.out
-    assert run("why", "op-1", "--json").json["waiting"] == []
-    refused = run("cancel", "op-1", "--reason", "late")
+    assert run("operation", "why", "op-1", "--json").json["waiting"] == []
+    refused = run("operation", "cancel", "op-1", "--reason", "late")
     assert (refused.status, refused.out) == (1, "")
     assert "op-1 is failed: it cannot be cancelled." in refused.err
-    assert "An empty name or id stands for nothing." in run("why", "").err
+    assert "An empty name or id stands for nothing." in run("operation", "why", "").err
     assert "forewarn host list" in (unknown := run("host", "reboot", "h9")).err
-    assert "forewarn events" not in unknown.err
+    assert "forewarn event" not in unknown.err
 
 
 def test_history_shows_the_last_entries_in_order(run: Run) -> None:
@@ -379,3 +373,36 @@ def test_watch_ends_with_the_service(
     stopping.join()
     assert ended.status == status
     assert ended.err == "the server ended the stream: stopped\n"
+
+
+def test_bare_noun_lists_in_natural_order(run: Run, live: Live) -> None:
+    """`forewarn host` is `forewarn host list`; node-2 comes before node-10."""
+    live.fleet(hosts={f"node-{n}": {} for n in (10, 2, 1)})
+    names = [each["name"] for each in run("host", "--json").json["hosts"]]
+    assert [each for each in names if "node" in each] == ["node-1", "node-2", "node-10"]
+    assert len(run("host", "--limit", "2", "--json").json["hosts"]) == 2
+
+
+def test_lists_keep_to_state_and_since(run: Run) -> None:
+    """A list shows the records in the states and the time that were asked for."""
+    made = run("host", "reboot", "h1", "h2", "--not-before", "+1h", "--json").json["operations"]
+    run("operation", "cancel", made[0]["id"])
+    cancelled = run("operation", "--state", "cancelled", "--json").json["operations"]
+    assert [each["id"] for each in cancelled] == [made[0]["id"]]
+    assert len(run("operation", "--all", "--since", "1h", "--json").json["operations"]) == 2
+    assert run("operation", "--since", "2099-01-01T00:00:00Z").out == ""
+    assert "[since-invalid]" in run("history", "--since", "soon").err
+
+
+def test_show_finds_any_record(run: Run) -> None:
+    """`show` takes any id or name; one that nothing has is an error."""
+    [made] = run("host", "reboot", "h1", "--not-before", "+1h", "--json").json["operations"]
+    for name, kind in (
+        (made["id"], "operation"),
+        (made["events"][0], "event"),
+        ("h1", "host"),
+        ("web-0", "vm"),
+    ):
+        assert run("show", name, "--json").json["kind"] == kind
+    assert run("status", "--json").json["groups"]
+    assert "[id-unknown]" in run("show", "nothing-at-all").err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.completion import SHELLS
-from forewarn.cli.main import COMMANDS
+from forewarn.cli.main import NOUNS
 from tests.cli.conftest import Run
 
 #: How a shell completes `$line` with our `$script`, one word on a line, what it means behind it.
@@ -55,7 +55,7 @@ def shell_says(shell: str, commands: str, *, script: str, line: str = "") -> lis
 def test_completion_knows_every_command(run: Run, shell: str) -> None:
     """The completion script names what can be typed."""
     script = run("completion", shell).out
-    for name in COMMANDS:
+    for name in NOUNS:
         assert name in script
 
 
@@ -63,12 +63,12 @@ def test_completion_knows_every_command(run: Run, shell: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("sc", {"scenario"}),
-        ("clock ", {"show", "advance", "speed", "pause", "resume"}),
+        ("ser", {"serve"}),
+        ("emulator clock ", {"show", "advance", "speed", "stop", "start"}),
         ("--json host reb", {"reboot"}),
         ("vm reboot v --source ", {"Platform", "User"}),
         ("host update --net", {"--network-only"}),
-        ("history --action operation.sta", {"operation.started"}),
+        ("history list --action operation.sta", {"operation.started"}),
     ],
 )
 def test_shell_completes_what_is_typed(run: Run, shell: str, line: str, words: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from forewarn import exit_codes
-from forewarn.cli.main import COMMANDS, main, parser_for
+from forewarn.cli.main import NOUNS, main, parser_for
 from forewarn.emulator.options import METADATA_ADDRESS
 from tests.api.live import Live
 from tests.cli.conftest import Run
@@ -21,11 +22,11 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     """`forewarn --help` is the table of commands."""
     assert main(["--help"]) == exit_codes.OK
     text = capsys.readouterr().out
-    for name in COMMANDS:
+    for name in NOUNS:
         assert f"\n    {name} " in text
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NOUNS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each command's module is there and says what it takes."""
     assert main([name, "--help"]) == exit_codes.OK
@@ -43,10 +44,10 @@ def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (),
         ("nonsense",),
-        ("host",),
+        ("node",),
         ("host", "frob"),
-        ("why",),
-        ("events", "--odd"),
+        ("operation", "why"),
+        ("event", "--odd"),
         ("vm", "add", "v", "--host", "h", "--tag", "no-value"),
     ],
 )
@@ -58,35 +59,49 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("hots list", "forewarn: there is no command 'hots'; did you mean host?"),
-        ("--sever x", "forewarn: there is no option --sever; did you mean --server?"),
-        ("clock", "forewarn clock: the action is missing; there is show, advance,"),
-        ("host rebot h", "forewarn host: there is no action 'rebot'; did you mean reboot?"),
-        (
-            "history --action=host.fails",
-            "there is no action 'host.fails'; did you mean host.failed?",
-        ),
-        ("host list --zon=a", "forewarn host list: there is no option --zon; did you mean --zone?"),
-        ("history --since x", "forewarn history: there is no option --since. See"),
-        ("clock advance -5m", "forewarn clock advance: there is no option -5m."),
+        ("hots list", "There is no command 'hots'; did you mean host?"),
+        ("--sever x", "There is no option --sever; did you mean --server?"),
+        ("emulator", "The action is missing; there is run, clock, scenario, fault."),
+        ("host rebot h", "There is no action 'rebot'; did you mean reboot?"),
+        ("history --action=host.fails", "there is no action 'host.fails'; did you mean host.fail"),
+        ("host list --zon=a", "There is no option --zon; did you mean --zone?"),
+        ("emulator clock advance -5m", "There is no option -5m."),
         ("vm reboot v --wait --timeout=-3", "argument --timeout: '-3' must be a positive number"),
         ("vm reboot v --wait --timeout=nan", "argument --timeout: 'nan' must be a positive number"),
-        ("host list -z", "forewarn host list: there is no option -z."),
-        ("host list h", "forewarn host list: nothing is expected where 'h' stands."),
-        ("retry", "forewarn retry: the following arguments are required: ID."),
+        ("host list -z", "There is no option -z."),
+        ("host list h", "Nothing is expected where 'h' stands."),
+        ("operation retry", "The following arguments are required: ID."),
         ("vm reboot v --source user", "argument --source: there is no source 'user'; did you mean"),
     ],
 )
-def test_wrong_command_line_is_told_by_its_command(
+def test_wrong_command_line_is_explained(
     typed: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The usage is of the command that was typed; one line says what is wrong and what to do."""
+    """The error says what is wrong, and the remedy names the help of the command typed."""
     assert main(typed.split()) == exit_codes.USAGE
-    usage, *_, line = capsys.readouterr().err.splitlines()
-    program = line.partition(":")[0]
-    assert usage.startswith(f"usage: {program} [-h]")
-    assert said in line
-    assert line.endswith(f"See `{program} --help`.")
+    error, remedy = capsys.readouterr().err.splitlines()
+    assert said.lower() in error.lower()
+    assert error.endswith("[command-line-invalid]")
+    program = remedy.split("`")[1].removesuffix(" --help")
+    assert f"forewarn {typed}".startswith(program.partition(" list")[0])
+
+
+@pytest.mark.parametrize("words", [("host", "--jsno", "--json"), ("--json", "hots")])
+def test_errors_are_json_with_json(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Programs read the code of an error instead of its sentence."""
+    assert main(words) == exit_codes.USAGE
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["code"] == "command-line-invalid"
+    assert set(error) == {"code", "message", "advice"}
+
+
+def test_error_code_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every code that an error prints can be looked up without the documentation."""
+    assert main(["explain", "already-asked"]) == exit_codes.OK
+    assert "already under way" in capsys.readouterr().out
+    assert main(["explain", "no-such-code"]) == exit_codes.USAGE
 
 
 def test_help_imports_little() -> None:
@@ -113,7 +128,7 @@ def test_client_side_needs_no_package(live: Live) -> None:
         ("host", "list"),
         ("history",),
         ("topology", "show"),
-        ("document", "--vm", "web-0"),
+        ("document", "web-0"),
     ):
         ran = subprocess.run(
             [sys.executable, "-S", "-m", "forewarn.cli.main", *words],

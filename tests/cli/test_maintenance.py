@@ -18,7 +18,7 @@ def test_draft_that_can_never_be_done_says_so(run: Run, words: tuple[str, ...]) 
     assert "host h1 cannot be done before the deadline" in made.err
     assert run("maintenance", "start", "m-1").status == 1
     assert "draft" in run("maintenance", "list").out
-    assert "before the deadline" in run("why", "m-1").out
+    assert "before the deadline" in run("operation", "why", "m-1").out
 
 
 def test_report_names_each_host_and_its_times(run: Run, live: Live) -> None:
@@ -93,7 +93,7 @@ def test_postponed_host_is_shown_and_named(run: Run, live: Live) -> None:
     run("maintenance", "postpone", "m-1", "h2", "--until", "+3h", "--by", "alice")
     run("maintenance", "start", "m-1")
     assert "host h2 until" in run("maintenance", "show", "m-1").out
-    assert "host h2 is postponed at the request of alice" in run("why", "h2").out
+    assert "host h2 is postponed at the request of alice" in run("operation", "why", "h2").out
 
 
 def test_list_after_a_cancel_says_where_the_rest_is(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""`forewarn policy` and `forewarn window`, against a real service."""
+"""`forewarn policy` and `forewarn policy windows`, against a real service."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def test_wrong_policy_says_where(run: Run, tmp_path: Path) -> None:
 
 def test_window_show_lists_open_time_in_80_columns(run: Run, live: Live) -> None:
     """Each span has its weekday, local time, offset and length. Source: F-7."""
-    assert run("window", "show").out.splitlines()[1].startswith("(always)")
+    assert run("policy", "windows").out.splitlines()[1].startswith("(always)")
     live.call(
         "PUT",
         "/v1/policy",
         {"windows": {"nights": {"time_zone": "Europe/Berlin", "from": "22:00", "to": "04:00"}}},
     )
-    shown = run("window", "show", "--days", "3")
+    shown = run("policy", "windows", "--days", "3")
     lines = shown.out.splitlines()
     assert len(lines) in {4, 5}
     assert all(len(line) <= 80 for line in lines)
     assert "22:00 +0" in lines[2]
     assert "nights: times of Europe/Berlin; every host" in shown.err
-    assert len(run("window", "show", "--days", "3", "--json").json["spans"]) == len(lines) - 1
+    assert len(run("policy", "windows", "--days", "3", "--json").json["spans"]) == len(lines) - 1
 
 
 def test_policy_that_is_none_is_said_with_its_file(run: Run, tmp_path: Path) -> None:
@@ -68,5 +68,7 @@ def test_policy_that_is_none_is_said_with_its_file(run: Run, tmp_path: Path) -> 
     file.write_bytes(b'pause = "\xff"\n')
     refused = run("policy", "apply", str(file))
     reason = "it is not UTF-8 text, from byte 9 on"
-    assert refused.err.startswith(f"forewarn: The policy {file} cannot be read: {reason}.\n")
+    assert refused.err.startswith(
+        f"forewarn: The policy {file} cannot be read: {reason}. [file-malformed]\n"
+    )
     assert "Correct it" in refused.err

@@ -36,7 +36,7 @@ def test_wait_follows_work_to_its_end(run: Run, live: Live, failed: bool, status
     run("vm", "reboot", "web-0")
     live.settle()
     other = complete_when_running(live, failed=failed)
-    ended = run("approve", "op-1", *PATIENCE)
+    ended = run("operation", "approve", "op-1", *PATIENCE)
     other.join(10)
     assert ended.status == status
     assert "op-1 is running: everybody approved" in ended.err
@@ -77,9 +77,9 @@ def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("forewarn.cli.work_requests._follow", interrupt)
     stopped = run("host", "reboot", "h1", "--wait")
     assert stopped.status == INTERRUPTED
-    assert "forewarn why op-1" in stopped.err
+    assert "forewarn operation why op-1" in stopped.err
     both = run("vm", "reboot", "web-0", "db-0", "--wait")
-    assert "forewarn why op-2, forewarn why op-3\n" in both.err
+    assert "forewarn operation why op-2, forewarn operation why op-3\n" in both.err
     assert "Traceback" not in stopped.err
 
 
@@ -88,10 +88,10 @@ def test_operations_show_how_far_their_drivers_are(run: Run, live: Live) -> None
     run("host", "migrate", "h2")
     run("host", "reboot", "h1")
     live.advance(1000)
-    assert "PROGRESS" not in run("operations").out
+    assert "PROGRESS" not in run("operation").out
     said = DriverProgressed(1, 1, "migrating web-1", 45)
     live.daemon.control.submit(said, "driver").result(20)
-    shown = run("operations").out.splitlines()
+    shown = run("operation").out.splitlines()
     assert shown[0].split()[5] == "PROGRESS"
     assert "running  45 % migrating web-1" in shown[1]
     assert "%" not in shown[2]

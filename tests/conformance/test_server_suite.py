@@ -178,9 +178,9 @@ def test_report_is_for_people_and_for_programs(
     right: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Lines for people, JSON and JUnit for CI, and a status that says whether it passed."""
-    assert main(["conformance", right]) == 0
+    assert main(["conformance", "server", right]) == 0
     assert "ok    E-1   GET shows a document" in capsys.readouterr().out
-    assert main(["--json", "conformance", right]) == 0
+    assert main(["--json", "conformance", "server", right]) == 0
     form = json.loads(capsys.readouterr().out)
     assert form["failed"] == 0
     suite = ET.fromstring(junit(run_checks(ServiceUnderTest(right)), name=right))
@@ -244,7 +244,7 @@ def test_address_that_is_none_is_refused(url: str) -> None:
 
 def test_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is judged where nothing answers."""
-    assert main(["conformance", "http://127.0.0.1:9"]) == 3
+    assert main(["conformance", "server", "http://127.0.0.1:9"]) == 3
     assert "cannot be reached" in capsys.readouterr().err
 
 

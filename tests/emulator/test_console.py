@@ -132,7 +132,7 @@ def test_greeting_names_an_operator_api_that_answers(
     """Its commands name this machine as localhost; where a token is needed, that is said."""
     bound = BoundAddresses(("127.0.0.1:8169",), operator)
     said = banner(bound, vms=("vm-1",), speed=1)
-    assert f"forewarn scenario list --server {usable}\n" in said
+    assert f"forewarn emulator scenario list --server {usable}\n" in said
     assert remark in said
     told = greeting(bound, vms=("vm-1",), speed=1)
     assert (told["operator"], told["page"]) == (usable, f"{usable}/")

@@ -62,7 +62,7 @@ def test_gate_stops_a_rolling_update(stage: Stage, capsys: pytest.CaptureFixture
     assert shown(stage)["maintenance"]["state"] == "stopped"
     server = ("--server", stage.emulator.operator_url)
     assert main(["maintenance", "show", "m-1", *server]) == 0
-    assert main(["why", "gate-2", *server]) == 0
+    assert main(["operation", "why", "gate-2", *server]) == 0
     told = capsys.readouterr().out
     assert "stopped" in told
     assert "m-1 waits for an operator: look at m-1, which is stopped, and resume it" in told

@@ -304,7 +304,7 @@ class Film:
         self.wait(lambda: self.home("web_1") == "h1", "web_1 to be brought up elsewhere")
         self.boots("web_1", boots + 1)
         self.goes_on("web_1")
-        self.wait(lambda: "running" not in self.forewarn("operations"), "its end")
+        self.wait(lambda: "running" not in self.forewarn("operation"), "its end")
         took_s = time.monotonic() - begun_s
         self.say(f"   web_0 and web_1 run on h1 again after {took_s:.0f} s.")
 

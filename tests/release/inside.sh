@@ -48,7 +48,7 @@ EOF
 systemctl enable --now forewarn
 wait_for forewarn topology apply fleet.toml
 test "$(stat -c %U /var/lib/forewarn/forewarn.db)" = forewarn
-forewarn conformance http://127.0.0.1 --only E-1 --only E-2 --only D-1
+forewarn conformance server http://127.0.0.1 --only E-1 --only E-2 --only D-1
 
 # -- the agent starts, and approves
 cat > /etc/forewarn-agent/agent.toml <<'EOF'

@@ -119,7 +119,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (place / "node.toml").write_text(NODE.format(**told))
     forewarn = (sys.executable, "-m", "forewarn.cli.main")
     serve = (*forewarn, "serve", "--config", str(place / "service.toml"))
-    node = (*forewarn, "metadata", "--config", str(place / "node.toml"))
+    node = (*forewarn, "node", "run", "--config", str(place / "node.toml"))
     jobs = {name: f"127.0.0.1:{ports[name]}" for name in ("metrics", "node")}
     jobs = {"forewarn": jobs["metrics"], "forewarn-nodes": jobs["node"]}
     with (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forewarn import exit_codes
-from forewarn.cli.main import COMMANDS, parser_for
+from forewarn.cli.main import NOUNS, parser_for
 from tools.docs.reference import page, table
 
 Actions = list[argparse.Action]
@@ -38,7 +38,7 @@ def cli_page() -> str:
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
         "What they answer is JSON with `--json`.",
         "",
-        *(f"- `forewarn {name}`: {purpose}" for name, (_, purpose) in COMMANDS.items()),
+        *(f"- `forewarn {name}`: {purpose}" for name, (_, purpose) in NOUNS.items()),
         "",
         "## Options of every command",
         "",

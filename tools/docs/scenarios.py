@@ -12,8 +12,8 @@ from tools.docs.reference import page
 # ruff: noqa: E501
 FORM = """\
 A scenario is a TOML file that says what happens in the emulator, and when.
-`forewarn scenario run NAME` runs one that comes with Forewarn, `forewarn scenario run ./my.toml` one of yours.
-All times are the emulator's: `--speed` and `forewarn clock` scale them, so there is one timing for each story.
+`forewarn emulator scenario run NAME` runs one that comes with Forewarn, `forewarn emulator scenario run ./my.toml` one of yours.
+All times are the emulator's: `--speed` and `forewarn emulator clock` scale them, so there is one timing for each story.
 
 ## The form of a file
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from forewarn import exit_codes
-from forewarn.cli.main import COMMANDS, parser_for
+from forewarn.cli.main import NOUNS, parser_for
 from tools.docs.commands import Command, argument_row, commands_of, own_arguments, sentence, usage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,18 +36,18 @@ def pages(version: str, day: str) -> Iterator[tuple[str, str]]:
                 ".B forewarn",
                 escaped("[OPTIONS] COMMAND …"),
                 ".SH COMMANDS",
-                *_items((f"forewarn {name}", purpose) for name, (_, purpose) in COMMANDS.items()),
+                *_items((f"forewarn {name}", purpose) for name, (_, purpose) in NOUNS.items()),
                 ".SH OPTIONS",
                 *_items(argument_row(action) for action in common),
                 ".SH EXIT STATUS",
                 *_items((str(status), text) for status, text in exit_codes.MEANINGS.items()),
                 ".SH SEE ALSO",
-                *(f".BR forewarn\\-{escaped(name)} (1)" for name in COMMANDS),
+                *(f".BR forewarn\\-{escaped(name)} (1)" for name in NOUNS),
                 "",
             ]
         ),
     )
-    for name, (_, purpose) in COMMANDS.items():
+    for name, (_, purpose) in NOUNS.items():
         own = [one for one in commands if one.words.split()[1:2] == [name]]
         lines = _head(f"forewarn-{name}", purpose, version, day)
         lines.append(".SH COMMANDS" if len(own) > 1 else ".SH DESCRIPTION")

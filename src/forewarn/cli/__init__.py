@@ -1,38 +1,33 @@
 """The command line: every command, over the operator API; no decision about events lives here.
 
-How a command is made. A module of this package holds the commands that belong together and
-has one public function, which `main.py` calls when one of its commands is typed::
-
-    from forewarn.cli.api_client import client_of
-    from forewarn.exit_codes import OK
-    from forewarn.cli.parsing import Commands
-    from forewarn.cli.output import print_json, print_table
+The grammar is noun, then verb; a bare noun runs its `list` or `show`. A module of this package
+holds one noun, or a few that belong together, and has one public function, which `main.py` calls
+when one of its nouns is typed::
 
     def add_commands(commands: Commands) -> None:
-        emulate = commands.command("emulate", run=_emulate, remote=False)   # `forewarn emulate`
-        emulate.add_argument("--speed", type=float, default=1.0)
-        clock = commands.group("clock")                                      # `forewarn clock …`
-        advance = clock.command("advance", "move the clock ahead", run=_advance)
-        advance.add_argument("by", metavar="DURATION")
+        lease = commands.group("lease")                          # `forewarn lease …`
+        listing = lease.command("list", "list leases", run=_list)  # also a bare `forewarn lease`
+        add_list_options(listing, states=("held", "free"))       # --state and --limit
+        end = lease.command("end", "end a lease", run=_end)
+        end.add_argument("id", metavar="ID")
 
-    def _advance(arguments: argparse.Namespace) -> int:
-        answer = client_of(arguments).post("/v1/clock/advance", {"by": arguments.by})
+    def _list(arguments: argparse.Namespace) -> int:
+        client = client_of(arguments)
+        found = list(records(client, "/v1/leases", "leases"))
         if arguments.json:
-            return print_json(answer)
-        print_table(("clock", "speed"), [(answer["now"], answer["speed"])])
+            return print_json({"leases": found})
+        print_table(("lease", "state"), [(each["id"], each["state"]) for each in found])
         return OK
 
-- `main.COMMANDS` names each command once, with its module and the line `forewarn --help` shows;
-  a top-level command or group takes that line, an action of a group gives its own. A module that
-  is new is also named in the `TYPE_CHECKING` block there.
+- `main.NOUNS` names each noun once, with its module and the line that `forewarn --help` shows.
+  Add a new module to the `TYPE_CHECKING` block there, too.
 - `run` gets the parsed arguments and returns an exit status of `exit_codes.py`.
-- `--json` is on every command (`arguments.json`). `--server` and `--token-file` are too, unless
-  `remote=False` says that the command talks to no server.
-- Refusals are raised, never printed: any `ForewarnError` becomes `forewarn: sentence` and its
-  advice on standard error and an exit status. A `PeerError` of the client is 3, else 1.
-- Results go to standard output (`print`, `print_json`, `print_table`), progress to standard
-  error (`table.note`).
-- Ctrl-C and a closed pipe are taken care of in `main.py`.
+- `--json` is on every command (`arguments.json`). `--server` and `--token-file` are on every
+  command except those with `remote=False`, which talk to no server.
+- Raise a `ForewarnError` to refuse: `main.py` prints its code, message and advice, as JSON with
+  `--json`, and chooses the exit status. A `PeerError` of the client is 3.
+- Results go to standard output (`print_json`, `print_table`), progress to standard error (`note`).
+- `main.py` handles Ctrl-C and a closed pipe.
 - Only the standard library may be imported at the top of a module here, and nothing heavy that
   `forewarn --help` does not need; import the rest inside `run`.
 """

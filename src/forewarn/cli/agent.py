@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `agent` and its actions."""
-    agent = commands.group("agent")
+    agent = commands.group("agent", default="")
     for name, (text, action) in ACTIONS.items():
         add_arguments(name, agent.command(name, text, run=action, remote=False))

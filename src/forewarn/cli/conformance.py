@@ -40,7 +40,7 @@ class ActFailed(PeerError):
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `conformance`."""
-    group = commands.group("conformance", default="server")
+    group = commands.group("conformance", default="")
     server = group.command(
         "server", "check a server, statement by statement", run=_server, remote=False
     )
@@ -77,7 +77,7 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _add_client(group: CommandGroup) -> None:
     client = group.command(
-        "client", "check a client: awkward stories are played to it", run=_client, remote=False
+        "client", "check a client with difficult scenarios", run=_client, remote=False
     )
     client.add_argument(
         "words", metavar="COMMAND", nargs="*", help="the client, after `--`; started in each story"
@@ -86,7 +86,7 @@ def _add_client(group: CommandGroup) -> None:
     client.add_argument(
         "--story", metavar="NAME", action="append", default=[], help="only this one (repeatable)"
     )
-    client.add_argument("--list", action="store_true", help="print the stories and end")
+    client.add_argument("--list", action="store_true", help="list the stories")
     client.add_argument(
         "--without-marks", action="store_true", help="the client does not say when it has prepared"
     )

@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import print_json
+from forewarn.cli.output import print_json, print_table
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +44,8 @@ class EffectsUncounted(PeerError):
 def add_commands(commands: CommandGroup) -> None:
     """Add `driver`."""
     group = commands.group("driver")
+    listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
+    _add_config(listing)
     check = group.command(
         "check", "check that a driver keeps its promises; it does real work", run=_check
     )
@@ -62,9 +65,24 @@ def add_commands(commands: CommandGroup) -> None:
     discover = group.command("discover", "print the topology that a driver knows", run=_discover)
     for parser in (check, discover):
         parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
-        parser.add_argument(
-            "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
-        )
+        _add_config(parser)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+    )
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
+
+    tables, _ = _driver_tables(arguments)
+    kinds = {name: str(table.get(KIND, name)) for name, table in tables.items()}
+    if arguments.json:
+        return print_json({"drivers": [{"name": n, "kind": k} for n, k in kinds.items()]})
+    print_table(("driver", "kind"), kinds.items())
+    return OK
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -123,6 +141,14 @@ def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], f
     Raises:
         DriverNotSet: they say nothing of it.
     """
+    tables, call_timeout_s = _driver_tables(arguments)
+    if arguments.name not in tables:
+        raise DriverNotSet(name=arguments.name, known=", ".join(tables))
+    return tables[arguments.name], call_timeout_s
+
+
+def _driver_tables(arguments: argparse.Namespace) -> tuple[dict[str, Mapping[str, object]], float]:
+    """Return the drivers of the settings by name, and how long a call may take, in seconds."""
     from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 
@@ -130,9 +156,7 @@ def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], f
     drivers = load_settings(files).drivers
     tables: dict[str, Mapping[str, object]]
     tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
-    if arguments.name not in tables:
-        raise DriverNotSet(name=arguments.name, known=", ".join(tables))
-    return tables[arguments.name], drivers.call_timeout_s
+    return tables, drivers.call_timeout_s
 
 
 def _count(program: str, task: str) -> int:

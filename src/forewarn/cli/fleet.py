@@ -5,16 +5,17 @@ What work means is decided by the server; how it is asked for stands in `work_re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.output import note, print_facts, print_json, print_table
+from forewarn.cli.parsing import add_list_options
 from forewarn.cli.work_requests import add_host_work, add_vm_work
+from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
 _COLUMNS = {
@@ -39,25 +40,27 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     """Add list, show and remove, and return the parser of add."""
     add = commands.command("add", f"add a {kind}", run=_add)
     add.add_argument("name", metavar="NAME")
-    add.add_argument(
-        "--replace", action="store_true", help="replace one of this name, whole, if it is there"
-    )
+    add.add_argument("--replace", action="store_true", help="replace the record of this name")
     listing = commands.command("list", f"list {kind}s", run=_list)
+    states = [each.value for each in Health] if kind == "host" else []
+    add_list_options(listing, states=states, limit=None)
     if kind == "host":
-        listing.add_argument("--selector", metavar="KEY=VALUE,...", help="only with all of these")
+        listing.add_argument(
+            "--selector", metavar="KEY=VALUE,...", help="only hosts with all these labels"
+        )
     if kind == "group":
         listing.add_argument(
             "--silent",
             action="store_const",
             const="false",
             dest="enabled",
-            help="only those that do not listen for events, so that nobody is asked",
+            help="only groups that do not listen, which nobody will ask",
         )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
     show = commands.command("show", f"show one {kind}", run=_show)
     show.add_argument("name", metavar="NAME")
-    remove = commands.command("remove", f"take {kind}s out of the fleet, all or none", run=_remove)
+    remove = commands.command("remove", f"remove {kind}s from the fleet, all or none", run=_remove)
     remove.add_argument("names", metavar="NAME", nargs="+")
     for parser in (add, listing, show, remove):
         parser.set_defaults(kind=kind)
@@ -69,7 +72,7 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fault-domain", metavar="N", type=int)
     parser.add_argument("--update-domain", metavar="N", type=int)
     parser.add_argument("--zone", metavar="NAME")
-    parser.add_argument("--driver", metavar="NAME", help="who carries work on it out")
+    parser.add_argument("--driver", metavar="NAME", help="the driver that does the work on it")
     parser.add_argument(
         "--label",
         metavar="KEY=VALUE",
@@ -123,14 +126,14 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="NAME", required=True)
-    parser.add_argument("--group", metavar="NAME", help="else a group of its own, by its own name")
+    parser.add_argument("--group", metavar="NAME", help="(default: a group of its own name)")
     parser.add_argument("--size", metavar="SIZE", help="such as Standard_D4s_v5")
     parser.add_argument(
         "--address",
         metavar="ADDRESS",
         action="append",
         dest="addresses",
-        help="address it asks from; repeatable",
+        help="an address it asks from; repeatable",
     )
     parser.add_argument("--interface", metavar="NAME", help="interface its addresses count on")
     parser.add_argument("--instance-id", metavar="ID", help="what a metadata proxy calls it")
@@ -138,8 +141,8 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--os-type", metavar="NAME", help="Linux or Windows")
     for name in ("location", "resource-group", "subscription"):
         parser.add_argument(f"--{name}", metavar="NAME")
-    parser.add_argument("--gpu", action="store_const", const=True, help="it is a GPU machine")
-    parser.add_argument("--spot", action="store_const", const=True, help="it may be evicted")
+    parser.add_argument("--gpu", action="store_const", const=True, help="has a GPU")
+    parser.add_argument("--spot", action="store_const", const=True, help="can be evicted")
     parser.add_argument("--tag", metavar=_TAG_HINT, action="append", dest="tags", type=_tag)
     parser.add_argument(
         "--instance",
@@ -186,27 +189,32 @@ def _add(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.listing import natural, records  # noqa: PLC0415
 
     client = client_of(arguments)
     plural = f"{arguments.kind}s"
-    filters = {
+    filters: dict[str, Any] = {
         name: getattr(arguments, name, None)
         for name in ("zone", "host", "group", "selector", "enabled")
         if getattr(arguments, name, None)
     }
-    found: list[Answer] = []
-    after: str | None = ""
-    while after is not None:
-        page = client.get(f"/v1/{plural}", after=after, **filters)
-        found += page[plural]
-        after = page["next"]
+    found = sorted(
+        (
+            each
+            for each in records(client, f"/v1/{plural}", plural, **filters)
+            if not getattr(arguments, "state", None) or each["health"] in arguments.state
+        ),
+        key=lambda each: natural(each["name"]),
+    )[: arguments.limit]
     if arguments.json:
         return print_json({plural: found})
     columns = _COLUMNS[arguments.kind]
     headings = [column.replace("_", " ") for column in columns]
     rows = [[_fact(each[column]) for column in columns] for each in found]
-    none = f"there are no {plural}; add one with `forewarn topology`"
-    print_table(headings, rows, empty=f"there are no such {plural}" if filters else none)
+    filtered = bool(filters or getattr(arguments, "state", None))
+    label = "VMs" if arguments.kind == "vm" else plural
+    remedy = "" if filtered else f" Add one with `forewarn {arguments.kind} add`."
+    print_table(headings, rows, empty=f"No {'matching ' if filtered else ''}{label}.{remedy}")
     return OK
 
 

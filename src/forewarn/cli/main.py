@@ -1,4 +1,4 @@
-"""The command `forewarn`: finds the module of the command that was typed, and runs it.
+"""The command `forewarn`: finds the module of the noun that was typed, and runs its action.
 
 Modules are imported when one of their commands is typed, so that `forewarn --help` and every
 short command start fast.
@@ -29,53 +29,51 @@ if TYPE_CHECKING:
         completion,
         conformance,
         driver,
-        emulate,
-        emulator_commands,
+        emulator,
+        emulator_run,
+        events,
+        explain,
         fleet,
+        history,
         maintenance,
-        metadata,
+        node,
         operations,
         outbox,
         policy,
-        queries,
         serve,
+        status,
         topology,
         watch,
     )
 
-#: Every command: the module of this package that defines it, and what it is for.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "emulate": ("emulate", "run a metadata service of your own, for trying and testing"),
+#: Every noun, and the few commands without one: the module that defines it, and what it is for.
+NOUNS: dict[str, tuple[str, str]] = {
+    "emulate": ("emulator_run", "run a metadata service on this machine, for trying and testing"),
+    "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
+    "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
     "serve": ("serve", "run the service"),
-    "metadata": ("metadata", "run a metadata node of its own, one on every hypervisor"),
-    "agent": ("agent", "follow this machine's events and do what a workload needs done"),
-    "host": ("fleet", "the physical machines: add, list, and work on them"),
-    "group": ("fleet", "the groups of VMs that share a document"),
-    "vm": ("fleet", "the virtual machines: add, list, and work on them"),
-    "topology": ("topology", "hosts, groups and VMs from one file"),
-    "maintenance": ("maintenance", "work on many hosts, in waves: plan, start, pause, follow"),
-    "policy": ("policy", "budgets, windows and pauses of maintenances, from one file"),
-    "window": ("policy", "when maintenance may run in the coming days"),
-    "events": ("queries", "what the VMs are shown now"),
-    "document": ("queries", "the document as a VM reads it"),
-    "operations": ("queries", "the work that is planned, announced, running or over"),
-    "why": ("operations", "what an operation waits for"),
-    "approve": ("operations", "approve an event from outside its VM"),
-    "cancel": ("operations", "withdraw work that has not started"),
-    "complete": ("operations", "say that running work has ended"),
-    "retry": ("operations", "begin running work once more"),
-    "history": ("queries", "everything that happened, and who did it"),
-    "access": ("access", "who may do what: roles, tokens"),
-    "whoami": ("access", "who you are to the service, and your roles"),
-    "audit": ("audit", "who changed what, and whether the record of it is whole"),
-    "outbox": ("outbox", "where transitions are delivered, and how far that is"),
-    "watch": ("watch", "follow what happens"),
-    "clock": ("emulator_commands", "the emulator's clock: show, advance, speed, pause"),
-    "scenario": ("emulator_commands", "the emulator's stories: list, run, stop"),
-    "fault": ("emulator_commands", "faults on demand of the emulator"),
-    "conformance": ("conformance", "check whether a server speaks Scheduled Events"),
-    "driver": ("driver", "the drivers of the settings: check one, ask it what there is"),
-    "completion": ("completion", "print the completion script of a shell"),
+    "node": ("node", "metadata nodes, one on every hypervisor"),
+    "host": ("fleet", "physical machines: add, list, and work on them"),
+    "group": ("fleet", "groups of VMs that share a document"),
+    "vm": ("fleet", "virtual machines: add, list, and work on them"),
+    "topology": ("topology", "hosts, groups and VMs in one file"),
+    "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
+    "event": ("events", "events that VMs are shown"),
+    "document": ("events", "show the document as a VM reads it"),
+    "maintenance": ("maintenance", "work on many hosts, in waves"),
+    "policy": ("policy", "limits and windows of maintenances"),
+    "history": ("history", "what happened, and who did it"),
+    "watch": ("watch", "follow history as it grows"),
+    "status": ("status", "show the service and what waits"),
+    "show": ("status", "show anything that has an id or a name"),
+    "access": ("access", "who may do what: roles and tokens"),
+    "whoami": ("access", "show who you are to the service, and your roles"),
+    "audit": ("audit", "who changed what: list, export, verify"),
+    "outbox": ("outbox", "delivery of transitions to other systems"),
+    "driver": ("driver", "drivers of the settings: list, check, discover"),
+    "conformance": ("conformance", "check a server or a client of Scheduled Events"),
+    "explain": ("explain", "explain an error code"),
+    "completion": ("completion", "print a completion script for a shell"),
 }
 
 #: Options before the command that take a value: the next word is not a command.
@@ -112,18 +110,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Not every encoding has every character: Windows gives a pipe its old code page.
         sys.stdout.reconfigure(errors="backslashreplace")
+    as_json = "--json" in words
     try:
         arguments = parser_for(_command_in(words)).parse_args(words)
         status: int = arguments.run(arguments)
         sys.stdout.flush()
-    except SystemExit as end:  # argparse has said what there was to say
+    except SystemExit as end:  # argparse has printed the help
         return end.code if isinstance(end.code, int) else exit_codes.USAGE
     except ForewarnError as error:
-        return _refuse(error)
+        return _refuse(error, as_json=as_json)
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "forewarn":
             raise
-        return _refuse(PackagesMissing(command=_command_in(words), package=missing.name))
+        refusal = PackagesMissing(command=_command_in(words), package=missing.name)
+        return _refuse(refusal, as_json=as_json)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
@@ -139,17 +139,17 @@ def parser_for(command: str = "") -> Parser:
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
-        epilog="`forewarn COMMAND --help` says more, and so does 'Commands' in the documentation.",
+        epilog="`forewarn COMMAND --help` shows the actions of a noun; a bare noun lists.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", nargs=0, action=_ShowVersion, help="print the version and end")
+    parser.add_argument("--version", nargs=0, action=_ShowVersion, help="show the version and exit")
     add_json_option(parser, default=False)
     add_server_options(parser, default="")
     parser.set_defaults(every_command=lambda: parser_for("*"))
-    commands = CommandGroup(parser, {name: line for name, (_, line) in COMMANDS.items()}, "COMMAND")
-    wanted = {module for name, (module, _) in COMMANDS.items() if command in {name, "*"}}
+    commands = CommandGroup(parser, {name: line for name, (_, line) in NOUNS.items()}, "COMMAND")
+    wanted = {module for name, (module, _) in NOUNS.items() if command in {name, "*"}}
     loaded = set()
-    for name, (module, _) in COMMANDS.items():
+    for name, (module, _) in NOUNS.items():
         if module not in wanted:
             commands.stub(name)
         elif module not in loaded:
@@ -163,20 +163,26 @@ def _command_in(words: Sequence[str]) -> str:
     before = ""
     for word in words:
         if not word.startswith("-") and before not in _WITH_VALUE:
-            return word if word in COMMANDS else ""
+            return word if word in NOUNS else ""
         before = word
     return ""
 
 
-def _refuse(error: ForewarnError) -> int:
-    """Say on standard error why not, and what to do."""
+def _refuse(error: ForewarnError, *, as_json: bool) -> int:
+    """Print an error on standard error: code, cause and remedy."""
     message, advice = (
         text.replace("`forewarn ", f"`{typed_name()} ")
         for text in (str(error), error.advice_text())
     )
-    print(f"forewarn: {message}", file=sys.stderr)
-    if advice:
-        print(f"  {advice}", file=sys.stderr)
+    if as_json:
+        import json  # noqa: PLC0415 - only then
+
+        form = {"error": {"code": error.code, "message": message, "advice": advice}}
+        print(json.dumps(form), file=sys.stderr)
+    else:
+        print(f"forewarn: {message} [{error.code}]", file=sys.stderr)
+        if advice:
+            print(f"  {advice}", file=sys.stderr)
     return status_of(error)
 
 

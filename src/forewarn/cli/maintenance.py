@@ -5,12 +5,14 @@ What follows from a word is decided by the server; how answers look is in `maint
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.output import note, print_json, warn_unasked
-from forewarn.cli.parsing import whole_number
+from forewarn.cli.parsing import add_list_options, whole_number
 from forewarn.cli.reports import add_format
+from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 _WORDS = {
-    "start": "have a draft begin",
-    "pause": "announce nothing more for now, and withdraw what is announced",
-    "resume": "have a paused or stopped one go on",
-    "cancel": "end it for good; what runs ends",
+    "start": "start a draft",
+    "pause": "stop announcing work, and withdraw announced work",
+    "resume": "resume a paused or stopped maintenance",
+    "cancel": "cancel a maintenance; running work finishes",
 }
 _CAUSES = ("host-reboot", "host-update", "network-update", "live-migration")
 
@@ -31,36 +33,37 @@ _CAUSES = ("host-reboot", "host-update", "network-update", "live-migration")
 def add_commands(commands: CommandGroup) -> None:
     """Add `maintenance`."""
     group = commands.group("maintenance")
-    plan = group.command("plan", "show the waves there would be; changes nothing", run=_plan)
-    create = group.command("create", "describe one, as a draft that is planned", run=_create)
+    plan = group.command("plan", "preview the waves without changing anything", run=_plan)
+    create = group.command("create", "create a draft and plan it", run=_create)
     for parser in (plan, create):
         _add_form(parser)
-    create.add_argument("--start", action="store_true", help="and have it begin")
+    create.add_argument("--start", action="store_true", help="start it at once")
     for word, line in _WORDS.items():
         parser = group.command(word, line, run=_word)
         parser.set_defaults(word=word)
         _add_id(parser)
         if word in {"pause", "cancel"}:
-            parser.add_argument("--reason", metavar="TEXT", help="why, for history")
+            parser.add_argument("--reason", metavar="TEXT", help="the reason, kept in history")
         if word == "pause":
             parser.add_argument(
                 "--keep-announced",
                 action="store_const",
                 const=True,
-                help="leave what is announced as it is",
+                help="keep announced work as it is",
             )
-    postpone = group.command("postpone", "have some hosts done later", run=_postpone)
+    postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
     _add_id(postpone)
     postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
     postpone.add_argument("--until", metavar="TIME", required=True, help="not before: +4h")
-    postpone.add_argument("--reason", metavar="TEXT", help="why, for people")
+    postpone.add_argument("--reason", metavar="TEXT", help="the reason, shown to people")
     postpone.add_argument("--by", metavar="NAME", help="at whose request (default: yours)")
-    show = group.command("show", "show its waves, how far it is, and what is in its way", run=_show)
+    show = group.command("show", "show waves, progress and blockers", run=_show)
     _add_id(show)
-    show.add_argument("--watch", action="store_true", help="follow it until it has ended")
-    lists = group.command("list", "list them, newest first", run=_list)
-    lists.add_argument("--all", action="store_true", help="also those that have ended")
-    diff = group.command("diff", "show what its plan changed of another one", run=_diff)
+    show.add_argument("--watch", action="store_true", help="follow it until it ends")
+    lists = group.command("list", "list maintenances that have not ended", run=_list)
+    lists.add_argument("--all", action="store_true", help="include maintenances that have ended")
+    add_list_options(lists, states=[each.value for each in MaintenanceState])
+    diff = group.command("diff", "compare a plan with an earlier one", run=_diff)
     _add_id(diff)
     diff.add_argument("--plan", metavar="ID", help="the plan (default: the one in force)")
     diff.add_argument("--against", metavar="ID", help="the other one (default: its parent)")
@@ -87,7 +90,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         help="a host update with a restart: VMs reboot",
     )
     parser.add_argument("--duration", default="PT10M", help="time for each host (default: PT10M)")
-    parser.add_argument("--reason", metavar="TEXT", help="why, for people")
+    parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to people")
     parser.add_argument("--description", metavar="TEXT", help="what VMs are shown")
     parser.add_argument("--earliest-start", metavar="TIME", help="nothing starts before")
     parser.add_argument("--deadline", metavar="TIME", help="the last host is done by then")
@@ -229,16 +232,20 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.listing import records  # noqa: PLC0415
     from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
 
     client = client_of(arguments)
-    answer = client.get("/v1/maintenances", live=not arguments.all)
+    live = not (arguments.all or arguments.state)
+    pages = records(client, "/v1/maintenances", "maintenances", cursor="before", live=live)
+    wanted = (each for each in pages if not arguments.state or each["state"] in arguments.state)
+    found = list(islice(wanted, arguments.limit))
     if arguments.json:
-        return print_json({"maintenances": answer["maintenances"]})
+        return print_json({"maintenances": found})
     empty = "No open maintenances. Use --all to include finished ones."
     if arguments.all:
         empty = "No maintenances."
-    print_maintenances(answer["maintenances"], client.now_ms, empty=empty)
+    print_maintenances(found, client.now_ms, empty=empty)
     return OK
 
 

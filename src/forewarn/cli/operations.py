@@ -1,6 +1,6 @@
-"""`forewarn why`, `approve`, `cancel`, `complete` and `retry`: one operation or event by its id.
+"""`forewarn operation`: the work on hosts and VMs, one operation at a time.
 
-An id is `op-12`, an event's id, or the beginning of one; the server finds out which.
+An operation is named by `op-12`, by the id of one of its events, or by the beginning of that id.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import print_facts, print_json, print_table, when
+from forewarn.cli.output import print_facts, print_json, when
+from forewarn.cli.parsing import add_filters, add_list_options
 from forewarn.cli.work_requests import (
     add_wait_options,
     awaited_text,
@@ -16,7 +17,7 @@ from forewarn.cli.work_requests import (
     print_operations,
     wait,
 )
-from forewarn.errors import CallerError
+from forewarn.core.lifecycle import OperationState
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
@@ -26,58 +27,84 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 
+_ACTIONS = {
+    "approve": "approve its events from outside their VMs",
+    "cancel": "withdraw work that has not started",
+    "complete": "record that running work has ended",
+    "retry": "call its driver again",
+}
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}(/[0-9]{1,6})?")
 _OPERATION = re.compile(r"(?i:op-)?[0-9]{1,15}")
 
 
-class SubjectUnnamed(CallerError):
-    """It is not said what waits, or it is said twice."""
-
-    code = "subject-unnamed"
-    message = "Name what waits, or give --all."
-    advice = "See `forewarn why --help`."
-
-
 def add_commands(commands: CommandGroup) -> None:
-    """Add the commands about one operation."""
-    why = commands.command("why", run=_why)
-    approve = commands.command("approve", run=_act)
-    cancel = commands.command("cancel", run=_act)
-    complete = commands.command("complete", run=_act)
-    retry = commands.command("retry", run=_act)
+    """Add `operation`."""
+    operation = commands.group("operation")
+    listing = operation.command("list", "list operations that have not ended", run=_list)
+    add_filters(listing, ("host", "vm", "group"))
+    listing.add_argument("--all", action="store_true", help="include operations that have ended")
+    add_list_options(listing, states=[each.value for each in OperationState], since="requested")
+    _add_id(operation.command("show", "show one operation with its events", run=_show))
+    why = operation.command("why", "show what an operation waits for", run=show_why)
     why.add_argument(
         "id",
         metavar="ID",
-        nargs="?",
         help="op-12, an event's id or its beginning, m-12, m-12/3 (a wave), or a host",
     )
-    why.add_argument("--all", action="store_true", help="everything that waits, by what for")
-    for parser in (approve, cancel, complete, retry):
-        parser.add_argument(
-            "id", metavar="ID", help="op-12, an event's id, or the beginning of one"
-        )
-    complete.add_argument("--failed", action="store_const", const=True, help="it has failed")
-    for parser in (cancel, complete):
-        parser.add_argument("--reason", metavar="TEXT", help="why, for history")
-    for parser in (approve, retry):
-        add_wait_options(parser)
-    for name, parser in (
-        ("approve", approve),
-        ("cancel", cancel),
-        ("complete", complete),
-        ("retry", retry),
-    ):
+    parsers = {name: operation.command(name, line, run=_act) for name, line in _ACTIONS.items()}
+    for name, parser in parsers.items():
+        _add_id(parser)
         parser.set_defaults(act=name)
+        if name in {"cancel", "complete"}:
+            parser.add_argument("--reason", metavar="TEXT", help="the reason, kept in history")
+        else:
+            add_wait_options(parser)
+    parsers["complete"].add_argument(
+        "--failed", action="store_const", const=True, help="record that it failed"
+    )
 
 
-def _why(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415 - `--help` needs no client
+def _add_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="op-12, an event's id, or the beginning of one")
 
-    if (arguments.id is not None) == arguments.all:
-        raise SubjectUnnamed
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.listing import newest  # noqa: PLC0415
+
     client = client_of(arguments)
-    if arguments.all:
-        return _why_all(client, as_json=arguments.json)
+    found = newest(
+        client,
+        "/v1/operations",
+        arguments,
+        name="operations",
+        time="created",
+        live=not (arguments.all or arguments.state),
+        host=arguments.host,
+        vm=arguments.vm,
+        group=arguments.group,
+    )
+    if arguments.json:
+        return print_json({"operations": found})
+    print_operations(found, client.now_ms)
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    answer = client_of(arguments).get(f"/v1/operations/{part(arguments.id)}")
+    if arguments.json:
+        return print_json(answer)
+    print_facts((name.replace("_", " "), value) for name, value in answer["operation"].items())
+    return OK
+
+
+def show_why(arguments: argparse.Namespace) -> int:
+    """Print what an operation, an event, a maintenance, a wave or a host waits for."""
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    client = client_of(arguments)
     if _is_of_fleet(client, arguments.id):
         return _why_blocked(client, arguments.id, as_json=arguments.json)
     answer = client.get(f"/v1/operations/{part(arguments.id)}/why")
@@ -127,28 +154,6 @@ def _why_blocked(client: ApiClient, name: str, *, as_json: bool) -> int:
         print(f"{answer['kind']} {name} waits for nothing")
     for each in answer["blockers"]:
         print(f"waits: {each['text']} ({each['code']}){_until(each['clears'], client.now_ms)}")
-    return OK
-
-
-def _why_all(client: ApiClient, *, as_json: bool) -> int:
-    """Print what everything that waits is waiting for, grouped."""
-    answer = client.get("/v1/blockers")
-    if as_json:
-        return print_json(answer)
-    print_table(
-        ("waits for", "subject", "count", "clears", "first of them"),
-        [
-            (
-                each["code"],
-                each["subject"],
-                each["count"],
-                when(each["clears"], client.now_ms),
-                each["text"],
-            )
-            for each in answer["groups"]
-        ],
-        empty="nothing waits",
-    )
     return OK
 
 

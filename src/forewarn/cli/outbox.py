@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def add_commands(commands: CommandGroup) -> None:
     """Add `outbox`."""
     outbox = commands.group("outbox")
-    outbox.command("list", "list the destinations, and how far each is", run=_list)
-    retry = outbox.command("retry", "try a destination now that fails", run=_retry)
+    outbox.command("list", "list the destinations and their progress", run=_list)
+    retry = outbox.command("retry", "try a failing destination now", run=_retry)
     retry.add_argument("name", metavar="NAME", help="of a table [outbox.NAME]")
-    skip = outbox.command("skip", "never deliver what a destination refuses", run=_skip)
+    skip = outbox.command("skip", "skip entries that a destination refuses", run=_skip)
     skip.add_argument("name", metavar="NAME", help="of a table [outbox.NAME]")
     skip.add_argument(
         "--to", metavar="SEQUENCE", type=whole_number, required=True, help="up to this entry"
@@ -49,7 +49,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for each in answer["destinations"]
     ]
     head = ("destination", "kind", "state", "delivered to", "behind", "for", "error")
-    print_table(head, rows, empty="there are no destinations: see [outbox] in the settings")
+    print_table(head, rows, empty="No destinations. Add them under [outbox] in the settings.")
     return OK
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.core.actions import ACTIONS
-from forewarn.exit_codes import USAGE
+from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +25,14 @@ OPTION_LIKENESS = 0.7
 _NEGATIVE = re.compile(r"-[0-9]+[a-z]+")
 #: What history is wanted of.
 HISTORY_FILTERS = ("operation", "event", "host", "vm", "group", "action")
+#: Records that a list shows where `--limit` does not say.
+LIST_MAX = 100
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
     """Add `--json`, which every command has whose output is an answer."""
     parser.add_argument(
-        "--json", action="store_true", default=default, help="print JSON, for programs"
+        "--json", action="store_true", default=default, help="print JSON, errors included"
     )
 
 
@@ -77,13 +79,60 @@ def seconds(text: str) -> float:
     return found
 
 
+def add_list_options(
+    parser: argparse.ArgumentParser,
+    *,
+    states: Sequence[str] = (),
+    since: str = "",
+    limit: int | None = LIST_MAX,
+) -> None:
+    """Add the options that every list has.
+
+    Args:
+        parser: of the list.
+        states: the states its records can be in; empty: they have none.
+        since: what happens to a record at the time that `--since` compares; empty: records have
+            no time.
+        limit: the default of `--limit`.
+    """
+    if states:
+        parser.add_argument(
+            "--state",
+            choices=tuple(states),
+            action="append",
+            default=[],
+            help=f"only in this state: {', '.join(states)}; repeatable",
+        )
+    if since:
+        parser.add_argument(
+            "--since",
+            metavar="TIME",
+            help=f"only {since} since then: 2h (ago), or 2026-11-21T18:30:00Z",
+        )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=whole_number,
+        default=limit,
+        help=f"list at most N (default: {limit or 'all'})",
+    )
+
+
+class CommandLineInvalid(CallerError):
+    """A command line that does not follow the grammar of its command."""
+
+    code = "command-line-invalid"
+    message = "{problem}"
+    advice = "See `{program} --help`."
+
+
 class Parser(argparse.ArgumentParser):
     """Refuses what it does not know itself, with its own usage and what may have been meant.
 
     argparse leaves words a command does not know to the parser above it, whose usage helps nobody.
     """
 
-    #: The action that is meant where none is typed; empty: there must be one.
+    #: The action that a bare noun stands for, such as `list`; empty: an action must be typed.
     default_action = ""
 
     def parse_known_args(
@@ -93,10 +142,11 @@ class Parser(argparse.ArgumentParser):
     ) -> Any:  # noqa: ANN401 - the same
         """Parse; no word stays unknown."""
         words = list(sys.argv[1:] if args is None else args)
-        if not words:
-            self._check_complete()
-        elif self.default_action and not self._names_action(words[0]):
+        asks_help = words[:1] in (["-h"], ["--help"])
+        if self.default_action and not asks_help and (not words or words[0].startswith("-")):
             words.insert(0, self.default_action)
+        elif not words:
+            self._check_complete()
         for word in self._own(words):
             self._check_option(word)
         found, left = super().parse_known_args(words, namespace)
@@ -112,10 +162,11 @@ class Parser(argparse.ArgumentParser):
         return self._actions
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and one line of what is wrong, and end."""
-        self.print_usage(sys.stderr)
+        """Refuse the command line, in one sentence."""
         stop = "" if message.endswith("?") else "."
-        self.exit(USAGE, f"{self.prog}: {message}{stop} See `{self.prog} --help`.\n")
+        raise CommandLineInvalid(
+            problem=f"{message[:1].upper()}{message[1:]}{stop}", program=self.prog
+        )
 
     def _check_complete(self) -> None:
         """Name the actions, where one is missing."""
@@ -123,11 +174,6 @@ class Parser(argparse.ArgumentParser):
             if action.required and action.choices:
                 near = _near("", action.choices)
                 self.error(f"the {action.dest} is missing{near}")
-
-    def _names_action(self, word: str) -> bool:
-        """Return whether a word is one of the actions, or asks for help."""
-        actions = (action.choices or () for action in self._actions)
-        return word in self._option_string_actions or any(word in each for each in actions)
 
     def _check_option(self, word: str) -> None:
         name = word.partition("=")[0]
@@ -209,7 +255,7 @@ class CommandGroup:
 
         Args:
             name: the word to type.
-            help: what it does, in one line; at the top level `main.COMMANDS` says it.
+            help: what it does, in one line; at the top level `main.NOUNS` says it.
             run: does it and returns the exit status.
             remote: whether it talks to a server.
             answers: whether what it prints is an answer, which can be had as JSON.
@@ -227,24 +273,18 @@ class CommandGroup:
         name: str,
         help: str = "",  # noqa: A002 - the word argparse uses
         *,
-        default: str = "",
+        default: str = "list",
     ) -> CommandGroup:
-        """Add a word that is followed by an action, and return where actions are added.
+        """Add a noun, and return where its actions are added.
 
         Args:
             name: the word to type.
             help: what it is for, as in `command`.
-            default: the action that is meant where none is typed.
+            default: the action that the bare noun stands for; empty: none.
         """
         parser = self._add(name, help)
         parser.default_action = default
         return CommandGroup(parser, {}, "ACTION")
-
-    def add_parser(self, name: str, **_: object) -> argparse.ArgumentParser:
-        """Add a command that talks to no server, as argparse's own subparsers would."""
-        parser = self._add(name, "")
-        add_json_option(parser, default=argparse.SUPPRESS)
-        return parser
 
     def _add(self, name: str, help_line: str, *, add_help: bool = True) -> Parser:
         line = help_line or self._helps[name]

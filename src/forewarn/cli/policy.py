@@ -1,6 +1,6 @@
-"""`forewarn policy` and `forewarn window`: what maintenances keep to, and the time it leaves open.
+"""`forewarn policy`: the limits of maintenances, and the time they leave open.
 
-The file is read by the server, whose time zones count; this only carries it.
+The server reads the file: its time zones count.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ class PolicyUnreadable(CallerError):
 
 
 def add_commands(commands: CommandGroup) -> None:
-    """Add `policy` and `window`."""
-    policy = commands.group("policy")
-    apply = policy.command("apply", "put the policy of a file in force", run=_apply)
+    """Add `policy`."""
+    policy = commands.group("policy", default="show")
+    apply = policy.command("apply", "replace the policy with a file", run=_apply)
     add_file(apply)
-    apply.add_argument("--dry-run", action="store_true", help="only say what would change")
-    check = policy.command("check", "check a file; changes nothing", run=_apply)
+    apply.add_argument("--dry-run", action="store_true", help="show what would change")
+    check = policy.command("check", "check a file without changing anything", run=_apply)
     add_file(check)
     check.set_defaults(dry_run=True)
-    show = policy.command("show", "print the policy as a file that can be applied", run=_show)
-    show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
-    window = commands.group("window")
-    spans = window.command("show", "list every time in which work may run", run=_windows)
+    show = policy.command("show", "print the policy as a file for `policy apply`", run=_show)
+    show.add_argument(
+        "--format", choices=("toml", "yaml", "json"), help="form of the file (default: toml)"
+    )
+    spans = policy.command("windows", "list the times when maintenance may run", run=_windows)
     spans.add_argument("--days", metavar="N", type=whole_number, help="how far ahead (default: 7)")
-    spans.add_argument("--host", metavar="NAME", help="only what is open for this host")
+    spans.add_argument("--host", metavar="NAME", help="only times that are open for this host")
 
 
 def _apply(arguments: argparse.Namespace) -> int:

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
+    from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
 #: Where the packages put the settings; read if it is there and no other file is named.
 DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 
 
-def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: CommandGroup) -> None:
     """Add `serve`."""
-    parser = subparsers.add_parser(
-        "serve",
-        help="run the service: metadata for VMs, control plane and operator API",
-        description="Run the service in the foreground until SIGINT or SIGTERM.",
-    )
+    parser = commands.command("serve", run=serve, remote=False)
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -38,12 +35,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--workers",
         metavar="N",
         type=int,
-        help="processes that share the metadata addresses (default: as set, else none)",
+        help="number of metadata worker processes (default: [listen] workers)",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="read and check the settings, then end"
-    )
-    parser.set_defaults(run=serve)
+    parser.add_argument("--check", action="store_true", help="check the settings, then exit")
 
 
 def serve(arguments: argparse.Namespace) -> int:

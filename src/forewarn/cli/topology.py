@@ -51,14 +51,18 @@ class FileMalformed(CallerError):
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `topology`."""
-    topology = commands.group("topology")
-    apply = topology.command("apply", "make the fleet as a file describes it", run=_apply)
+    topology = commands.group("topology", default="show")
+    apply = topology.command("apply", "change the fleet to match a file", run=_apply)
     add_file(apply)
-    apply.add_argument("--prune", action="store_true", help="also remove what is not in it")
-    apply.add_argument("--dry-run", action="store_true", help="only say what would change")
-    show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
-    show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
-    group = topology.group("import", "take hosts and VMs over from what runs them")
+    apply.add_argument(
+        "--prune", action="store_true", help="remove records that the file does not name"
+    )
+    apply.add_argument("--dry-run", action="store_true", help="show what would change")
+    show = topology.command("show", "print the fleet as a file for `topology apply`", run=_show)
+    show.add_argument(
+        "--format", choices=("toml", "yaml", "json"), help="form of the file (default: toml)"
+    )
+    group = topology.group("import", "import hosts and VMs from a platform", default="")
     add_imports(group)
 
 

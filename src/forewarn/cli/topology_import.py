@@ -54,15 +54,15 @@ class FleetSource(Protocol):
 
 def add_imports(group: CommandGroup) -> None:
     """Add `topology import kubernetes|libvirt|nova`."""
-    text = "take nodes and VMs over from Kubernetes and KubeVirt"
+    text = "import nodes and VMs from Kubernetes and KubeVirt"
     _add_settings(group.command("kubernetes", text, run=_import_kubernetes), "kubernetes")
-    parser = group.command("libvirt", "take hosts and VMs over from libvirt", run=_import_libvirt)
+    parser = group.command("libvirt", "import hosts and VMs from libvirt", run=_import_libvirt)
     parser.add_argument(
         "uris", metavar="[NAME=]URI", nargs="*", help="such as h1=qemu+tls://h1.example/system"
     )
     parser.add_argument("--config", metavar="FILE", help="the libvirt driver's file")
     _add_options(parser)
-    text = "take hosts and VMs over from OpenStack Nova"
+    text = "import hosts and VMs from OpenStack Nova"
     _add_settings(group.command("nova", text, run=_import_nova), "nova")
 
 
@@ -77,8 +77,8 @@ def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--follow", action="store_true", help="keep in step until it is ended")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+    parser.add_argument("--follow", action="store_true", help="keep importing changes until Ctrl-C")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change")
 
 
 # What the drivers need is loaded with the command: `--help` needs none of it.

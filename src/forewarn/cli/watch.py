@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 def add_commands(commands: CommandGroup) -> None:
     """Add `watch`."""
     watch = commands.command("watch", run=_watch)
-    watch.add_argument("--after", metavar="N", type=int, help="begin after this entry, not now")
     watch.add_argument(
-        "--count", metavar="N", type=whole_number, default=0, help="end after this many entries"
+        "--after", metavar="N", type=int, help="start after this entry (default: now)"
+    )
+    watch.add_argument(
+        "--count", metavar="N", type=whole_number, default=0, help="stop after this many entries"
     )
     add_filters(watch, HISTORY_FILTERS)
 

@@ -26,14 +26,14 @@ _HOST_WORK = {
     "update": ("host-update", "update hosts; their VMs freeze, or reboot with --restart"),
     "reboot": ("host-reboot", "reboot hosts and their VMs"),
     "migrate": ("live-migration", "move the VMs of hosts away while they run"),
-    "degrade": ("hardware-degraded", "say that hosts are expected to fail"),
-    "fail": ("hardware-failure", "say that hosts have failed"),
+    "degrade": ("hardware-degraded", "mark hosts as expected to fail"),
+    "fail": ("hardware-failure", "mark hosts as failed"),
 }
 _VM_WORK = {
     "reboot": ("reboot", "reboot VMs, as their users ask"),
     "redeploy": ("redeploy", "move VMs to other hosts, as their users ask"),
-    "evict": ("eviction", "take Spot VMs away"),
-    "delete": ("deletion", "delete VMs; several wait for one another's approval"),
+    "evict": ("eviction", "evict Spot VMs"),
+    "delete": ("deletion", "delete VMs"),
     "reimage": ("reimage", "give VMs a new system image"),
 }
 #: Causes of routine work, which can wait for the same work.
@@ -61,7 +61,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 "--queue",
                 action="store_true",
                 default=None,
-                help="wait where the same work is under way on a host; else it is refused",
+                help="wait if the same work is under way on a host (default: refuse)",
             )
         if action == "update":
             parser.add_argument(
@@ -69,14 +69,14 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="Reboot",
                 dest="impact",
-                help="with a restart of the hosts: their VMs reboot",
+                help="restart the hosts; their VMs reboot",
             )
             parser.add_argument(
                 "--network-only",
                 action="store_const",
                 const="network-update",
                 dest="cause",
-                help="of the network alone: no interruption",
+                help="update the network only, without interruption",
             )
         elif action == "degrade":
             parser.add_argument(
@@ -84,7 +84,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="Freeze",
                 dest="impact",
-                help="their VMs can be moved away while they run",
+                help="their VMs can be migrated while they run",
             )
         elif action == "fail":
             parser.add_argument(
@@ -92,9 +92,9 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="host-lost",
                 dest="cause",
-                help="they do not come back: their VMs are brought up elsewhere",
+                help="the hosts are lost; their VMs start elsewhere",
             )
-    repair = commands.command("repair", "say that hosts are well again", run=_repair)
+    repair = commands.command("repair", "mark hosts as repaired", run=_repair)
     repair.add_argument("names", metavar="NAME", nargs="+")
 
 
@@ -116,13 +116,13 @@ class TimeoutAlone(CallerError):
 
 def add_wait_options(parser: argparse.ArgumentParser) -> None:
     """Add `--wait` and its limit."""
-    parser.add_argument("--wait", action="store_true", help="follow it until it has ended")
+    parser.add_argument("--wait", action="store_true", help="wait until the work has ended")
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=seconds,
         default=0.0,
-        help="with --wait: give up watching after so long; the work goes on",
+        help="with --wait: stop waiting after this time; the work continues",
     )
 
 
@@ -150,7 +150,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
             )
             for each, text in zip(shown, progress, strict=True)
         ],
-        empty="no operations",
+        empty="No operations. Use --all to include finished ones.",
     )
 
 
@@ -183,7 +183,7 @@ def _add_work(
         "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 none"
     )
     parser.add_argument("--description", metavar="TEXT", help="the description that VMs are shown")
-    parser.add_argument("--destination", metavar="HOST", help="where the VMs are afterwards")
+    parser.add_argument("--destination", metavar="HOST", help="the host that the VMs move to")
     parser.add_argument(
         "--source", choices=("Platform", "User"), help="the source that VMs are shown"
     )
@@ -281,7 +281,7 @@ def _repair(arguments: argparse.Namespace) -> int:
     operations = []
     for name in arguments.names:
         operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
-        note(f"host {name} is well again")
+        note(f"host {name} is marked as repaired")
     if arguments.json:
         return print_json({"operations": operations})
     if operations:
@@ -313,7 +313,7 @@ def wait(
     try:
         _follow(client, current, after, until_ms)
     except KeyboardInterrupt:
-        known = ", ".join(f"forewarn why {name}" for name in list(current)[:NAMED_MAX])
+        known = ", ".join(f"forewarn operation why {name}" for name in list(current)[:NAMED_MAX])
         more = ", …" if len(current) > NAMED_MAX else ""
         note(f"no longer watching; the work goes on: {known}{more}")
         raise

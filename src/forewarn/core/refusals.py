@@ -49,7 +49,7 @@ class UnknownOperation(Unknown):
 
     code = "unknown-operation"
     message = "There is no operation or event {name}."
-    advice = "List what there is with `forewarn operations --all` or `forewarn events`."
+    advice = "List what there is with `forewarn operation --all` or `forewarn event`."
 
 
 class InUse(CallerError):
@@ -110,7 +110,8 @@ class AlreadyAsked(CallerError):
     status = 409
     message = "{cause} of {target} is already under way as {operation}."
     advice = (
-        "See `forewarn why {operation}`. Cancel it first, or queue routine work with `--queue`."
+        "See `forewarn operation why {operation}`. Cancel it first, or queue routine work with"
+        " `--queue`."
     )
 
 
@@ -120,4 +121,4 @@ class WrongState(CallerError):
     code = "wrong-state"
     status = 409
     message = "{operation} is {state}: it cannot be {asked}."
-    advice = "See `forewarn why {operation}`."
+    advice = "See `forewarn operation why {operation}`."

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ManualDriver:
-    """Does nothing: `forewarn complete` ends each operation."""
+    """Does nothing: `forewarn operation complete` ends each operation."""
 
     name = "manual"
 
@@ -28,7 +28,7 @@ class ManualDriver:
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Say that people will report the end."""
         return Progress(
-            waits=f"somebody must do it and say `forewarn complete {task.operation.id}`"
+            waits=f"somebody must do it and say `forewarn operation complete {task.operation.id}`"
         )
 
     def abort(self, task: Task) -> None:

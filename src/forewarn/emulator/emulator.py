@@ -72,7 +72,8 @@ class ScenarioBusy(CallerError):
     status = 409
     message = "Scenario {name} cannot be run now: {problem}."
     advice = (
-        "Wait for its end, or stop it with `forewarn scenario stop`; `forewarn operations` shows"
+        "Wait for its end, or stop it with `forewarn emulator scenario stop`; `forewarn operation`"
+        " shows"
         " work that pins a machine."
     )
 
@@ -83,7 +84,7 @@ class ScenarioIdle(CallerError):
     code = "scenario-idle"
     status = 409
     message = "Scenario {name} does not run."
-    advice = "See `forewarn scenario list`."
+    advice = "See `forewarn emulator scenario list`."
 
 
 class Emulator(Daemon):

@@ -62,7 +62,7 @@ class FaultUnknown(CallerError):
     code = "fault-unknown"
     status = 404
     message = "Fault {kind} is not set."
-    advice = "See `forewarn fault list`."
+    advice = "See `forewarn emulator fault list`."
 
 
 @value

@@ -81,7 +81,7 @@ class ScenarioUnknown(CallerError):
     code = "scenario-unknown"
     status = 404
     message = "There is no scenario {name}."
-    advice = "List them with `forewarn scenario list`, or name a file that ends in .toml."
+    advice = "List them with `forewarn emulator scenario list`, or name a file that ends in .toml."
 
 
 def read_scenario(name: str, text: str) -> Scenario:

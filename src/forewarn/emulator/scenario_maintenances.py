@@ -49,7 +49,7 @@ class PolicyBusy(CallerError):
     code = "scenario-policy-busy"
     status = 409
     message = "Scenario {name} cannot apply its policy: that of {actor} is in force."
-    advice = "Wait for the end of that scenario, or stop it with `forewarn scenario stop`."
+    advice = "Wait for the end of that scenario, or stop it with `forewarn emulator scenario stop`."
 
 
 class ScenarioMaintenances:

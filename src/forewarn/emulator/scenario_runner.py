@@ -55,7 +55,7 @@ class ScenarioFailed(CallerError):
     code = "scenario-failed"
     status = 409
     message = "Scenario {name} could not go on in step {step}: {problem}"
-    advice = "See `forewarn scenario show {name}`; what it had brought is taken back."
+    advice = "See `forewarn emulator scenario show {name}`; what it had brought is taken back."
 
 
 class RunState(Enum):

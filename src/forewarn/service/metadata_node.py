@@ -1,4 +1,4 @@
-"""A metadata node away from the control plane, as a process: `forewarn metadata`.
+"""A metadata node away from the control plane, as a process: `forewarn node run`.
 
 Wiring and order only. It serves as soon as it has anything to show: what its store kept, or the
 first whole of the feed. The control plane may be away for any time. Source: M-2.

@@ -34,7 +34,7 @@ class NovaWorkUnsupported(PeerError):
 
     code = "nova-work-unsupported"
     message = "The nova driver cannot carry out {cause} with impact {impact}: {reason}."
-    advice = "Do it by hand and say `forewarn complete`, or fail the operation."
+    advice = "Do it by hand and say `forewarn operation complete`, or fail the operation."
 
 
 class NovaCommandFailed(PeerError):

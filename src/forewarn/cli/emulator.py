@@ -1,6 +1,6 @@
-"""`forewarn clock`, `scenario` and `fault`: steer an emulator that runs, over the operator API.
+"""`forewarn emulator`: run an emulator, and steer one that runs over the operator API.
 
-No emulator is started in here; that is `emulate.py`.
+The emulator starts in `emulator_run.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from functools import wraps
 from typing import TYPE_CHECKING
 
+from forewarn.cli.emulator_run import FAULT_HELP, add_run
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -22,49 +23,48 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 
-#: What can be set as a fault, for `--help`.
-FAULT_HELP = (
-    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
-    " often, how long or to whom: see 'Test how a client meets faults' in the documentation"
-)
-
-
 class EmulatorMissing(CallerError):
     """A command for an emulator was sent to a service."""
 
     code = "emulator-missing"
     status = 409
-    message = "This is a service, not an emulator: only `forewarn emulate` has a {command}."
-    advice = "Start an emulator, or say where one is with --server or FOREWARN_SERVER."
+    message = "The server at this address is a service, not an emulator."
+    advice = (
+        "Start one with `forewarn emulate`, or name its address with --server or FOREWARN_SERVER."
+    )
 
 
 def add_commands(commands: CommandGroup) -> None:
-    """Add `clock`, `scenario` and `fault`."""
-    clock = commands.group("clock")
+    """Add `emulator`."""
+    emulator = commands.group("emulator", default="")
+    add_run(emulator, "run", "run an emulator until Ctrl-C; `forewarn emulate` is the short form")
+    clock = emulator.group("clock", "show or move the emulator's clock", default="show")
     _add(clock, "show", "show the clock", _show_clock)
-    advance = _add(clock, "advance", "move the clock ahead, as if time had passed", _advance)
+    advance = _add(clock, "advance", "move the clock ahead", _advance)
     advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
     speed = _add(clock, "speed", "run the clock at another speed", _speed)
-    speed.add_argument("speed", metavar="N", type=float, help="its seconds to a real second")
-    _add(clock, "pause", "let the clock stand still", _pause)
-    _add(clock, "resume", "let the clock run again", _resume)
-    scenario = commands.group("scenario")
-    _add(scenario, "list", "list the scenarios, and how far they are", _list_scenarios)
+    speed.add_argument(
+        "speed", metavar="N", type=float, help="seconds of the clock in one real second"
+    )
+    _add(clock, "stop", "stop the clock", _pause)
+    _add(clock, "start", "start a stopped clock", _resume)
+    scenario = emulator.group("scenario", "list, run or stop scenarios")
+    _add(scenario, "list", "list the scenarios and their progress", _list_scenarios)
     show = _add(scenario, "show", "show what a scenario does", _show_scenario)
     show.add_argument("name", metavar="NAME")
-    start = _add(scenario, "run", "begin to run a scenario", _run_scenario)
+    start = _add(scenario, "run", "start a scenario", _run_scenario)
     start.add_argument(
         "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
     )
-    start.add_argument("--vm", metavar="NAME", help="the VM it happens to (else the default one)")
-    stop = _add(scenario, "stop", "stop a scenario; what it brought is taken back", _stop)
+    start.add_argument("--vm", metavar="NAME", help="the VM it affects (default: the first VM)")
+    stop = _add(scenario, "stop", "stop a scenario and undo what it did", _stop)
     stop.add_argument("name", metavar="NAME")
-    fault = commands.group("fault")
+    fault = emulator.group("fault", "list, set or clear faults in the answers to VMs")
     _add(fault, "list", "list the faults that are set", _list_faults)
     put = _add(fault, "set", "set a fault", _set_fault)
     put.add_argument("fault", metavar="KIND[=ARG]", help=FAULT_HELP)
-    clear = _add(fault, "clear", "take faults back", _clear_fault)
-    clear.add_argument("kind", metavar="KIND", nargs="?", help="that one; without it all of them")
+    clear = _add(fault, "clear", "clear faults", _clear_fault)
+    clear.add_argument("kind", metavar="KIND", nargs="?", help="the fault to clear (default: all)")
 
 
 def _add(
@@ -81,7 +81,7 @@ def _add(
         except ApiRefused as refusal:
             if refusal.code != "no-such-path":
                 raise
-            raise EmulatorMissing(command=arguments.command) from refusal
+            raise EmulatorMissing from refusal
 
     return group.command(name, text, run=steered)
 
@@ -106,7 +106,7 @@ def _print_clock(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
 
     if arguments.json:
         return print_json(answer)
-    pace = "paused" if answer["paused"] else f"runs at {answer['speed']:g} times real time"
+    pace = "stopped" if answer["paused"] else f"runs at {answer['speed']:g} times real time"
     print(f"{answer['now']}, {pace}")
     return OK
 

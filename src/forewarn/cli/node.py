@@ -1,4 +1,4 @@
-"""`forewarn metadata`: a metadata node away from the control plane, one on every hypervisor.
+"""`forewarn node run`: a metadata node, one on every hypervisor.
 
 The node is in `service/metadata_node.py`; this turns a command line into settings.
 """
@@ -15,26 +15,29 @@ from forewarn.cli.serve import DEFAULT_CONFIG
 if TYPE_CHECKING:
     import argparse
 
+    from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
 #: Options that are settings of `[node]`: name, placeholder, help.
 _OPTIONS = (
-    ("follow", "HOST:PORT", "where the control plane's feed is, or unix:PATH"),
-    ("store", "DIR", "where the node keeps what it shows"),
-    ("name", "NAME", "as which node it comes (default: the machine's name)"),
-    ("certificate", "FILE", "its certificate, PEM"),
-    ("key", "FILE", "the key of that certificate"),
-    ("ca", "FILE", "who signs the control plane's certificate"),
+    ("follow", "HOST:PORT", "address of the control plane's feed, or unix:PATH"),
+    ("store", "DIR", "directory that keeps the documents it serves"),
+    ("name", "NAME", "name of this node (default: the machine's name)"),
+    ("certificate", "FILE", "certificate of this node, PEM"),
+    ("key", "FILE", "private key of that certificate, PEM"),
+    ("ca", "FILE", "CA certificate that signs the control plane's certificate"),
 )
 
 
-def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `metadata`."""
-    parser = subparsers.add_parser(
-        "metadata",
-        help="run a metadata node: serves the VMs of its hosts, follows the control plane",
-        description="Serve the VMs of some hosts in the foreground until SIGINT or SIGTERM, also"
-        " while the control plane is away.",
+def add_commands(commands: CommandGroup) -> None:
+    """Add `node`."""
+    node = commands.group("node", default="")
+    parser = node.command(
+        "run",
+        "serve the VMs of some hosts until Ctrl-C, also while the control plane is away",
+        run=_run,
+        remote=False,
+        answers=False,
     )
     parser.add_argument(
         "--config",
@@ -48,18 +51,17 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     for name, placeholder, text in _OPTIONS:
         parser.add_argument(f"--{name}", metavar=placeholder, help=text)
     parser.add_argument(
-        "--hosts", metavar="HOST,HOST", help="whose VMs it serves (default: all that it may)"
+        "--hosts", metavar="HOST,HOST", help="hosts whose VMs it serves (default: all it may serve)"
     )
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
         action="append",
-        help="where VMs find it, repeatable (default: 169.254.169.254:80)",
+        help="address for VMs, repeatable (default: 169.254.169.254:80)",
     )
-    parser.set_defaults(run=metadata)
 
 
-def metadata(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     """Run a metadata node; return its exit status."""
     from forewarn.log_format import configure_logs  # noqa: PLC0415 - the client side needs it not
     from forewarn.metadata.server import new_event_loop  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`forewarn emulate`: a metadata service of one's own, in the foreground until Ctrl-C.
+"""`forewarn emulator run`, or `forewarn emulate`: an emulator in the foreground until Ctrl-C.
 
 No part of the emulator lives here; its wiring is `emulator/emulator.py`.
 """
@@ -10,7 +10,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.emulator_commands import FAULT_HELP
 from forewarn.cli.program_name import typed_name
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
@@ -44,9 +43,21 @@ class OptionInvalid(CallerError):
     advice = "See `forewarn emulate --help`."
 
 
+#: What can be set as a fault, for `--help`.
+FAULT_HELP = (
+    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
+    " often, how long or to whom: see 'Test how a client meets faults' in the documentation"
+)
+
+
 def add_commands(commands: CommandGroup) -> None:
     """Add `emulate`."""
-    emulate = commands.command("emulate", run=_emulate, remote=False)
+    add_run(commands, "emulate", "")
+
+
+def add_run(commands: CommandGroup, name: str, line: str) -> None:
+    """Add the command that runs an emulator."""
+    emulate = commands.command(name, line, run=_emulate, remote=False)
     add = emulate.add_argument
     add(
         "--listen",

@@ -1,0 +1,152 @@
+"""`forewarn event` and `forewarn document`: what VMs are shown."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import Time, note, offset, print_facts, print_json, print_table, when
+from forewarn.cli.parsing import add_filters, add_list_options
+from forewarn.core.lifecycle import EventState
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from forewarn.cli.api_client import Answer
+    from forewarn.cli.parsing import CommandGroup
+    from forewarn.protocol.documents import Document
+
+
+class VmUnnamed(CallerError):
+    """A document was asked for without a VM, and the fleet has none or several."""
+
+    code = "vm-unnamed"
+    message = "No VM is named, and the fleet has {count} VM."
+    advice = "Name one: forewarn document VM. Or name a metadata service with --url."
+
+
+def add_commands(commands: CommandGroup) -> None:
+    """Add `event` and `document`."""
+    event = commands.group("event")
+    listing = event.command("list", "list events that have not ended", run=_list)
+    add_filters(listing, ("vm", "group"))
+    add_list_options(listing, states=[each.value for each in EventState], limit=None)
+    show = event.command("show", "show one event", run=_show)
+    show.add_argument("id", metavar="ID", help="an event's id, or the beginning of it")
+    document = commands.command("document", run=_document)
+    whose = document.add_mutually_exclusive_group()
+    whose.add_argument(
+        "vm_name", metavar="VM", nargs="?", default="", help="default: the fleet's only VM"
+    )
+    whose.add_argument("--url", metavar="URL", help="ask this metadata service, as this machine")
+    document.add_argument(
+        "--api-version", metavar="V", help="in this api-version (default: the newest)"
+    )
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.listing import records  # noqa: PLC0415
+
+    client = client_of(arguments)
+    found = records(client, "/v1/events", "events", vm=arguments.vm, group=arguments.group)
+    wanted = (each for each in found if not arguments.state or each["state"] in arguments.state)
+    events = list(islice(wanted, arguments.limit))
+    if arguments.json:
+        return print_json({"events": events})
+    _print_events(events, client.now_ms)
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    answer = client_of(arguments).get(f"/v1/events/{part(arguments.id)}")
+    if arguments.json:
+        return print_json(answer)
+    print_facts((name.replace("_", " "), value) for name, value in answer.items())
+    return OK
+
+
+def _print_events(events: Iterable[Answer], now_ms: int) -> None:
+    print_table(
+        ("event", "type", "status", "not before", "operation", "group", "resources"),
+        [
+            (
+                each["id"],
+                each["type"],
+                "approved" if each["state"] == "approved" else each["shown_as"],
+                when(each["not_before"], now_ms) if each["shown_not_before"] else "",
+                each["operation"],
+                each["group"],
+                each["resources"],
+            )
+            for each in events
+        ],
+        empty="No scheduled events.",
+    )
+
+
+def _document(arguments: argparse.Namespace) -> int:
+    from forewarn.protocol.documents import read_document  # noqa: PLC0415
+    from forewarn.protocol.versions import VERSIONS  # noqa: PLC0415
+
+    version = arguments.api_version or VERSIONS[-1]
+    if arguments.url:
+        from forewarn.cli.metadata_client import get_document  # noqa: PLC0415
+
+        body, now_ms = get_document(arguments.url, version)
+    else:
+        body, now_ms = _from_operator(arguments, version)
+    if arguments.json:
+        print(body.decode("utf-8", "replace"))
+        return OK
+    _print_document(read_document(body), now_ms)
+    return OK
+
+
+def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, int]:
+    from urllib.parse import urlencode  # noqa: PLC0415
+
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    client = client_of(arguments)
+    vm = arguments.vm_name
+    if not vm:
+        names = [each["name"] for each in client.get("/v1/vms", limit=2)["vms"]]
+        if len(names) != 1:
+            raise VmUnnamed(count="more than one" if names else "no")
+        vm = names[0]
+    query = urlencode({"vm": vm, "api-version": version})
+    return client.send("GET", f"/v1/documents?{query}"), client.now_ms
+
+
+def _print_document(document: Document, now_ms: int) -> None:
+    from forewarn.protocol.documents import format_not_before  # noqa: PLC0415
+    from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
+
+    def starts(not_before_ms: int | None) -> str:
+        text = format_not_before(not_before_ms)
+        return text if not_before_ms is None else Time(text, offset(not_before_ms - now_ms))
+
+    note(f"incarnation {document.incarnation}, read at {iso8601(now_ms // 1000 * 1000)}")
+    print_table(
+        ("event", "type", "status", "not before", "duration", "source", "resources", "text"),
+        [
+            (
+                each.event_id,
+                each.event_type,
+                each.status,
+                starts(each.not_before_ms),
+                f"{each.duration_s} s" if each.duration_s >= 0 else "unknown",
+                each.source,
+                each.resources,
+                each.description,
+            )
+            for each in document.events
+        ],
+        empty="No scheduled events.",
+    )

@@ -1,0 +1,83 @@
+"""Reading lists of the operator API page by page, within `--state`, `--since` and `--limit`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+from forewarn.protocol import timestamps
+from forewarn.validation.durations import read_duration_s, read_time_ms
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from forewarn.cli.api_client import Answer, ApiClient
+
+#: Records on one page at most, where a page is smaller than what is wanted.
+PAGE_MAX = 500
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+class SinceInvalid(CallerError):
+    """A time for `--since` that cannot be read."""
+
+    code = "since-invalid"
+    message = "{text!r} is not a time for --since."
+    advice = "Write how long ago, such as 90s, 2h or 7d, or a time such as 2026-11-21T18:30:00Z."
+
+
+def records(
+    client: ApiClient, path: str, name: str, *, cursor: str = "after", **query: object
+) -> Iterator[Answer]:
+    """Yield the records of a list; the next page is read when it is reached."""
+    place: object = None
+    while True:
+        page = client.get(path, **query, **({cursor: place} if place else {}))
+        yield from page[name]
+        place = page["next"]
+        if not place:
+            return
+
+
+def newest(
+    client: ApiClient,
+    path: str,
+    arguments: argparse.Namespace,
+    *,
+    name: str,
+    time: str,
+    **query: object,
+) -> list[Answer]:
+    """Return the newest records that the options of a list ask for, the oldest of them first.
+
+    Raises:
+        SinceInvalid: `--since` is not a time.
+    """
+    states, limit = getattr(arguments, "state", ()), arguments.limit
+    page = min(limit, PAGE_MAX)
+    found: list[Answer] = []
+    for each in records(client, path, name, cursor="before", limit=page, **query):
+        if arguments.since and _is_before(each[time], arguments.since, client.now_ms):
+            break
+        if not states or each["state"] in states:
+            found.append(each)
+        if len(found) == limit:
+            break
+    found.reverse()
+    return found
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts node-2 before node-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name)]
+
+
+def _is_before(at: str | None, since: str, now_ms: int) -> bool:
+    try:
+        since_ms = now_ms - read_duration_s(since) * 1000 if since[-1:] in "dhms" else 0
+        since_ms = since_ms or read_time_ms(since, now_ms)
+    except ValueError as error:
+        raise SinceInvalid(text=since) from error
+    return at is not None and timestamps.parse(at) < since_ms

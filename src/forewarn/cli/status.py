@@ -1,0 +1,90 @@
+"""`forewarn status` and `forewarn show`: the service at a glance, and any record by its id."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import print_facts, print_json, print_table, when
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import CommandGroup
+
+_MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
+#: Where any other name is looked up, in this order.
+_LOOKED_UP = ("events", "operations", "hosts", "vms", "groups")
+_NOT_FOUND = 404
+
+
+class IdUnknown(CallerError):
+    """An id or a name that no record has."""
+
+    code = "id-unknown"
+    status = 404
+    message = "No operation, event, maintenance, host, VM or group is called {name}."
+    advice = "List them, for example with `forewarn operation` or `forewarn host`."
+
+
+def add_commands(commands: CommandGroup) -> None:
+    """Add `status` and `show`."""
+    commands.command("status", run=_status)
+    show = commands.command("show", run=_show)
+    show.add_argument("id", metavar="ID", help="op-12, m-12, an event's id, or a name")
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+
+    client = client_of(arguments)
+    version, answer = client.get("/v1/version"), client.get("/v1/blockers")
+    if arguments.json:
+        return print_json({"version": version["version"], **answer})
+    print_facts(
+        (
+            ("server", client.server),
+            ("version", version["version"]),
+            ("time", timestamps.iso8601(client.now_ms)),
+        )
+    )
+    print_table(
+        ("waits for", "subject", "count", "clears", "first of them"),
+        [
+            (
+                each["code"],
+                each["subject"],
+                each["count"],
+                when(each["clears"], client.now_ms),
+                each["text"],
+            )
+            for each in answer["groups"]
+        ],
+        empty="Nothing waits.",
+    )
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import ApiRefused, client_of, part  # noqa: PLC0415
+
+    client, name = client_of(arguments), part(arguments.id)
+    is_maintenance = _MAINTENANCE.fullmatch(arguments.id)
+    for kind in ("maintenances",) if is_maintenance else _LOOKED_UP:
+        if kind == "events" and arguments.id.lower().startswith("op-"):
+            continue
+        try:
+            answer = client.get(f"/v1/{kind}/{name}")
+        except ApiRefused as refusal:
+            if refusal.status != _NOT_FOUND:
+                raise
+            continue
+        if arguments.json:
+            return print_json({"kind": kind[:-1], **answer})
+        record = answer.get(kind[:-1], answer)
+        print_facts((("kind", kind[:-1]), *((k.replace("_", " "), v) for k, v in record.items())))
+        return OK
+    raise IdUnknown(name=arguments.id)
