@@ -162,7 +162,7 @@ class Cloud:
         """Start a node, which proves its name by a certificate or by its token."""
         proof = () if token else ("--certificate", f"{name}.pem", "--key", f"{name}.key")
         return self._started(
-            *("metadata", "--config", "node.toml", "--follow", f"127.0.0.1:{self.feed}"),
+            *("node", "run", "--config", "node.toml", "--follow", f"127.0.0.1:{self.feed}"),
             *("--store", f"store-{name}", "--name", name, "--ca", "ca.pem", *proof),
             *("--listen", "127.0.0.1:0", *more),
         )

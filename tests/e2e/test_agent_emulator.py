@@ -85,10 +85,15 @@ def play(directory: Path, scenario: str, *words: str, speed: int = 0, **changes:
     started = emulator(directory, *words)
     with started as (url, operator, log), Agent(directory, url, **changes) as agent:
         agent.until_said("named")
-        assert command_line(["--server", operator, "scenario", "run", scenario]) == 0
+        assert command_line(["--server", operator, "emulator", "scenario", "run", scenario]) == 0
         if scenario in SKIPPED:
             agent.until_said("finished")
-            assert command_line(["--server", operator, "clock", "advance", SKIPPED[scenario]]) == 0
+            assert (
+                command_line(
+                    ["--server", operator, "emulator", "clock", "advance", SKIPPED[scenario]]
+                )
+                == 0
+            )
         over = f"scenario {scenario} is over"
         wait_until(lambda: over in log.read_text(), what=over, limit_s=LIMIT_S)
         wait_until(lambda: agent.stages() == [], what="no event left", limit_s=LIMIT_S)

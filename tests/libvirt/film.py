@@ -108,7 +108,7 @@ class Film:
     def start_node(self, host: str) -> None:
         """Start the metadata node of a host."""
         config = str(self.directory / f"{host}.toml")
-        self.lab.hosts[host].start("metadata", *FOREWARN, "metadata", "--config", config)
+        self.lab.hosts[host].start("metadata", *FOREWARN, "node", "run", "--config", config)
 
     def _write_settings(self) -> None:
         directory = self.directory
