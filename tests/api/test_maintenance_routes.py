@@ -160,7 +160,9 @@ def test_owner_postpones_an_event(fleet: Live) -> None:
     name = started(fleet, max_at_once=1)
     event = fleet.get("/v1/events")["events"][0]
     path = f"/v1/events/{event['id']}/postpone"
-    answer = fleet.post(path, until="+3h", by="alice")["maintenance"]
+    [withdrawn] = fleet.post(path, until="+3h", by="alice")["operations"]
+    assert withdrawn["state"] == "cancelled"
+    answer = fleet.get(f"/v1/maintenances/{name}")["maintenance"]
     [first] = answer["postponed"]
     assert first["by"] == "alice"
     assert not (answer["planning"] and answer["expected_end"]), "the plan before holds no longer"

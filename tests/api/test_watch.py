@@ -12,8 +12,9 @@ import pytest
 from starlette.types import Message
 
 from forewarn.api import watch
+from forewarn.core.access import Role
 from forewarn.store import Recorded, Retention
-from tests.api.live import NOW_MS, TOKEN, Json, Live
+from tests.api.live import NOW_MS, Json, Live
 
 
 class Follower:
@@ -211,6 +212,7 @@ def test_one_operator_holds_so_many_streams(live: Live) -> None:
     followers = [Follower(live) for _ in range(limit)]
     reply = live.call("GET", "/v1/watch")
     assert (reply.status, reply.code) == (429, "too-many-streams")
-    with_token = Follower(live, headers={"Authorization": f"Bearer {TOKEN}"})
+    token = live.add_token("anna", Role.ADMIN)
+    with_token = Follower(live, headers={"Authorization": f"Bearer {token}"})
     for follower in (*followers, with_token):
         follower.close()

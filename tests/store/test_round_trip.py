@@ -194,9 +194,9 @@ def test_schema_takes_every_word(
     for word in words:
         draft = Draft(store.load(), 0, Terms(NoticePolicy(), "operator", str))
         changed = from_row(KIND_OF[type(record)], {**to_row(record), column: word.value})
-        image = image_of(KIND_OF[type(record)], key_of(record), None, changed)
+        image = image_of(KIND_OF[type(record)], key_of(record), None, after=changed)
         getattr(draft.changes, TABLES[image.kind])[image.key] = changed
-        draft.log("test.word", "One word after another.", (image,), changed)
+        draft.log("test.word", "One word after another.", (image,), about=changed)
         store.commit(draft.changes)
     rows = Rows()
     last = [rows.whole(recorded.entry) for recorded in store.entries()][-1]

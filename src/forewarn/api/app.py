@@ -33,7 +33,7 @@ from forewarn.api import (
     why_routes,
     work_routes,
 )
-from forewarn.api.auth import Authenticator, Callers
+from forewarn.api.auth import Authenticator, Principals
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import Dispatch, refuse_path
 from forewarn.api.fleet_watch import FleetWatch
@@ -82,7 +82,7 @@ def build_app(
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
     public = frozenset(route.path for route in ours if route.public)
-    callers = Callers(loop, store, clock=clock, settings=settings)
+    callers = Principals(loop, store, clock=clock, settings=settings)
     guard = Middleware(
         Authenticator, clock=clock, callers=callers, public=public, page=frozenset(web_files())
     )

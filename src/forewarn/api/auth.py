@@ -82,7 +82,7 @@ class NotPermitted(CallerError):
     advice = "`forewarn whoami` shows your roles; an admin can grant others."
 
 
-class Callers:
+class Principals:
     """Finds out who calls: by token, by the user at a Unix socket, or the emulator's own."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Authenticator:
         app: ASGIApp,
         *,
         clock: Clock,
-        callers: Callers,
+        callers: Principals,
         public: frozenset[str],
         page: frozenset[str] = frozenset(),
     ) -> None:

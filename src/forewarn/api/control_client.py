@@ -176,7 +176,7 @@ class ControlClient:
             return committed
         fleet = await self.fleet()
         shown = [narrowed_operation(each, fleet) for each in committed.operations]
-        return replace(committed, operations=tuple(shown), entries=(), maintenance=None)
+        return replace(committed, operations=tuple(shown), changes=None, maintenance=None)
 
     async def look_up(self, question: Callable[[Store], T]) -> T:
         """Ask the store, off the event loop.

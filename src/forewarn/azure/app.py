@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.auth import Callers, NotPermitted
+from forewarn.api.auth import NotPermitted, Principals
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
@@ -113,7 +113,7 @@ def build_arm(
         token = loop.token(token_id)
         return token.digest if token else ""
 
-    callers = Callers(loop, store, clock=clock, settings=settings)
+    callers = Principals(loop, store, clock=clock, settings=settings)
     arm_callers = ArmCallers(callers, TokenIssuer(key, digest))
     return ArmApp(control, arm_callers, bookkeeping=settings.open_on_loopback)
 

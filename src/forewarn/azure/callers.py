@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.auth import (
     LOCAL,
-    Callers,
     HostRefused,
+    Principals,
     TokenMissing,
     check_site,
     host_name,
@@ -32,7 +32,7 @@ ACTOR = "azure "
 class ArmCallers:
     """Knows who calls, or refuses."""
 
-    def __init__(self, callers: Callers, tokens: TokenIssuer) -> None:
+    def __init__(self, callers: Principals, tokens: TokenIssuer) -> None:
         """Know those whom the operator API knows."""
         self.tokens = tokens
         self._callers = callers

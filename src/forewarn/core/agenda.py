@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import TypeAlias
 
 
-class Rule(IntEnum):
+class StepRule(IntEnum):
     """The rules of a step; of those that have something to look at, the first goes on."""
 
     #: A maintenance stops, is done, or ends its wave.
@@ -28,7 +28,7 @@ class Rule(IntEnum):
 
 
 #: A rule, what goes first under it, and the number or the group that is to be looked at.
-Key: TypeAlias = "tuple[Rule, int, int] | tuple[Rule, int, str]"
+Key: TypeAlias = "tuple[StepRule, int, int] | tuple[StepRule, int, str]"
 
 
 class Agenda:
@@ -39,14 +39,14 @@ class Agenda:
         self._heap: list[Key] = []
         self._keys: set[Key] = set()
 
-    def add(self, rule: Rule, subject: int | str, first: int = 0) -> None:
+    def add(self, rule: StepRule, subject: int | str, first: int = 0) -> None:
         """Have a number or a group looked at; the smallest `first` under a rule goes first."""
         key: Key = (rule, first, subject)  # type: ignore[assignment]  # each rule has one type
         if key not in self._keys:
             self._keys.add(key)
             heappush(self._heap, key)
 
-    def next_rule(self) -> Rule | None:
+    def next_rule(self) -> StepRule | None:
         """Return the rule that goes on; None if nothing is left."""
         return self._heap[0][0] if self._heap else None
 

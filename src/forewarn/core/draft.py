@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.access import AccessToken, Principal
-from forewarn.core.agenda import Agenda, Rule
+from forewarn.core.agenda import Agenda, StepRule
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import target_key
 from forewarn.core.policy import maintenance_policy
@@ -154,16 +154,16 @@ class Draft:
         operation = self.operation(number)
         if operation is None:
             if number in self.maintenances:
-                self.agenda.add(Rule.CONCLUDE, number)
+                self.agenda.add(StepRule.CONCLUDE, number)
         elif operation.state is OperationState.PLANNED:
-            self.agenda.add(Rule.ANNOUNCE, number)
+            self.agenda.add(StepRule.ANNOUNCE, number)
         elif operation.state is OperationState.ANNOUNCED:
             bound = operation.routine or operation.of_vm
-            self.agenda.add(Rule.START if bound else Rule.START_UNBOUND, number)
+            self.agenda.add(StepRule.START if bound else StepRule.START_UNBOUND, number)
 
     def show(self, group: str) -> None:
         """Have a group's documents show what is true once this step is done."""
-        self.agenda.add(Rule.DOCUMENTS, group)
+        self.agenda.add(StepRule.DOCUMENTS, group)
 
     # ---- writing -------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Draft:
             host: what an order leaves out.
         """
         images = tuple([self._put(record) for record in records])
-        self.log(action, text, images, records[0], place=(vm, host))
+        self.log(action, text, images, about=records[0], place=(vm, host))
 
     def put_documents(self, views: Iterable[View]) -> None:
         """Write documents: one entry for all that one operation changes. Source: D-1.
@@ -199,7 +199,7 @@ class Draft:
             if number and len(batch) > 1:
                 text = f"{len(batch)} documents are updated for op-{number}"
                 images = tuple([self._put(view) for view in batch])
-                self.log("document.updated", text, images, self.changes.operations[number])
+                self.log("document.updated", text, images, about=self.changes.operations[number])
                 continue
             for view in batch:
                 text = f"document {view.key} is at {view.document.incarnation}"
@@ -219,7 +219,7 @@ class Draft:
             if kind not in OF_TOPOLOGY:
                 self.state.remove(record)
             images.append(Image(kind, key, None))
-        self.log(action, text, tuple(images), records[0])
+        self.log(action, text, tuple(images), about=records[0])
 
     def rearrange(self, change: FleetChange) -> None:
         """Change the layout; its records are written down beside this.
@@ -244,8 +244,8 @@ class Draft:
         action: str,
         text: str,
         images: tuple[Image, ...],
-        about: Record,
         *,
+        about: Record,
         place: tuple[str, str] = ("", ""),
     ) -> None:
         """Write an entry; `place` is a VM and a host that its record does not name."""
@@ -261,10 +261,10 @@ class Draft:
         kind, key = KIND_OF[type(record)], key_of(record)
         before = self.state.put(record)
         getattr(self.changes, TABLES[kind])[key] = record
-        return image_of(kind, key, before, record)
+        return image_of(kind, key, before, after=record)
 
 
-def image_of(kind: str, key: str | int, before: Record | None, after: Record) -> Image:
+def image_of(kind: str, key: str | int, before: Record | None, *, after: Record) -> Image:
     """Return what a record became, beside what it was."""
     row = to_row(after)
     return Image(kind, key, row, changed_row(before, after, row) if before is not None else None)

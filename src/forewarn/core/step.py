@@ -19,7 +19,7 @@ the commit fails, the state is rolled back. After a crash the process loads the 
     takes the same budget less (`State.wait_for_room`). Time wakes what is due, a driver's report
     and an approval their own operation, the end of an operation its maintenance, a change of the
     layout the work on its hosts and VMs.
-5.  *The order of the rules* is that of `agenda.Rule`. A maintenance concludes first: what its gate
+5.  *The order of the rules* is that of `StepRule`. A maintenance concludes first: what its gate
     stops must not start. Announced work comes before planned work, which must keep clear of what
     runs; of announced work, that which keeps clear of nobody comes first, or two fault domains
     would be disturbed (G-1). New hosts of a wave come after all that is under way. Documents come
@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import access, access_changes, admission, approvals, handlers, transitions
 from forewarn.core import stimulus as stimuli
-from forewarn.core.agenda import Rule
+from forewarn.core.agenda import StepRule
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import SECOND_MS
@@ -243,13 +243,13 @@ def _settle(draft: Draft) -> tuple[int, ...]:
         subject = agenda.take()
         if isinstance(subject, str):
             documents.append(subject)
-        elif rule is Rule.CONCLUDE:
+        elif rule is StepRule.CONCLUDE:
             waves.conclude(draft, subject)
         elif moved >= PORTION_MAX:
             rest.append(subject)
-        elif rule is Rule.ANNOUNCE:
+        elif rule is StepRule.ANNOUNCE:
             moved += _announce_or_wait(draft, subject)
-        elif rule is Rule.WAVE:
+        elif rule is StepRule.WAVE:
             moved += waves.announce_hosts(draft, subject, PORTION_MAX - moved)
         else:
             moved += _start_or_wait(draft, subject)

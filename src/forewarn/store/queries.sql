@@ -154,18 +154,23 @@ SELECT {maintenance} FROM maintenance WHERE number < :before ORDER BY number DES
 -- name: plan
 SELECT {plan} FROM maintenance_plan WHERE id = :id
 
+-- A maintenance that has ended leaves its hosts as they were: there, the operation knows better.
 -- name: maintenance_counts
-SELECT CASE WHEN target.state = 'working' THEN operation.state ELSE target.state END AS stands,
+SELECT CASE WHEN target.state <> 'working' THEN target.state
+    WHEN operation.state = 'succeeded' THEN 'done' ELSE operation.state END AS stands,
     COUNT(*)
 FROM maintenance_target AS target LEFT JOIN operation ON operation.number = target.operation
-WHERE target.maintenance = :maintenance GROUP BY stands
+WHERE target.maintenance = :maintenance
+    AND (target.state <> 'working' OR operation.state <> 'cancelled') GROUP BY stands
 
 -- name: maintenance_work
 SELECT target.host, target.wave, target.operation,
-    CASE WHEN target.state = 'working' THEN operation.state ELSE target.state END,
+    CASE WHEN target.state <> 'working' THEN target.state
+    WHEN operation.state = 'succeeded' THEN 'done' ELSE operation.state END,
     operation.announced_ms, operation.started_ms, target.ended_ms, target.reason
 FROM maintenance_target AS target LEFT JOIN operation ON operation.number = target.operation
-WHERE target.maintenance = :maintenance ORDER BY target.host
+WHERE target.maintenance = :maintenance
+    AND (target.state <> 'working' OR operation.state <> 'cancelled') ORDER BY target.host
 
 -- name: place_vm
 INSERT INTO operation_vm (vm, operation) VALUES (:vm, :operation)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
 from forewarn.core.admission import plan as planned_operations
-from forewarn.core.agenda import Rule
+from forewarn.core.agenda import StepRule
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.admission import Admission, plan_again
@@ -66,7 +66,7 @@ def conclude(draft: Draft, number: int) -> None:
     _conclude(draft, maintenance)
     maintenance = draft.maintenances.get(number)
     if maintenance is not None and _is_due(draft, maintenance):
-        draft.agenda.add(Rule.WAVE, number, -maintenance.priority)
+        draft.agenda.add(StepRule.WAVE, number, -maintenance.priority)
 
 
 def _conclude(draft: Draft, maintenance: Maintenance) -> None:
