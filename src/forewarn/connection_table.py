@@ -242,9 +242,9 @@ async def listeners_at(host: str, port: int) -> list[socket.socket]:
         OSError: an address is taken, or the host has none.
     """
     find = asyncio.get_running_loop().getaddrinfo
-    found = await find(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await find(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners = []
-    for family, _, _, _, address in dict.fromkeys(found):
+    for family, _, _, _, address in dict.fromkeys(addresses):
         listener = socket.create_server(address[:2], family=family)
         listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
         listeners.append(listener)
@@ -264,10 +264,10 @@ def fd_limit() -> int:
 def source_of(address: str) -> str:
     """Return what limits count by: an IPv4 address, or an IPv6 network of 64 bits."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        plain = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    found = getattr(found, "ipv4_mapped", None) or found
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    plain = getattr(plain, "ipv4_mapped", None) or plain
+    if plain.version == 4:
+        return str(plain)
+    return str(ipaddress.ip_network((int(plain) >> 64 << 64, 64)))

@@ -98,10 +98,10 @@ def every_error() -> tuple[type[ForewarnError], ...]:
 
     The reference page and the test that checks it are written from this list.
     """
-    found: list[type[ForewarnError]] = [ForewarnError]
-    for kind in found:  # grows while it is walked: breadth first, without recursion
-        found.extend(child for child in kind.__subclasses__() if child not in found)
-    return tuple(found)
+    errors: list[type[ForewarnError]] = [ForewarnError]
+    for kind in errors:  # grows while it is walked: breadth first, without recursion
+        errors.extend(child for child in kind.__subclasses__() if child not in errors)
+    return tuple(errors)
 
 
 def reason_of(error: BaseException) -> str:
@@ -114,13 +114,13 @@ def reason_of(error: BaseException) -> str:
     return f"{reason}: {error.filename}" if error.filename else reason
 
 
-def clean_text(said: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
     """Return a text from outside as it can be stored and shown.
 
     White space becomes a space, a control character is replaced, an odd byte of a program's
     output is escaped, and a text that is too long is cut off.
     """
-    text = str(said)[: characters_max + 1]
+    text = str(value)[: characters_max + 1]
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     text = " ".join(text.split())
     text = "".join(each if each.isprintable() else REPLACED for each in text)

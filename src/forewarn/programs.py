@@ -193,8 +193,8 @@ class _Reader:
 
     def last_words(self) -> str:
         """Return the last line of its standard error, for a reason."""
-        said = self._error.decode("utf-8", "replace").strip().splitlines()
-        return f": {said[-1]}" if said else ""
+        lines = self._error.decode("utf-8", "replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

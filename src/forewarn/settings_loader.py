@@ -130,17 +130,17 @@ def _read_file(path: Path) -> Input:
 
 def _read_environment(environment: Mapping[str, str]) -> Input:
     """Take `FOREWARN_<SECTION>_<NAME>`; lists are separated by spaces."""
-    found: Input = {}
+    values: Input = {}
     sections = {field.name: field for field in fields(Settings)}
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in ENVIRONMENT_OTHER:
             continue
         section, _, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
         if section in sections and name:
-            found.setdefault(section, {})[name] = _Text(text)
+            values.setdefault(section, {})[name] = _Text(text)
         elif name:
             _refuse_misspelt(variable, section, sections)
-    return found
+    return values
 
 
 def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> None:

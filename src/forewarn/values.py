@@ -26,11 +26,11 @@ def value(kind: type[_R]) -> type[_R]:
     The type checker refuses a change; at run time nothing does. A dataclass that is frozen there,
     too, sets each field by a call: an operation takes ten times as long to make. Source: ADR 0013.
     """
-    made = dataclass(slots=True, eq=False, repr=False, init=False)(kind)
+    made_class = dataclass(slots=True, eq=False, repr=False, init=False)(kind)
     # Each method that `dataclass` writes is compiled when the class is made: for the hundreds of
     # values of a service that is a good part of its start. These are as fast, and are not; what
     # makes an object is compiled with the first one.
-    names = [field.name for field in fields(made) if field.compare]  # type: ignore[arg-type]
+    names = [field.name for field in fields(made_class) if field.compare]  # type: ignore[arg-type]
     read = attrgetter(*names) if names else _nothing
 
     def equal(one: object, other: object) -> object:
@@ -40,14 +40,14 @@ def value(kind: type[_R]) -> type[_R]:
         return hash(read(one))
 
     def begin(one: object, *given: object, **named: object) -> None:
-        made.__init__ = _init_of(made)  # type: ignore[method-assign]
-        made.__init__(one, *given, **named)
+        made_class.__init__ = _init_of(made_class)  # type: ignore[method-assign]
+        made_class.__init__(one, *given, **named)
 
     own = {"__init__": begin, "__eq__": equal, "__hash__": hashed, "__repr__": _shown}
     for name, method in own.items():
         if name not in kind.__dict__:
-            setattr(made, name, method)
-    return made
+            setattr(made_class, name, method)
+    return made_class
 
 
 class Word(Enum):
@@ -95,9 +95,9 @@ def _init_of(kind: type[object]) -> Callable[..., None]:
         lines.append("self.__post_init__()")
     text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(lines)
     exec(text, scope)  # noqa: S102 - of our own names
-    made: Callable[..., None] = scope["__init__"]  # type: ignore[assignment]
-    made.__qualname__ = f"{kind.__qualname__}.__init__"
-    return made
+    init: Callable[..., None] = scope["__init__"]  # type: ignore[assignment]
+    init.__qualname__ = f"{kind.__qualname__}.__init__"
+    return init
 
 
 def _nothing(_: object) -> None:
@@ -121,5 +121,5 @@ def _fields_of(kind: type[object]) -> _Fields:
     assert len(positional) > 1, kind  # of one field it would read no tuple
     assert not any(field.kw_only for field in positional), kind
     names = [field.name for field in positional]
-    found = _KNOWN[kind] = attrgetter(*names), {name: n for n, name in enumerate(names)}
-    return found
+    known = _KNOWN[kind] = attrgetter(*names), {name: n for n, name in enumerate(names)}
+    return known

@@ -45,6 +45,8 @@ ROOMS_OF_PACKAGES = {
 """Every third-party package the product may import, and the rooms that may. A new one needs an
 ADR; a room that is not named here stays free of it, the agent of all of them."""
 
+NAMED_FOR_HOW = {"found", "made", "said", "taken", "told"}
+
 UNIT_SUFFIXES = ("_ns", "_us", "_ms", "_s", "_m", "_h", "_days", "_min", "_max", "_count")
 
 
@@ -146,6 +148,60 @@ def packages_in_their_rooms(source: Source) -> Found:
         if not any(_within(source.module, room) for room in rooms):
             allowed = " or ".join(rooms) if rooms else "no room; a new package needs an ADR"
             yield line, f"{top} may be imported by {allowed}", top
+
+
+#: Modules whose locals are still to be named; only ever taken off.
+LOCALS_STILL_TO_BE_NAMED = (
+    "forewarn.core",
+    "forewarn.agent.sdk.handler",
+    "forewarn.api.access_routes",
+    "forewarn.api.audit_routes",
+    "forewarn.api.connections",
+    "forewarn.api.fleet_routes",
+    "forewarn.api.fleet_watch",
+    "forewarn.api.openapi",
+    "forewarn.api.outcome_routes",
+    "forewarn.api.permissions",
+    "forewarn.api.scope",
+    "forewarn.azure.graph_query",
+    "forewarn.cli.emulator_run",
+    "forewarn.cli.events",
+    "forewarn.cli.fleet",
+    "forewarn.cli.history",
+    "forewarn.cli.listing",
+    "forewarn.cli.maintenance",
+    "forewarn.cli.maintenance_output",
+    "forewarn.cli.operations",
+    "forewarn.cli.work_requests",
+    "forewarn.control.driver_host",
+    "forewarn.control.inbox",
+    "forewarn.control.plane",
+    "forewarn.drivers.command.driver",
+    "forewarn.drivers.messages",
+    "forewarn.replication.access",
+    "forewarn.replication.server",
+    "forewarn.service.settings_check",
+    "forewarn.store.answers",
+    "forewarn.store.audit",
+)
+
+
+@check(
+    "src/*.py",
+    bad="def f(a):\n    found = a.policy\n    return found\n",
+    good="def f(a):\n    policy = a.policy\n    return policy\n",
+)
+def locals_name_the_thing(source: Source) -> Found:
+    """A local is named for what it is, not for how it was got: `policy`, not `found`."""
+    if any(_within(source.module, each) for each in LOCALS_STILL_TO_BE_NAMED):
+        return
+    for function in source.functions():
+        stored = (n for n in ast.walk(function) if isinstance(n, ast.Name | ast.arg))
+        for node in stored:
+            name = node.arg if isinstance(node, ast.arg) else node.id
+            is_new = isinstance(node, ast.arg) or isinstance(node.ctx, ast.Store)
+            if is_new and name in NAMED_FOR_HOW:
+                yield node.lineno, f"{name}: name the thing, not how it was got", name
 
 
 @check("src/*.py", bad="poll_timeout = 5\n", good="poll_timeout_s = 5\n")

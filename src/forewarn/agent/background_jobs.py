@@ -69,7 +69,7 @@ class BackgroundJobs:
 
     def answers(self, now_ms: int) -> tuple[PeersSeen, ...]:
         """Return what the other VMs have answered."""
-        found = []
+        answers = []
         for lane, (child, form, until_ms) in tuple(self._running.items()):
             status = child.poll()
             if status is None:
@@ -83,9 +83,9 @@ class BackgroundJobs:
             if status:
                 self._log.say("side-failed", f"{lane} failed: {output}", level="warning")
             elif form.get("what") == "ask":
-                found.append(_seen(str(form["event_id"]), output))
+                answers.append(_seen(str(form["event_id"]), output))
         self._begin(now_ms)
-        return tuple(found)
+        return tuple(answers)
 
     @property
     def waiting(self) -> int:

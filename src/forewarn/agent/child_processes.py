@@ -75,13 +75,13 @@ class ChildProcesses:
 
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
         """Find out what became of an earlier agent's hooks; go on watching those that run."""
-        found = {}
+        processes = {}
         for key, run in running.items():
-            found[key], child = self._room.fate(str(run))
+            processes[key], child = self._room.fate(str(run))
             if child is not None:
                 self._running[key] = Running(child, str(run))
         self._room.sweep(tuple(str(run) for run in running.values()))
-        return found
+        return processes
 
     def stop(self, key: str, reason: str, *, now_ms: int) -> None:
         """Ask a hook to end; it is ended for good when its grace is over."""

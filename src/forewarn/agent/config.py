@@ -235,13 +235,13 @@ def _hook_paths(directory: str) -> list[Path]:
 
 def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the approve hooks and the steps that the hook directories hold."""
-    found: dict[str, dict[str, object]] = {}
+    by_name: dict[str, dict[str, object]] = {}
     for phase in PHASES:
         for file in hook_files(directory, phase):
             if is_program(file):
-                found.setdefault(file.name, {})[phase] = [str(file)]
+                by_name.setdefault(file.name, {})[phase] = [str(file)]
     steps, checks = [], []
-    for name, spec in sorted(found.items()):
+    for name, spec in sorted(by_name.items()):
         ask = spec.pop("approve", None)
         if ask:
             checks.append(_form_of(name, {"approve": ask}))

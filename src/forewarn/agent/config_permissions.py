@@ -35,8 +35,8 @@ def refuse_writable(paths: Iterable[Path]) -> None:
     user = os.geteuid()
     for path in paths:
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             continue  # reading it says why
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, user):
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, user):
             raise ConfigWritable(path=path, user=f"user {user}")

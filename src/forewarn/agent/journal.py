@@ -214,16 +214,16 @@ def slot_path(directory: str, slot: int) -> str:
 
 def newest(directory: str) -> tuple[int, dict[str, object] | None]:
     """Return the number and the content of the newest whole state, or 0 and None."""
-    found: tuple[int, dict[str, object] | None] = (0, None)
+    record: tuple[int, dict[str, object] | None] = (0, None)
     for slot in (0, 1):
         try:
             with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
                 turn, form = _checked(file.read(BYTES_MAX))
         except FileNotFoundError:
             continue
-        if form is not None and turn > found[0]:
-            found = (turn, form)
-    return found
+        if form is not None and turn > record[0]:
+            record = (turn, form)
+    return record
 
 
 def _framed(body: bytes, turn: int) -> bytes:
@@ -236,8 +236,8 @@ def _refuse_open(directory: str) -> None:
     """Refuse a directory in which others could write commands for this agent to run."""
     if not hasattr(os, "geteuid"):
         return
-    found = os.stat(directory)  # noqa: PTH116  the same
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
+    status = os.stat(directory)  # noqa: PTH116  the same
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, os.geteuid()):
         raise JournalOpen(directory=directory)
 
 

@@ -31,10 +31,10 @@ def member(form: Form, name: str, default: T) -> T:
     Raises:
         FieldInvalid: it is of another type.
     """
-    found = form.get(name, default)
-    if isinstance(found, type(default)):
-        return found
-    raise FieldInvalid(name=name, found=found)
+    value = form.get(name, default)
+    if isinstance(value, type(default)):
+        return value
+    raise FieldInvalid(name=name, found=value)
 
 
 def flag(form: Form, name: str, *, default: bool) -> bool:
@@ -52,10 +52,10 @@ def number(form: Form, name: str, default: float) -> float:
     Raises:
         FieldInvalid: it is not a number.
     """
-    found = form.get(name, default)
-    if isinstance(found, (int, float)):
-        return float(found)
-    raise FieldInvalid(name=name, found=found)
+    value = form.get(name, default)
+    if isinstance(value, (int, float)):
+        return float(value)
+    raise FieldInvalid(name=name, found=value)
 
 
 def inner(form: Form, name: str) -> Form:
@@ -64,10 +64,10 @@ def inner(form: Form, name: str) -> Form:
     Raises:
         FieldInvalid: it is none.
     """
-    found = form.get(name)
-    if isinstance(found, dict):
-        return found
-    raise FieldInvalid(name=name, found=found)
+    value = form.get(name)
+    if isinstance(value, dict):
+        return value
+    raise FieldInvalid(name=name, found=value)
 
 
 def several(form: Form, name: str) -> list[Form]:
@@ -76,10 +76,10 @@ def several(form: Form, name: str) -> list[Form]:
     Raises:
         FieldInvalid: it is something else.
     """
-    found = form.get(name, [])
-    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
-        return found
-    raise FieldInvalid(name=name, found=found)
+    items = form.get(name, [])
+    if isinstance(items, list) and all(isinstance(one, dict) for one in items):
+        return items
+    raise FieldInvalid(name=name, found=items)
 
 
 def words(form: Form, name: str) -> list[str]:
@@ -88,12 +88,12 @@ def words(form: Form, name: str) -> list[str]:
     Raises:
         FieldInvalid: it is something else.
     """
-    found = form.get(name) or []
-    if isinstance(found, str):
-        return [found]
-    if isinstance(found, (list, tuple)) and all(isinstance(one, str) for one in found):
-        return list(found)
-    raise FieldInvalid(name=name, found=found)
+    items = form.get(name) or []
+    if isinstance(items, str):
+        return [items]
+    if isinstance(items, (list, tuple)) and all(isinstance(one, str) for one in items):
+        return list(items)
+    raise FieldInvalid(name=name, found=items)
 
 
 def texts(form: Form, name: str) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Log:
             prefix = f"{time['time']} "
         line = b""
         for cut in CUTS:
-            short = {name: _cut(found, cut) for name, found in ids.items()}
+            short = {name: _cut(value, cut) for name, value in ids.items()}
             form = {"level": level, "action": action, "message": sentence[:cut], **short}
             text = (
                 json.dumps({**time, **form})
@@ -92,14 +92,14 @@ class Log:
             return False
 
 
-def _cut(found: object, most: int) -> object:
+def _cut(value: object, most: int) -> object:
     """Return a number as it is, and the end of anything else as text: the end says most."""
-    return found if isinstance(found, int) else str(found)[-most:]
+    return value if isinstance(value, int) else str(value)[-most:]
 
 
 def _plain(action: str, sentence: str, ids: Mapping[str, object]) -> str:
     """Return a line for people; what comes from outside cannot break or colour it."""
-    tail = "".join(f" {name}={_quoted(str(found))}" for name, found in ids.items())
+    tail = "".join(f" {name}={_quoted(str(value))}" for name, value in ids.items())
     return escaped_text(f"{sentence} action={action}{tail}")
 
 

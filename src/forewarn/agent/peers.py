@@ -39,8 +39,8 @@ def main(form: dict[str, object]) -> int:
         return 0
     others = form["others"]
     assert isinstance(others, list)
-    said = _ask(place, [str(other) for other in others])
-    words = {word: [other for other in said if word in said[other]] for word in PEER_WORDS}
+    answers = _ask(place, [str(other) for other in others])
+    words = {word: [other for other in answers if word in answers[other]] for word in PEER_WORDS}
     print(json.dumps(words))  # noqa: T201  the agent reads it
     return 0
 
@@ -55,14 +55,14 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
     waiting = collections.deque(others)
     asking = others[:AT_ONCE_MAX]
     done = threading.Event()
-    said: dict[str, tuple[str, ...]] = {}
+    answers: dict[str, tuple[str, ...]] = {}
     failed: list[PeerError | OSError] = []
 
     def ask() -> None:
         try:
             while waiting and not failed:
                 other = waiting.popleft()
-                said[other] = place.said(other)
+                answers[other] = place.said(other)
         except IndexError:
             pass  # another thread has taken the last one
         except (PeerError, OSError) as error:
@@ -77,7 +77,7 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
     done.wait(ASK_S_MAX if others else 0)
     if failed:
         raise failed[0]
-    answered = dict(said)  # a thread that is late may still add to the other
+    answered = dict(answers)  # a thread that is late may still add to the other
     return {other: answered.get(other, ()) for other in others}
 
 

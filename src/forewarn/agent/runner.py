@@ -201,12 +201,12 @@ class Runner:
             text = f"The journal was {reason} and is now {self._journal.corrupt}."
             self.log.say("journal-corrupt", text, level="error")
         self._journal.make_room()
-        found = self._children.adopt(self.core.running())
+        processes = self._children.adopt(self.core.running())
         self.log.say("named", f"This VM is {name}.", name=name)
         if state is not None:
             before = self._journal.boot_id
             rebooted = bool(before) and before != boot_id()
-            self._give((Resumed(found, rebooted=rebooted),))
+            self._give((Resumed(processes, rebooted=rebooted),))
 
     # ---- the core and its intents --------------------------------------------------------------
 

@@ -84,5 +84,5 @@ def _become_owner(directory: str) -> None:
 def _undone(directory: str) -> dict[str, list[str]]:
     """Return the steps that are being undone, by the agent's journal, each with its events."""
     _, form = newest(directory)
-    found = [read_step_record(step) for step in several(form or {}, "steps")]
-    return {held.key: held.holders for held in found if held.is_undone}
+    steps = [read_step_record(step) for step in several(form or {}, "steps")]
+    return {held.key: held.holders for held in steps if held.is_undone}

@@ -98,7 +98,7 @@ def build_app(
 
 def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
     """Return the whole table of routes, with those that describe it."""
-    found = (
+    all_routes = (
         *fleet_routes.routes(),
         *work_routes.routes(),
         *maintenance_routes.routes(),
@@ -115,7 +115,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *extra,
     )
     described = _Description()
-    described.routes = (*found, *described.own_routes())
+    described.routes = (*all_routes, *described.own_routes())
     return described.routes
 
 

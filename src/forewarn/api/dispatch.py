@@ -244,18 +244,18 @@ def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> V
         ValidationFailed: one is of another kind.
     """
     known = {each.name: each for each in fields}
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, text in given:
         if name not in known:
             allowed = ", ".join(known) or "none"
             raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")
-        if name in found:
+        if name in values:
             raise QueryInvalid(problem=f"gives {name!r} twice")
-        found[name] = known[name].kind.read_text(text, name)
+        values[name] = known[name].kind.read_text(text, name)
     for each in fields:
-        if each.required and each.name not in found:
+        if each.required and each.name not in values:
             raise QueryInvalid(problem=f"lacks the parameter {each.name!r}")
-    return found
+    return values
 
 
 def _form(form: Form | None, body: bytes, media: str) -> Values:

@@ -192,14 +192,14 @@ class FleetOverview:
         self._changed_racks.clear()
 
     def _lay_racks(self) -> None:
-        found = [(key, list(names)) for key, names in groupby(self.names, self._key_of)]
-        fold = max(-(-len(found) // RACKS_MAX), 1)
-        zones = len({key[0] for key, _ in found})
+        racks = [(key, list(names)) for key, names in groupby(self.names, self._key_of)]
+        fold = max(-(-len(racks) // RACKS_MAX), 1)
+        zones = len({key[0] for key, _ in racks})
         if fold > 1 and zones < RACKS_MAX // 2:
-            fold = -(-len(found) // (RACKS_MAX - zones))  # each zone's last one may not be full
+            fold = -(-len(racks) // (RACKS_MAX - zones))  # each zone's last one may not be full
         self.racks, self._rack_of = [], {}
         folded = 0
-        for key, names in found:
+        for key, names in racks:
             zone, name = key[0], _rack_name(key)
             apart = zones < RACKS_MAX // 2 and self.racks and self.racks[-1].zone != zone
             if not self.racks or apart or folded == fold:
@@ -219,16 +219,16 @@ class FleetOverview:
         """Return what has changed since the last call; what there is no room for is kept."""
         layout, self._told_layout = self._told_layout, self.layout
         numbers = list(self._changed_operations)[:operations_max]
-        found = OverviewDifference(
+        changes = OverviewDifference(
             laid_out=layout != self.layout or len(self._changed_hosts) > CHANGED_HOSTS_MAX,
             racks=tuple(sorted(self._changed_racks)),
             operations=tuple(self._changed_operations.pop(number) for number in numbers),
         )
-        if not found.laid_out:
-            found.hosts = {place: chr(self.states[place]) for place in self._changed_hosts}
+        if not changes.laid_out:
+            changes.hosts = {place: chr(self.states[place]) for place in self._changed_hosts}
         self._changed_hosts.clear()
         self._changed_racks.clear()
-        return found
+        return changes
 
     def urgent(self, limit: int = OPERATIONS_MAX) -> list[Operation]:
         """Return the operations that run, then those that start next; costs the live ones."""

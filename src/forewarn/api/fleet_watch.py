@@ -89,9 +89,9 @@ class FleetWatch:
         """
         while True:
             await self._see(control)
-            found = await control.compute(lambda: self._asked(question))
-            if found is not None:
-                return found[0]
+            answer = await control.compute(lambda: self._asked(question))
+            if answer is not None:
+                return answer[0]
 
     async def whole(self, control: Reader) -> bytes:
         """Return everything, as JSON; made once for each commit. Raises as `look`."""
@@ -113,14 +113,14 @@ class FleetWatch:
             yield [self._event("time", {})]
             after = self._read_place(place)
             while not self._stopped:
-                found = [each for each in self._messages if each[0] > after]
-                follows = after == self._version or (found and found[0][0] == after + 1)
+                messages = [each for each in self._messages if each[0] > after]
+                follows = after == self._version or (messages and messages[0][0] == after + 1)
                 if after < 0 or not follows:
                     after = self._version
                     yield [self._event(RELOAD, {})]
-                elif found:
-                    after = found[-1][0]
-                    yield [data for _, data in found]
+                elif messages:
+                    after = messages[-1][0]
+                    yield [data for _, data in messages]
                 elif not await self._wait():
                     yield [self._event("time", {})]
         finally:
@@ -172,10 +172,10 @@ class FleetWatch:
             self._loop.on_committed.add(self._note)
         self._commits.clear()
         fleet, operations, events, sequence = await control.read(_whole_state)
-        made = await control.compute(lambda: FleetOverview(fleet, operations, events))
+        overview = await control.compute(lambda: FleetOverview(fleet, operations, events))
         with self._lock:
-            made.layout += self._overview.layout if self._overview else 0
-            self._overview, self._sequence = made, sequence
+            overview.layout += self._overview.layout if self._overview else 0
+            self._overview, self._sequence = overview, sequence
         self._begin_again()
 
     def _note(self, committed: Committed) -> None:
@@ -279,18 +279,18 @@ class FleetWatch:
 
     def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
         """Return the event that says what has changed, and whether there is more."""
-        found = overview.difference()
-        if found.laid_out:
+        difference = overview.difference()
+        if difference.laid_out:
             return RELOAD, {}, False
-        if not found:
+        if not difference:
             return "", {}, False
         shown = {
-            "hosts": list(found.hosts.items()),
-            "racks": [(place, _rack(overview.racks[place])) for place in found.racks],
+            "hosts": list(difference.hosts.items()),
+            "racks": [(place, _rack(overview.racks[place])) for place in difference.racks],
             "counts": overview.counts(),
-            "operations": _operations(overview, found.operations),
+            "operations": _operations(overview, difference.operations),
         }
-        return "change", shown, len(found.operations) >= OPERATIONS_MAX
+        return "change", shown, len(difference.operations) >= OPERATIONS_MAX
 
 
 def _shown(overview: FleetOverview, place: str) -> dict[str, object]:

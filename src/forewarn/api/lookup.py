@@ -73,12 +73,12 @@ async def find(call: ApiCall, name: str) -> LookupResult:
         UnknownOperation: nothing has that name.
         Ambiguous: several live events begin so.
     """
-    found = await call.control.read(lambda view: _find_live(view, name))
-    if found is None:
-        found = await call.control.look_up(lambda store: _find_stored(store, name))
-    if found is None:
+    operation = await call.control.read(lambda view: _find_live(view, name))
+    if operation is None:
+        operation = await call.control.look_up(lambda store: _find_stored(store, name))
+    if operation is None:
         raise UnknownOperation(name=name[:64])
-    return found
+    return operation
 
 
 def _find_live(view: StateView, name: str) -> LookupResult | None:

@@ -96,10 +96,10 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
         return tuple(form["hosts"])
     if ways == ["selector"]:
         return select(topology.hosts.values(), form["selector"])
-    found = tuple(topology.hosts)
-    if not found:
+    hosts = tuple(topology.hosts)
+    if not hosts:
         raise MaintenanceInvalid(problem="no host is selected")
-    return found
+    return hosts
 
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:

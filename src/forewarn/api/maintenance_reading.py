@@ -81,8 +81,8 @@ async def find_view(call: ApiCall, number: int) -> MaintenanceView:
         return MaintenanceView(maintenance, view.state.plans.get(maintenance.plan), blocker)
 
     def stored(store: Store) -> MaintenanceView | None:
-        found = store.maintenances.get(number)
-        return MaintenanceView(found) if found is not None else None
+        maintenance = store.maintenances.get(number)
+        return MaintenanceView(maintenance) if maintenance is not None else None
 
     view = await call.control.read(live) or await call.control.look_up(stored)
     if view is None:
@@ -94,10 +94,10 @@ async def find_view(call: ApiCall, number: int) -> MaintenanceView:
 async def _list(call: ApiCall) -> ApiResponse:
     limit = call.query.get("limit", PAGE_MAX)
     before = call.query.get("before", 0)
-    found = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
+    maintenances = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
     wanted = call.query.get("live", False)
-    views = [await find_view(call, each.number) for each in found if each.live or not wanted]
-    following = found[-1].number if len(found) == limit else None
+    views = [await find_view(call, each.number) for each in maintenances if each.live or not wanted]
+    following = maintenances[-1].number if len(maintenances) == limit else None
     return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
 
 
@@ -140,7 +140,7 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
     by_wave: dict[int, list[HostWork]] = {}
     for each in work:
         by_wave.setdefault(each.wave, []).append(each)
-    found = []
+    waves = []
     for number in sorted({*by_wave, *planned}):
         wave, of_wave = planned.get(number), tuple(by_wave.get(number, ()))
         left = tuple(host for host in wave.hosts if host not in touched) if wave else ()
@@ -152,16 +152,18 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
         else:
             begun = number == view.maintenance.wave and left  # the rest is about to be announced
             state = "over" if of_wave and not begun else "planned"
-        found.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
-    return found
+        waves.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
+    return waves
 
 
 async def _hosts(call: ApiCall) -> ApiResponse:
     """Say what became of each host; costs the hosts of the maintenance."""
     maintenance = (await find_view(call, number_of(call))).maintenance
     limit, after = call.query.get("limit", HOSTS_PAGE_MAX), call.query.get("after", "")
-    found = await call.control.look_up(lambda store: store.maintenances.work(maintenance.number))
-    work = {each.host: each for each in found}
+    host_work = await call.control.look_up(
+        lambda store: store.maintenances.work(maintenance.number)
+    )
+    work = {each.host: each for each in host_work}
     names = [host for host in maintenance.hosts if host > after][: limit + 1]
     hosts = HOST_WORK.each((host, work.get(host)) for host in names[:limit])
     following = names[limit - 1] if len(names) > limit else None

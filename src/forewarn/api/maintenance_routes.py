@@ -82,7 +82,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
     for host in asked.hosts:
         if host not in topology.hosts:
             raise Unknown(kind="host", name=host)
-    made = Maintenance(
+    maintenance = Maintenance(
         0,
         asked.cause,
         asked.impact or TRAITS[asked.cause].impact,
@@ -98,9 +98,9 @@ async def _preview(call: ApiCall) -> ApiResponse:
     now_ms = call.control.clock.now_ms()
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
-        taken = snapshot(view.state, made, policy=view.policy, now_ms=now_ms)
-        task = task_of(replace(taken, patience_s=call.control.answer_timeout_s))
-        running = (each for each in taken.operations if each.state is OperationState.RUNNING)
+        basis = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
+        task = task_of(replace(basis, patience_s=call.control.answer_timeout_s))
+        running = (each for each in basis.operations if each.state is OperationState.RUNNING)
         return task, {each.host for each in running}
 
     task, occupied = await call.control.read(take)
@@ -166,17 +166,17 @@ async def _diff(call: ApiCall) -> ApiResponse:
 
 def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str, object]:
     asked = Asked(())
-    found = difference(plan_of(before, asked) if before else _NO_PLAN, plan_of(after, asked))
+    changes = difference(plan_of(before, asked) if before else _NO_PLAN, plan_of(after, asked))
     return {
         "from": before.id if before else "",
         "to": after.id,
-        "added": list(found.added),
-        "removed": list(found.removed),
-        "blocked": list(found.blocked),
-        "unblocked": list(found.unblocked),
+        "added": list(changes.added),
+        "removed": list(changes.removed),
+        "blocked": list(changes.blocked),
+        "unblocked": list(changes.unblocked),
         "changed": [
             {"host": each.host, "from_wave": each.from_wave, "to_wave": each.to_wave}
-            for each in found.changed
+            for each in changes.changed
         ],
     }
 

@@ -43,8 +43,8 @@ def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> byt
         if place is None:
             raise Unknown(kind="host", name=name)
         first, limit = place, 1
-    found = [{"name": host, "vms": count} for host, count in overview.hosts(first, limit)]
-    return encoded({"layout": overview.layout, "from": first, "hosts": found})
+    hosts = [{"name": host, "vms": count} for host, count in overview.hosts(first, limit)]
+    return encoded({"layout": overview.layout, "from": first, "hosts": hosts})
 
 
 async def _watch(call: ApiCall) -> ApiResponse:

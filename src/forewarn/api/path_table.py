@@ -26,8 +26,8 @@ class Table(BaseRoute):
             assert len(names) < 2, path
             for place in names:
                 around = (*parts[:place], *parts[place + 1 :])
-                found = parts[place].strip("{}"), application
-                self._named.setdefault(place, {})[around] = found
+                entry = parts[place].strip("{}"), application
+                self._named.setdefault(place, {})[around] = entry
             if not names:
                 self._exact[path] = application
 
@@ -39,9 +39,9 @@ class Table(BaseRoute):
             return Match.FULL, {"endpoint": application, "path_params": {}}
         parts = tuple(path.split("/"))
         for place, named in self._named.items():
-            found = named.get((*parts[:place], *parts[place + 1 :]))
-            if found is not None and place < len(parts) and parts[place]:
-                name, application = found
+            match = named.get((*parts[:place], *parts[place + 1 :]))
+            if match is not None and place < len(parts) and parts[place]:
+                name, application = match
                 return Match.FULL, {"endpoint": application, "path_params": {name: parts[place]}}
         return Match.NONE, {}
 

@@ -192,28 +192,28 @@ def _freeze(number: int, given: Values) -> Span:
 def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
     """Return a policy as the form it can be applied in; defaults are left out."""
     plain = MaintenancePolicy()
-    found: dict[str, Any] = {}
+    form: dict[str, Any] = {}
     for names, write in ((_DURATIONS, iso_duration), (_PLAIN, int)):
         for name, attribute in names.items():
             value = getattr(policy, attribute)
             if value != getattr(plain, attribute):
-                found[name] = write(value)
+                form[name] = write(value)
     if policy.budgets:
-        found["budgets"] = [_budget_form(each) for each in policy.budgets]
+        form["budgets"] = [_budget_form(each) for each in policy.budgets]
     if policy.windows:
-        found["windows"] = {each.name: _window_form(each) for each in policy.windows}
+        form["windows"] = {each.name: _window_form(each) for each in policy.windows}
     if policy.freezes:
-        found["freezes"] = [
+        form["freezes"] = [
             {"from": timestamps.iso8601(start_ms), "to": timestamps.iso8601(end_ms)}
             for start_ms, end_ms in policy.freezes
         ]
-    return found
+    return form
 
 
 def _budget_form(budget: Budget) -> dict[str, Any]:
     limit = f"{budget.limit}%" if budget.percent else budget.limit
-    found = {"for": budget.scope.value, "limit": limit}
-    return {**found, "name": budget.name} if budget.name else found
+    form = {"for": budget.scope.value, "limit": limit}
+    return {**form, "name": budget.name} if budget.name else form
 
 
 def _window_form(window: Window) -> dict[str, Any]:

@@ -79,9 +79,9 @@ async def _windows(call: ApiCall) -> ApiResponse:
     span = (start_ms, start_ms + days * DAY_MS)
     policy = await call.control.read(_in_force)
     host = await call.control.read(lambda view: _host(view, name)) if name else None
-    found = await call.control.compute(lambda: open_time(policy, span, host=host))
+    spans = await call.control.compute(lambda: open_time(policy, span, host=host))
     ends = {"from": timestamps.iso8601(span[0]), "to": timestamps.iso8601(span[1])}
-    return ApiResponse({**ends, "spans": found})
+    return ApiResponse({**ends, "spans": spans})
 
 
 def open_time(
@@ -97,12 +97,12 @@ def open_time(
     windows: Sequence[Window | None] = (
         policy.windows if host is None else policy.windows_of(words_of(host))
     )
-    found = []
+    spans = []
     for window in windows or (None,):
         opened = open_spans([window] if window else [], *span)
         for opens_ms, closes_ms in without(opened, policy.freezes):
             zone = window.time_zone if window else "UTC"
-            found.append(
+            spans.append(
                 (
                     opens_ms,
                     {
@@ -116,8 +116,8 @@ def open_time(
                     },
                 )
             )
-    found.sort(key=lambda each: (each[0], each[1]["window"]))
-    return [form for _, form in found]
+    spans.sort(key=lambda each: (each[0], each[1]["window"]))
+    return [form for _, form in spans]
 
 
 def _local(at_ms: int, zone: str) -> str:

@@ -58,11 +58,11 @@ async def _events(call: ApiCall) -> ApiResponse:
 def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
     """Return one page, on a thread, by number and group; costs the live events."""
     after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
-    found = heapq.nsmallest(
+    page = heapq.nsmallest(
         limit + 1, (each for each in shown if _place_of(each) > after), key=_place_of
     )
-    following = "{}:{}".format(*_place_of(found[limit - 1])) if len(found) > limit else None
-    return encoded({"events": schemas.EVENT.each(found[:limit]), "next": following})
+    following = "{}:{}".format(*_place_of(page[limit - 1])) if len(page) > limit else None
+    return encoded({"events": schemas.EVENT.each(page[:limit]), "next": following})
 
 
 def _place_of(summary: schemas.OperationSummary) -> tuple[int, str]:
@@ -96,11 +96,11 @@ def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSu
 
 
 async def _event(call: ApiCall) -> ApiResponse:
-    found = await find(call, call.path["id"])
-    event = found.event or (found.events[0] if len(found.events) == 1 else None)
+    record = await find(call, call.path["id"])
+    event = record.event or (record.events[0] if len(record.events) == 1 else None)
     if event is None:
         raise UnknownOperation(name=call.path["id"][:64])
-    return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(event, found.operation)))
+    return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(event, record.operation)))
 
 
 async def _document(call: ApiCall) -> ApiResponse:
@@ -134,12 +134,12 @@ async def _history(call: ApiCall) -> ApiResponse:
     newest_first = query.get("order", False)
     filters = await _filters(call)
     page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
-    found = await call.control.look_up(lambda store: store.history(page))
-    if not found:
+    entries = await call.control.look_up(lambda store: store.history(page))
+    if not entries:
         await call.control.look_up(partial(check_named, filters=filters))
-    following = found[-1].seq if len(found) == limit else None
+    following = entries[-1].seq if len(entries) == limit else None
     shown = await call.control.compute(
-        lambda: encoded({"entries": schemas.ENTRY.each(found), "next": following})
+        lambda: encoded({"entries": schemas.ENTRY.each(entries), "next": following})
     )
     return ApiResponse(shown)
 
@@ -151,10 +151,10 @@ async def _filters(call: ApiCall) -> dict[str, Any]:
     if "operation" in query:
         query["operation"] = (await find(call, str(query["operation"]))).operation.number
     if "event" in query:
-        found = await find(call, str(query["event"]))
-        if found.event is None:
+        record = await find(call, str(query["event"]))
+        if record.event is None:
             raise UnknownOperation(name=query["event"])
-        query["event"] = found.event.id
+        query["event"] = record.event.id
     return query
 
 

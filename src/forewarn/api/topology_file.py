@@ -174,7 +174,7 @@ def _group_form(group: Group) -> dict[str, Any]:
 
 def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
     """Return the members of a record that differ from a plain one, as a form has them."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name in record.__match_args__:
         value = getattr(record, name)
         if name in without or value == getattr(plain, name):
@@ -185,8 +185,8 @@ def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -
             value = list(value)
         elif isinstance(value, frozenset):
             value = sorted(each.value for each in value)
-        found[name] = getattr(value, "value", value)
-    return found
+        members[name] = getattr(value, "value", value)
+    return members
 
 
 def parsed(body: bytes, media: str) -> object:

@@ -73,8 +73,8 @@ async def _why(call: ApiCall) -> ApiResponse:
     now_ms = call.control.clock.now_ms()
     matched = _WAVE.fullmatch(name)
     if matched is None:
-        found = await call.control.read(lambda view: _of_host(view, name, now_ms))
-        return ApiResponse({"id": name, "kind": "host", "blockers": BLOCKER.each(found)})
+        blockers = await call.control.read(lambda view: _of_host(view, name, now_ms))
+        return ApiResponse({"id": name, "kind": "host", "blockers": BLOCKER.each(blockers)})
     number, wave = int(matched[1]), int(matched[2] or 0)
 
     def query(view: StateView) -> list[Waits] | None:
@@ -104,19 +104,19 @@ def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
         Unknown: there is no such host, nor a maintenance that names it.
     """
     draft, state = view.draft(now_ms), view.state
-    found = [
+    blockers = [
         (operation.id, blocker_of(draft, operation))
         for operation in draft.operations(("host", host))
         if not operation.maintenance
     ]
-    found += [
+    blockers += [
         (maintenance.id, why_host(draft, maintenance, host))
         for maintenance in state.maintenances.values()
         if host in maintenance.hosts
     ]
-    if not found and host not in state.topology.hosts:
+    if not blockers and host not in state.topology.hosts:
         raise Unknown(kind="host", name=host)
-    return [Waits(name, blocker) for name, blocker in found if blocker is not None]
+    return [Waits(name, blocker) for name, blocker in blockers if blocker is not None]
 
 
 async def _why_all(call: ApiCall) -> ApiResponse:
@@ -154,12 +154,12 @@ def _grouped(waiting: Iterable[Waits]) -> list[dict[str, object]]:
         {
             "code": code,
             "subject": subject,
-            "count": len(found),
-            "names": [each.name for each in itertools.islice(found, NAMED_MAX)],
-            "clears": written(min((each.blocker.clears_ms for each in found), default=0)),
-            "text": found[0].blocker.sentence(found[0].name),
+            "count": len(members),
+            "names": [each.name for each in itertools.islice(members, NAMED_MAX)],
+            "clears": written(min((each.blocker.clears_ms for each in members), default=0)),
+            "text": members[0].blocker.sentence(members[0].name),
         }
-        for (code, subject), found in groups
+        for (code, subject), members in groups
     ]
 
 

@@ -96,15 +96,15 @@ class TooManyTargets(CallerError):
 
 def routes() -> tuple[Route, ...]:
     """Return the routes of work."""
-    found = [
+    table = [
         _asking("host", action, cause, form=form, summary=summary)
         for action, (cause, form, summary) in HOST_ACTS.items()
     ]
-    found += [
+    table += [
         _asking("vm", action, cause, form=forms.WORK, summary=summary)
         for action, (cause, summary) in VM_ACTS.items()
     ]
-    return (*found, *_ROUTES)
+    return (*table, *_ROUTES)
 
 
 def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -> Route:
@@ -192,26 +192,26 @@ async def _list(call: ApiCall) -> ApiResponse:
     states = frozenset(query.pop("state", ())) or (LIVE_OPERATION if live else frozenset())
     limit = query.pop("limit", 100)
     page = OperationPage(states=states, limit=limit, **query)
-    found = await call.control.look_up(lambda store: store.operations(page))
-    if not found:
+    operations = await call.control.look_up(lambda store: store.operations(page))
+    if not operations:
         await call.control.look_up(partial(check_named, filters=query))
-    following = found[-1].number if len(found) == limit else None
+    following = operations[-1].number if len(operations) == limit else None
     shown = await call.control.compute(
-        lambda: encoded({"operations": schemas.OPERATION.each(found), "next": following})
+        lambda: encoded({"operations": schemas.OPERATION.each(operations), "next": following})
     )
     return ApiResponse(shown)
 
 
 async def _get(call: ApiCall) -> ApiResponse:
-    found = await find(call, call.path["id"])
-    shown = schemas.OPERATION.of(found.operation)
-    return ApiResponse({"operation": shown, "events": schemas.EVENT.each(found.summaries)})
+    record = await find(call, call.path["id"])
+    shown = schemas.OPERATION.of(record.operation)
+    return ApiResponse({"operation": shown, "events": schemas.EVENT.each(record.summaries)})
 
 
 async def _why(call: ApiCall) -> ApiResponse:
-    found = await find(call, call.path["id"])
-    waiting = await call.control.why(found.operation.number)
-    shown = schemas.OPERATION.of(found.operation)
+    record = await find(call, call.path["id"])
+    waiting = await call.control.why(record.operation.number)
+    shown = schemas.OPERATION.of(record.operation)
     return ApiResponse({"operation": shown, "waiting": schemas.WAITING.each(waiting)})
 
 
@@ -235,12 +235,12 @@ async def _retry(call: ApiCall) -> ApiResponse:
 
 async def _approve(call: ApiCall) -> ApiResponse:
     """Approve one event, or every event of an operation that is still shown. Source: A-9."""
-    found = await find(call, call.path["id"])
-    events = [found.event] if found.event else list(found.events)
+    record = await find(call, call.path["id"])
+    events = [record.event] if record.event else list(record.events)
     live = tuple(event.id for event in events if event.live)
     if not live:
-        state = found.operation.state.value
-        raise WrongState(operation=found.operation.id, state=state, asked="approved")
+        state = record.operation.state.value
+        raise WrongState(operation=record.operation.id, state=state, asked="approved")
     return _operations(await call.control.submit(Acknowledge(live), call.actor))
 
 

@@ -45,8 +45,8 @@ def routes() -> tuple[ArmRoute, ...]:
 async def shown_availability_sets(call: ArmCall) -> list[JsonObject]:
     """Return the availability sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
-    found = inventory.groups(GroupKind.AVAILABILITY_SET, *await call.scope())
-    return [_shown(call, inventory, each, ResourceScope("", "")) for each in found]
+    groups = inventory.groups(GroupKind.AVAILABILITY_SET, *await call.scope())
+    return [_shown(call, inventory, each, ResourceScope("", "")) for each in groups]
 
 
 async def _list(call: ArmCall) -> ArmResponse:

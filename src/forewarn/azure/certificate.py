@@ -42,16 +42,16 @@ def make_certificate(directory: Path) -> Certificate:
     Raises:
         CertificateUnmade: there is no `openssl`, or it failed.
     """
-    made = Certificate(directory / "certificate.pem", directory / "key.pem")
+    certificate = Certificate(directory / "certificate.pem", directory / "key.pem")
     openssl(
         *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
         *("-nodes", "-sha256", "-days", str(DAYS), "-subj", "/CN=Forewarn"),
         *("-addext", _NAMES, "-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
         *("-addext", "extendedKeyUsage=serverAuth"),
-        *("-keyout", str(made.key), "-out", str(made.path)),
+        *("-keyout", str(certificate.key), "-out", str(certificate.path)),
     )
-    made.key.chmod(0o600)
-    return made
+    certificate.key.chmod(0o600)
+    return certificate
 
 
 def openssl(*words: str, given: bytes = b"") -> bytes:

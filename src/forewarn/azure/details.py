@@ -45,7 +45,7 @@ def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> 
     Raises:
         ValidationFailed: it is nested too deeply.
     """
-    found: Details = {}
+    members: Details = {}
     left: list[tuple[Path, object, object]] = [((), given, shown)]
     while left:
         path, value, now = left.pop()
@@ -57,18 +57,18 @@ def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> 
             known = now if isinstance(now, dict) else {}
             left += [((*path, name), each, known.get(name)) for name, each in value.items()]
         elif not _same(value, now):
-            found[path] = value
-    return found
+            members[path] = value
+    return members
 
 
-def check_size(found: Details) -> None:
+def check_size(members: Details) -> None:
     """Refuse details that are too long to be kept, or lists that are too deep.
 
     Raises:
         ValidationFailed: they are.
     """
     try:
-        size = len(encoded(list(found.items())))
+        size = len(encoded(list(members.items())))
     except RecursionError:
         size = DETAILS_BYTES_MAX + 1
     if size > DETAILS_BYTES_MAX:
@@ -76,13 +76,13 @@ def check_size(found: Details) -> None:
         raise ValidationFailed(where="The body", problem=problem)
 
 
-def refuse(found: Details, name: str, reason: str, *, only: Collection[Path] = ((),)) -> None:
+def refuse(members: Details, name: str, reason: str, *, only: Collection[Path] = ((),)) -> None:
     """Refuse details, or those below some paths, naming the first.
 
     Raises:
         ArmNotSupported: there are some.
     """
-    for path in sorted(found):
+    for path in sorted(members):
         if any(path[: len(each)] == each for each in only):
             action = f"A change of {'.'.join(path)[:200]}"
             raise ArmNotSupported(action=action, name=name, reason=reason)

@@ -35,13 +35,13 @@ def filtered(
     asked = query.get("$filter", "")
     parts = asked.split(" and ") if asked else []
     for part in parts:
-        found = _EQUAL.fullmatch(part.strip())
-        column = columns.get(found[1].lower()) if found else None
-        if found is None or column is None or len(parts) > CONDITIONS_MAX:
+        match = _EQUAL.fullmatch(part.strip())
+        column = columns.get(match[1].lower()) if match else None
+        if match is None or column is None or len(parts) > CONDITIONS_MAX:
             known = " or ".join(columns)
             problem = f"must be {known} eq 'VALUE', at most {CONDITIONS_MAX} of them with `and`"
             raise ValidationFailed(where="$filter", problem=problem)
-        wanted = found[2].lower()
+        wanted = match[2].lower()
         rows = [row for row in rows if str(member(row, *column.split("."))).lower() == wanted]
     top = query.get("$top", "")
     if not top:

@@ -68,8 +68,8 @@ class Inventory:
     @property
     def subscriptions(self) -> tuple[str, ...]:
         """Every subscription with a VM, sorted; the default one where there is no VM."""
-        found = {place.subscription.lower() for place in self.places.values()}
-        return tuple(sorted(found)) or (DEFAULT_SUBSCRIPTION,)
+        names_of_subscriptions = {place.subscription.lower() for place in self.places.values()}
+        return tuple(sorted(names_of_subscriptions)) or (DEFAULT_SUBSCRIPTION,)
 
     def vm(self, name: str) -> Vm | None:
         """Return a VM by its name, whatever its case."""
@@ -91,8 +91,8 @@ class Inventory:
     def groups(self, kind: GroupKind, subscription: str, resource_group: str = "") -> list[Group]:
         """Return the groups of a kind with a VM in a subscription or resource group, by name."""
         names = {vm.group for vm in self.vms(subscription, resource_group)}
-        found = [self.topology.groups[name] for name in sorted(names)]
-        return [group for group in found if group.kind is kind]
+        groups = [self.topology.groups[name] for name in sorted(names)]
+        return [group for group in groups if group.kind is kind]
 
     def members(self, group: Group) -> list[Vm]:
         """Return the VMs of a group, by name."""

@@ -16,14 +16,14 @@ def member(value: JsonObject, *names: str) -> Any:  # noqa: ANN401 - what JSON h
     Raises:
         ValidationFailed: something on the way is not an object.
     """
-    found: Any = value
+    inner: Any = value
     for place, name in enumerate(names):
-        if found is None:
+        if inner is None:
             return None
-        if not isinstance(found, dict):
+        if not isinstance(inner, dict):
             raise ValidationFailed(where=".".join(names[:place]), problem="it must be an object")
-        found = found.get(name)
-    return found
+        inner = inner.get(name)
+    return inner
 
 
 def text_of(body: JsonObject, *names: str) -> str:

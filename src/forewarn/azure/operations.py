@@ -75,9 +75,9 @@ def accepted(
 
 
 async def _poll(call: ArmCall) -> ArmResponse:
-    found = await _operations(call)
-    over = not any(each.live for each in found)
-    shown = _status(call.path["operation"], found)
+    operations = await _operations(call)
+    over = not any(each.live for each in operations)
+    shown = _status(call.path["operation"], operations)
     if call.query.get("monitor") != "true":
         return ArmResponse(shown, 200, {} if over else _RETRY)
     if not over:
@@ -122,14 +122,14 @@ def _gone(call: ArmCall) -> ArmResourceUnknown:
     )
 
 
-def _status(name: str, found: list[Operation]) -> JsonObject:
+def _status(name: str, operations: list[Operation]) -> JsonObject:
     """Return how operations stand together, as `Azure-AsyncOperation` says it."""
-    shown: JsonObject = {"name": name, "startTime": iso8601(min(o.created_ms for o in found))}
-    if any(each.live for each in found):
+    shown: JsonObject = {"name": name, "startTime": iso8601(min(o.created_ms for o in operations))}
+    if any(each.live for each in operations):
         return shown | {"status": "InProgress"}
-    shown["endTime"] = iso8601(max(each.ended_ms for each in found))
+    shown["endTime"] = iso8601(max(each.ended_ms for each in operations))
     for state, (status, code) in _ENDS.items():
-        ended = [each for each in found if each.state is state]
+        ended = [each for each in operations if each.state is state]
         if ended:
             words = "; ".join(f"{o.target}: {o.reason or state.value}" for o in ended[:5])
             return shown | {"status": status, "error": {"code": code, "message": words}}

@@ -91,8 +91,8 @@ class Resources:
         Raises:
             ArmResourceGroupUnknown: it is not.
         """
-        made = place.key in self.resource_groups
-        if not made and place.key not in (await self.inventory()).places:
+        exists = place.key in self.resource_groups
+        if not exists and place.key not in (await self.inventory()).places:
             raise ArmResourceGroupUnknown(name=place.resource_group[:128])
 
     async def group_of(self, vm: Vm) -> Group:
@@ -129,12 +129,12 @@ class Resources:
         """
         if self.bookkeeping:
             applied = {*applied, *INSTANCE}
-        found = details(body, self.shown(resource), applied)
-        check_size(self.details_of(resource["type"], resource["name"]) | found)
+        members = details(body, self.shown(resource), applied)
+        check_size(self.details_of(resource["type"], resource["name"]) | members)
         if not self.bookkeeping:
             reason = "nothing here carries it out; only the emulator books it"
-            refuse(found, resource["name"], reason)
-        return found
+            refuse(members, resource["name"], reason)
+        return members
 
     def remember(self, resource: JsonObject, more: Details) -> None:
         """Remember what was said of a resource."""

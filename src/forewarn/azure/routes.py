@@ -173,7 +173,7 @@ class ArmTable:
         path = _SLASHES.sub("/", path).rstrip("/")
         for pattern, route in self._rows.get(path.count("/"), ()):
             if route.method == method:
-                found = pattern.fullmatch(path)
-                if found is not None:
-                    return route, found.groupdict()
+                match = pattern.fullmatch(path)
+                if match is not None:
+                    return route, match.groupdict()
         raise ArmPathUnknown(method=method, path=path[:256])

@@ -65,8 +65,8 @@ async def start_arm(
         directory = Path(tempfile.mkdtemp(prefix="forewarn-azure-"))
     try:
         if directory is not None:
-            made = await asyncio.to_thread(make_certificate, directory)
-            path, key = str(made.path), str(made.key)
+            certificate = await asyncio.to_thread(make_certificate, directory)
+            path, key = str(certificate.path), str(certificate.key)
         key_of_tokens = azure.token_key.encode()
         tls = _tls(path, key)
         app = build_arm(

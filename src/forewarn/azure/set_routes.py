@@ -76,21 +76,21 @@ CAPACITY_MAX = 1000
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of sets."""
     work = dict(WORK) | {"reimageAll": Cause.REIMAGE}
-    found = []
+    table = []
     for place, whose in ((SCALE_SET, "instances, or all"), (_INSTANCE, "an instance")):
-        found += [
+        table += [
             ArmRoute("POST", f"{place}/{action}", f"Work on {whose}: {cause.value}", _work(cause))
             for action, cause in work.items()
         ]
-        found += [
+        table += [
             ArmRoute("POST", f"{place}/{action}", BOOKED, _power(action), QUERY.get(action, ()))
             for action in POWER
         ]
-    found += [
+    table += [
         ArmRoute("POST", f"{SCALE_SET}/{action}", "Refused with 409", _refuse_rolling)
         for action in ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
     ]
-    return (*_ROUTES, *found)
+    return (*_ROUTES, *table)
 
 
 def _work(cause: Cause) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
@@ -169,8 +169,8 @@ def _wanted(call: ArmCall) -> list[str] | None:
 async def shown_scale_sets(call: ArmCall) -> list[JsonObject]:
     """Return the scale sets of a subscription or resource group."""
     inventory = await call.resources.inventory()
-    found = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
-    return [_shown(call, inventory, each, ResourceScope("", "")) for each in found]
+    groups = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
+    return [_shown(call, inventory, each, ResourceScope("", "")) for each in groups]
 
 
 async def _list_sets(call: ArmCall) -> ArmResponse:
@@ -236,8 +236,8 @@ def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
 
 
 def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
-    said = call.resources.details_of(_INSTANCE_TYPE, vm.name)
-    return said.get(("properties", "protectionPolicy", name)) is True
+    details = call.resources.details_of(_INSTANCE_TYPE, vm.name)
+    return details.get(("properties", "protectionPolicy", name)) is True
 
 
 async def _put_set(call: ArmCall) -> ArmResponse:

@@ -129,9 +129,9 @@ def _provider(call: ArmCall, name: str) -> JsonObject:
 async def _resource_groups(call: ArmCall) -> ArmResponse:
     subscription = await call.subscription()
     inventory = await call.resources.inventory()
-    found = {key: _shown_group(place) for key, place in inventory.places.items()}
-    found.update(call.resources.resource_groups)
-    listed = [found[key] for key in sorted(found) if key[0] == subscription]
+    groups = {key: _shown_group(place) for key, place in inventory.places.items()}
+    groups.update(call.resources.resource_groups)
+    listed = [groups[key] for key in sorted(groups) if key[0] == subscription]
     columns = {"name": "name", "location": "location"}
     return ArmResponse({"value": filtered(call.query, listed, columns)})
 
@@ -142,13 +142,13 @@ async def _get_group(call: ArmCall) -> ArmResponse:
 
 async def _group(call: ArmCall) -> JsonObject:
     place = call.place
-    made = call.resources.resource_groups.get(place.key)
-    if made is not None:
-        return made
-    found = (await call.resources.inventory()).places.get(place.key)
-    if found is None:
+    created = call.resources.resource_groups.get(place.key)
+    if created is not None:
+        return created
+    scope = (await call.resources.inventory()).places.get(place.key)
+    if scope is None:
         raise ArmResourceGroupUnknown(name=place.resource_group[:128])
-    return _shown_group(found)
+    return _shown_group(scope)
 
 
 async def _put_group(call: ArmCall) -> ArmResponse:

@@ -172,8 +172,8 @@ def _act(command: str) -> None:
     try:
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=60)  # noqa: S603 - the caller's own
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip()[-500:]
-        reason = f"it ended with status {error.returncode} and said {said!r}"
+        message = error.stderr.decode("utf-8", "replace").strip()[-500:]
+        reason = f"it ended with status {error.returncode} and said {message!r}"
         raise ActFailed(command=command, reason=reason) from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise ActFailed(command=command, reason=reason_of(error)) from error

@@ -109,17 +109,17 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 def fitted(widths: Sequence[int], width_max: int) -> list[int]:
     """Return column widths that fit in a line, the widest columns cut first."""
-    found = list(widths)
-    over = sum(found) + len(GAP) * (len(found) - 1) - width_max
+    fits = list(widths)
+    over = sum(fits) + len(GAP) * (len(fits) - 1) - width_max
     while over > 0:
-        widest = max(range(len(found)), key=found.__getitem__)
-        if found[widest] <= COLUMN_WIDTH_MIN:
+        widest = max(range(len(fits)), key=fits.__getitem__)
+        if fits[widest] <= COLUMN_WIDTH_MIN:
             break
-        second = max((w for n, w in enumerate(found) if n != widest), default=COLUMN_WIDTH_MIN)
-        cut = max(min(over, found[widest] - max(second - 1, COLUMN_WIDTH_MIN)), 1)
-        found[widest] -= cut
+        second = max((w for n, w in enumerate(fits) if n != widest), default=COLUMN_WIDTH_MIN)
+        cut = max(min(over, fits[widest] - max(second - 1, COLUMN_WIDTH_MIN)), 1)
+        fits[widest] -= cut
         over -= cut
-    return found
+    return fits
 
 
 class Time(str):

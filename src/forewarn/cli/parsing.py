@@ -71,12 +71,12 @@ def whole_number(text: str) -> int:
 def seconds(text: str) -> float:
     """Return a time in seconds, for an argument that limits a wait."""
     try:
-        found = float(text)
+        duration_s = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
+        duration_s = math.nan
+    if not 0 < duration_s < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} must be a positive number of seconds")
-    return found
+    return duration_s
 
 
 def add_list_options(
@@ -149,12 +149,12 @@ class Parser(argparse.ArgumentParser):
             self._check_complete()
         for word in self._own(words):
             self._check_option(word)
-        found, left = super().parse_known_args(words, namespace)
+        parsed, left = super().parse_known_args(words, namespace)
         for word in left:
             if word.startswith("-"):
                 self._check_option(word)
             self.error(f"nothing is expected where {word!r} stands")
-        return found, left
+        return parsed, left
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
@@ -216,9 +216,9 @@ def _near(word: str, known: Iterable[str]) -> str:
 
     names = list(known)
     likeness = OPTION_LIKENESS if word.startswith("-") else 0.6
-    found = get_close_matches(word, names, n=1, cutoff=likeness)
-    if found:
-        return f"; did you mean {found[0]}?"
+    matches = get_close_matches(word, names, n=1, cutoff=likeness)
+    if matches:
+        return f"; did you mean {matches[0]}?"
     if word.startswith("-") or len(names) > NAMED_MAX:
         return ""
     return f"; there is {', '.join(names)}"

@@ -17,8 +17,8 @@ def typed_name() -> str:
     started = here / sys.argv[0]
     if started.stem != NAME:  # started as a module, or by a test
         return NAME
-    found = which(NAME)
-    if found and Path(found).resolve() == started.resolve():
+    path = which(NAME)
+    if path and Path(path).resolve() == started.resolve():
         return NAME
     if started.parent != here and started.is_relative_to(here):
         started = started.relative_to(here)

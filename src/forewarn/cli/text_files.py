@@ -26,10 +26,10 @@ def text_of(path: str) -> str:
 
     try:
         with Path(path).open("rb") as file:
-            found = file.read(FILE_BYTES_MAX + 1)
-        if len(found) > FILE_BYTES_MAX:
+            octets = file.read(FILE_BYTES_MAX + 1)
+        if len(octets) > FILE_BYTES_MAX:
             raise FileUnreadable(path=path, reason=f"it is longer than {FILE_BYTES_MAX} bytes")
-        return found.decode("utf-8")
+        return octets.decode("utf-8")
     except OSError as error:
         raise FileUnreadable(path=path, reason=error.strerror) from error
     except UnicodeDecodeError as error:

@@ -138,10 +138,10 @@ def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
     importer = Importer(client_of(arguments), source, dry_run=arguments.dry_run)
     if arguments.follow:
         return importer.follow()
-    found = importer.once()
+    fleet = importer.once()
     if arguments.json:
-        return print_json({"hosts": found.hosts, "vms": found.vms, "silent": found.silent})
-    for host, reason in found.silent.items():
+        return print_json({"hosts": fleet.hosts, "vms": fleet.vms, "silent": fleet.silent})
+    for host, reason in fleet.silent.items():
         note(f"host {host} does not answer: {reason}")
     return OK
 
@@ -177,16 +177,16 @@ class Importer:
         Raises:
             ApiRefused: the first record that was refused; all others were taken over.
         """
-        found, refused = self._bring_in_step()
+        fleet, refused = self._bring_in_step()
         if refused:
             raise refused[0]
-        return found
+        return fleet
 
     def turn(self) -> None:
         """Keep in step; what cannot be done now is said once, and left for the next turn."""
         try:
-            found, failed = self._bring_in_step()
-            self._look_after(found)
+            fleet, failed = self._bring_in_step()
+            self._look_after(fleet)
         except ForewarnError as error:
             failed = [error]
         for each in failed:
@@ -212,11 +212,11 @@ class Importer:
         from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
         from forewarn.drivers.found import difference, gone  # noqa: PLC0415
 
-        found = self._source.discover()
+        fleet = self._source.discover()
         known = json.loads(self._client.send("GET", "/v1/topology?format=json"))
-        changed = difference(found, known)
-        self._hosts.update(found.hosts)
-        removed = gone(found, known, self._hosts)
+        changed = difference(fleet, known)
+        self._hosts.update(fleet.hosts)
+        removed = gone(fleet, known, self._hosts)
         refused: list[ForewarnError] = []
         for kind, forms in changed.items():
             for name, form in forms.items():
@@ -239,7 +239,7 @@ class Importer:
                 refused.append(error)
             else:
                 note(f"- vm {name}")
-        return found, refused
+        return fleet, refused
 
     def _put(self, kind: str, name: str, form: dict[str, Any]) -> None:
         if not self._dry_run:
@@ -250,15 +250,15 @@ class Importer:
         if not self._dry_run:
             self._client.delete(f"/v1/vms?name={vm}")
 
-    def _look_after(self, found: Found) -> None:
+    def _look_after(self, fleet: Found) -> None:
         """Report hosts that have been silent for too long. Source: L-4."""
         now_ms = self._clock.now_ms()
         for host in list(self._silent_ms):
-            if host not in found.silent:
+            if host not in fleet.silent:
                 del self._silent_ms[host]
                 self._reported.discard(host)
                 note(f"host {host} answers again")
-        for host, reason in found.silent.items():
+        for host, reason in fleet.silent.items():
             if host not in self._silent_ms:
                 note(f"host {host} does not answer: {reason}")
             since_ms = self._silent_ms.setdefault(host, now_ms)
@@ -267,8 +267,10 @@ class Importer:
             if late and host not in self._reported and not self._is_worked_on(host):
                 self._reported.add(host)
                 form = {"cause": "host-lost", "targets": [host]}
-                made = self._client.post("/v1/operations", form)["operations"]
-                note(f"host {host} is reported lost: {', '.join(each['id'] for each in made)}")
+                operations = self._client.post("/v1/operations", form)["operations"]
+                note(
+                    f"host {host} is reported lost: {', '.join(each['id'] for each in operations)}"
+                )
 
     def _is_worked_on(self, host: str) -> bool:
         """Whether a host may be silent since work on it is under way, which its driver watches.

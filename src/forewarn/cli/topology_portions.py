@@ -78,18 +78,20 @@ def apply_portions(
     """
     if portions.fleet is None:
         return _sent(client, portions.body, portions.media, asked)
-    found: dict[str, dict[tuple[str, str], None]] = {v: {} for v in ("added", "changed", "removed")}
+    changes: dict[str, dict[tuple[str, str], None]] = {
+        v: {} for v in ("added", "changed", "removed")
+    }
     dry_run = {"dry_run": asked.get("dry_run", False)}
     for answer in _answers(client, portions.fleet, dry_run):
-        for verb, known in found.items():
+        for verb, known in changes.items():
             known.update(dict.fromkeys((each["kind"], each["name"]) for each in answer[verb]))
     if asked.get("prune"):
         for kind in reversed(_KINDS):
             gone = _unnamed(client, portions.fleet, kind)
-            found["removed"].update(dict.fromkeys((kind[:-1], name) for name in gone))
+            changes["removed"].update(dict.fromkeys((kind[:-1], name) for name in gone))
             if not dry_run["dry_run"]:
                 _remove(client, kind, gone)
-    shown = {verb: [{"kind": k, "name": n} for k, n in known] for verb, known in found.items()}
+    shown = {verb: [{"kind": k, "name": n} for k, n in known] for verb, known in changes.items()}
     return {**shown, "applied": not dry_run["dry_run"]}
 
 
@@ -192,13 +194,13 @@ def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
     known = set(fleet.get(kind, {}))
     if kind == "groups":
         known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}
-    found, after = [], ""
+    names, after = [], ""
     while True:
         page = client.get(f"/v1/{kind}", after=after)
-        found += [each["name"] for each in page[kind] if each["name"] not in known]
+        names += [each["name"] for each in page[kind] if each["name"] not in known]
         after = page["next"]
         if not after:
-            return found
+            return names
 
 
 def _remove(client: ApiClient, kind: str, names: list[str]) -> None:

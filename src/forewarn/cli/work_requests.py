@@ -254,11 +254,11 @@ def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: 
         "duration": form["duration"] or "PT10M",
         **{name: form[name] for name in ("selector", "cause", "impact", "description")},
     }
-    made = client.post("/v1/maintenances", wanted)["maintenance"]
-    made = client.post(f"/v1/maintenances/{made['id']}/start")["maintenance"]
+    maintenance = client.post("/v1/maintenances", wanted)["maintenance"]
+    maintenance = client.post(f"/v1/maintenances/{maintenance['id']}/start")["maintenance"]
     if as_json:
-        return print_json({"maintenance": made})
-    print_maintenances([made], client.now_ms)
+        return print_json({"maintenance": maintenance})
+    print_maintenances([maintenance], client.now_ms)
     return OK
 
 

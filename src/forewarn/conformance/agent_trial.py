@@ -38,5 +38,5 @@ def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
         finally:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)
-        said = log.read_text("utf-8", "replace").strip().splitlines() or ["nothing"]
-        demand(marks.count(PREPARED, event_id), f"it has not prepared; it said last: {said[-1]}")
+        lines = log.read_text("utf-8", "replace").strip().splitlines() or ["nothing"]
+        demand(marks.count(PREPARED, event_id), f"it has not prepared; it said last: {lines[-1]}")

@@ -81,8 +81,8 @@ def json_object(reply: Reply, of: str) -> dict[str, Any]:
     except ValueError as error:
         raise ConformanceFault(f"{of} is answered with a body that is not JSON") from error
     demand(isinstance(form, dict), f"{of} is answered with JSON that is not an object")
-    found: dict[str, Any] = form
-    return found
+    members: dict[str, Any] = form
+    return members
 
 
 def document_of(target: ServiceUnderTest, version: str = VERSION) -> dict[str, Any]:

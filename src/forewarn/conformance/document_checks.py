@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 @check("V-1", "every api-version is served, with one incarnation")
 def _versions(target: ServiceUnderTest) -> None:
-    found = {version: document_of(target, version)["DocumentIncarnation"] for version in VERSIONS}
-    demand(len(set(found.values())) == 1, f"incarnations differ: {found}")
+    incarnations = {
+        version: document_of(target, version)["DocumentIncarnation"] for version in VERSIONS
+    }
+    demand(len(set(incarnations.values())) == 1, f"incarnations differ: {incarnations}")
 
 
 @check("V-1", "an older version shows the fields and types it knows")

@@ -64,9 +64,9 @@ def _attempt(task: Task, attempt: int) -> Task:
 def _ends(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
-    said = trial.ended(task)
-    if said.failed:
-        raise ConformanceFault(f"{task.id} failed: {said.failed}")
+    progress = trial.ended(task)
+    if progress.failed:
+        raise ConformanceFault(f"{task.id} failed: {progress.failed}")
 
 
 @_check("R-2", "a task begun twice is begun once to effect")
@@ -115,10 +115,10 @@ def _stays_ended(trial: Trial) -> None:
 def _does_not_lie(trial: Trial) -> None:
     task = replace_duration(trial.task())
     try:
-        said = trial.progress(task)
+        progress = trial.progress(task)
     except Failure:
         return
-    if said.done:
+    if progress.done:
         raise ConformanceFault(f"{task.id} was never begun, and is said to be done")
 
 
@@ -133,10 +133,10 @@ def _keeps_apart(trial: Trial) -> None:
     trial.begin(ending)
     trial.ended(ending)
     try:
-        said = trial.progress(other)
+        progress = trial.progress(other)
     except Failure:
         return
-    if said.done:
+    if progress.done:
         raise ConformanceFault(f"{other.id} is said to be done when {ending.id} was")
 
 
@@ -167,12 +167,12 @@ def _heeds_abort(trial: Trial) -> None:
     if before is None or before.done:
         raise NotApplicable("it had ended before it could be aborted")
     try:
-        said = trial.progress(task)
+        progress = trial.progress(task)
     except Failure:
         return
-    if said.done and _ends_soon(trial):
+    if progress.done and _ends_soon(trial):
         raise NotApplicable("its tasks end too soon to say whether they were aborted")
-    if said.done:
+    if progress.done:
         raise ConformanceFault(f"{task.id} was aborted, and is said to be done")
 
 
@@ -229,10 +229,10 @@ def _refuses_late_writer(trial: Trial) -> None:
 def _discovers(trial: Trial) -> None:
     if not isinstance(trial.driver, Discovering):
         raise NotApplicable("it does not discover")
-    found = trial.driver.discover()
-    if not found:
+    fleet = trial.driver.discover()
+    if not fleet:
         raise NotApplicable("it discovers nothing")
-    unknown = set(found) - KINDS
+    unknown = set(fleet) - KINDS
     if unknown:
         raise ConformanceFault(
             f"it discovers {', '.join(sorted(map(str, unknown)))}, no part of a topology"
@@ -242,8 +242,8 @@ def _discovers(trial: Trial) -> None:
 def _see_off(trial: Trial, task: Task) -> None:
     """Let a task end; one that waits for people is as good."""
     try:
-        said = trial.ended(task)
+        progress = trial.ended(task)
     except NotApplicable:
         return
-    if said.failed:
-        raise ConformanceFault(f"{task.id} failed: {said.failed}")
+    if progress.failed:
+        raise ConformanceFault(f"{task.id} failed: {progress.failed}")

@@ -100,9 +100,9 @@ class Trial:
 
     def progress(self, task: Task) -> Progress:
         """Ask after a task, and check the form of the answer."""
-        said = self._call("progress", task, lambda: self.driver.progress(task, now_ms()))
-        _check_progress(said, task)
-        return said
+        report = self._call("progress", task, lambda: self.driver.progress(task, now_ms()))
+        _check_progress(report, task)
+        return report
 
     def refused(self, act: Callable[[Task], object], task: Task) -> bool:
         """Whether a call is refused with an exception; a hung call is a fault still."""
@@ -122,15 +122,15 @@ class Trial:
         within_s = within_s or self.subject.task_s
         until_ms = now_ms() + int(within_s * 1000)
         while True:
-            said = self.progress(task)
-            if said.done or said.failed:
-                return said
-            if not said.again_ms:
-                raise NotApplicable(f"it waits for people: {said.waits}")
+            report = self.progress(task)
+            if report.done or report.failed:
+                return report
+            if not report.again_ms:
+                raise NotApplicable(f"it waits for people: {report.waits}")
             left_s = (until_ms - now_ms()) / 1000
             if left_s <= 0:
                 raise ConformanceFault(f"{task.id} has not ended within {within_s:g} s")
-            wait_s = max((said.again_ms - now_ms()) / 1000, LOOK_S)
+            wait_s = max((report.again_ms - now_ms()) / 1000, LOOK_S)
             threading.Event().wait(min(wait_s, left_s))
 
     def effects(self, task: Task) -> int:
@@ -176,33 +176,33 @@ def now_ms() -> int:
     return SystemClock().now_ms()  # a driver on trial lives by the real clock
 
 
-def _check_progress(said: object, task: Task) -> None:
+def _check_progress(report: object, task: Task) -> None:
     """Refuse an answer that the control plane would have to correct. Source: R-1."""
-    if not isinstance(said, Progress):
-        raise ConformanceFault(f"progress of {task.id} is a {type(said).__name__}, no Progress")
-    if said.done is not True and said.done is not False:
-        raise ConformanceFault(f"done is {said.done!r}, no bool")
-    if said.done and said.failed:
-        raise ConformanceFault(f"{task.id} is done and has failed: {said.failed}")
+    if not isinstance(report, Progress):
+        raise ConformanceFault(f"progress of {task.id} is a {type(report).__name__}, no Progress")
+    if report.done is not True and report.done is not False:
+        raise ConformanceFault(f"done is {report.done!r}, no bool")
+    if report.done and report.failed:
+        raise ConformanceFault(f"{task.id} is done and has failed: {report.failed}")
     for name in ("failed", "waits", "text"):
-        text = getattr(said, name)
+        text = getattr(report, name)
         if not isinstance(text, str):
             raise ConformanceFault(f"{name} is a {type(text).__name__}, no text")
         if len(text) > TEXT_CHARACTERS_MAX:
             raise ConformanceFault(f"{name} has {len(text)} characters; it is cut off at 1000")
         if not all(one.isprintable() or one.isspace() for one in text):
             raise ConformanceFault(f"{name} has control characters: {text[:60]!r}")
-    _check_numbers(said, task)
+    _check_numbers(report, task)
 
 
-def _check_numbers(said: Progress, task: Task) -> None:
-    share: object = said.share
-    again_ms: object = said.again_ms
+def _check_numbers(report: Progress, task: Task) -> None:
+    share: object = report.share
+    again_ms: object = report.again_ms
     if share is not None and not (isinstance(share, float | int) and 0 <= share <= 1):
         raise ConformanceFault(f"share is {share!r}, not between 0 and 1")
     if not isinstance(again_ms, int) or not 0 <= again_ms <= now_ms() + DAY_MS:
-        raise ConformanceFault(f"again_ms is {said.again_ms!r}, not a time within a day")
-    if not (said.done or said.failed or said.again_ms or said.waits):
+        raise ConformanceFault(f"again_ms is {report.again_ms!r}, not a time within a day")
+    if not (report.done or report.failed or report.again_ms or report.waits):
         raise ConformanceFault(
             f"{task.id} goes on, but it is neither to be asked again nor waits for anybody"
         )

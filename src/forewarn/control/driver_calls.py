@@ -229,7 +229,7 @@ class DriverCalls:
 
         Each still takes a place among the driver's calls until it returns.
         """
-        found = []
+        calls = []
         for slots in self._drivers.values():
             for call, since_ms in list(slots.running.items()):
                 if since_ms + self._limits.timeout_ms > now_ms:
@@ -238,8 +238,8 @@ class DriverCalls:
                     continue
                 slots.hanging[call] = slots.running.pop(call)
                 self._observe(call, CallResult.HUNG, now_ms - since_ms)
-                found.append((call, since_ms))
-        return found
+                calls.append((call, since_ms))
+        return calls
 
     def put_by(self, step_ms: int) -> None:
         """Count from as long ago where the service's clock was put by so much."""
@@ -267,42 +267,42 @@ def _result(ended: CallEnded) -> CallResult:
 def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
     """Make a call and return what became of it; only a process that ends gets through."""
     try:
-        said = act()
+        answer = act()
         if call.verb is not Verb.PROGRESS:
             return CallEnded(call)
-        return CallEnded(call, progress=_clean_progress(said))
+        return CallEnded(call, progress=_clean_progress(answer))
     except WriterUnconfirmed as unconfirmed:
         return CallEnded(call, unconfirmed=unconfirmed.reason)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a driver does is its failure
         return CallEnded(call, failed=clean_text(error) or type(error).__name__)
 
 
-def _clean_progress(said: object) -> Progress:
-    if not isinstance(said, Progress):
-        raise TypeError(f"its progress is a {type(said).__name__}")
+def _clean_progress(answer: object) -> Progress:
+    if not isinstance(answer, Progress):
+        raise TypeError(f"its progress is a {type(answer).__name__}")
     return Progress(
-        done=bool(said.done),
-        failed=clean_text(said.failed),
-        again_ms=int(said.again_ms),
-        waits=clean_text(said.waits),
-        text=clean_text(said.text),
-        share=_share(said.share),
-        placements=_placements(said.placements),
+        done=bool(answer.done),
+        failed=clean_text(answer.failed),
+        again_ms=int(answer.again_ms),
+        waits=clean_text(answer.waits),
+        text=clean_text(answer.text),
+        share=_share(answer.share),
+        placements=_placements(answer.placements),
     )
 
 
-def _placements(said: object) -> dict[str, str]:
+def _placements(answer: object) -> dict[str, str]:
     """Return where a driver takes VMs; the names are looked at by the core."""
-    if not isinstance(said, Mapping):
+    if not isinstance(answer, Mapping):
         return {}
-    chosen = islice(said.items(), PLACEMENTS_MAX)
+    chosen = islice(answer.items(), PLACEMENTS_MAX)
     return {clean_text(vm): clean_text(host) for vm, host in chosen}
 
 
-def _share(said: object) -> float | None:
+def _share(answer: object) -> float | None:
     """Return a share that was said; None if it is none: no work fails for a number to look at."""
-    known = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= 1
-    return float(said) if known else None  # type: ignore[arg-type]
+    known = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
+    return float(answer) if known else None  # type: ignore[arg-type]
 
 
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:

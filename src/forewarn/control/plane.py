@@ -309,18 +309,18 @@ class ControlPlane(StateView):
         self, numbers: tuple[int, ...], written: dict[int, Operation]
     ) -> tuple[Operation, ...]:
         state = self.state
-        found = [
+        live = [
             written.get(n) or state.operations.get(n) or state.aborts.get(n)
             for n in dict.fromkeys(numbers)
         ]
-        return tuple(operation for operation in found if operation is not None)
+        return tuple(operation for operation in live if operation is not None)
 
     def _maintenance(self, numbers: tuple[int, ...], written: Changes) -> Maintenance | None:
-        found = [
+        live = [
             written.maintenances.get(number) or self.state.maintenances.get(number)
             for number in numbers[:1]
         ]
-        return found[0] if found else None
+        return live[0] if live else None
 
     def _ended(self, stimulus: Stimulus) -> CallerError | None:
         """Say that an operation or maintenance has ended, rather than that it is not there."""

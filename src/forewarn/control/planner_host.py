@@ -120,15 +120,15 @@ class PlannerHost:
 
         return (self._planner or made)(task)
 
-    def take(self, made: PlannerReport) -> None:
+    def take(self, report: PlannerReport) -> None:
         """Have a plan take force, or a gate decide."""
-        if isinstance(made, GatePassed | GateFailed):
-            self._checking.discard(made.maintenance)
-            self._report(made, "gate")
+        if isinstance(report, GatePassed | GateFailed):
+            self._checking.discard(report.maintenance)
+            self._report(report, "gate")
         else:
             self._making = 0
             self._took_ms = self._clock.now_ms() - self._begun_ms
-            self._report(made, "planner")
+            self._report(report, "planner")
         self.request(())
 
     def decided(self, stimulus: Stimulus) -> None:
@@ -188,16 +188,16 @@ class PlannerHost:
 
         number = maintenance.number
         try:
-            made: PlanMade | PlanFailed = plan_made(task(), self.make)
+            report: PlanMade | PlanFailed = plan_made(task(), self.make)
         except Stopping:
             return  # the next start has it made again
         except ForewarnError as error:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400
-            made = PlanFailed(number, str(error))
+            report = PlanFailed(number, str(error))
         except Exception:
             log.exception("planning of m-%s failed by a bug", number)
-            made = PlanFailed(number, "the planner has a bug; see the log of the service")
-        self._inbox.put(made)
+            report = PlanFailed(number, "the planner has a bug; see the log of the service")
+        self._inbox.put(report)
 
 
 def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateView) -> PlannerTask:
@@ -205,8 +205,8 @@ def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateV
     # The planner is loaded with the first plan: many a service never makes one.
     from forewarn.control.planning import snapshot, task_of  # noqa: PLC0415
 
-    taken = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
-    return task_of(replace(taken, planning_ms=planning_ms))
+    basis = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
+    return task_of(replace(basis, planning_ms=planning_ms))
 
 
 class PlannerProcessFailed(OurError):

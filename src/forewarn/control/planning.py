@@ -171,21 +171,21 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
     return PlanMade(task.maintenance, plan, task.asked.postponed, rests_until_ms, task.applied)
 
 
-def task_of(taken: PlanningSnapshot) -> PlannerTask:
+def task_of(basis: PlanningSnapshot) -> PlannerTask:
     """Return what the planner is to do, in which nothing changes any more; costs hosts and VMs.
 
     On the thread that owns the state; others go on meanwhile.
     """
     return PlannerTask(
-        taken.maintenance.number,
-        columns_of(taken.topology),
-        state_of(taken),
-        taken.in_force,
-        policy_of(taken),
-        asked_of(taken.maintenance),
-        taken.now_ms,
-        taken.patience_s,
-        taken.applied,
+        basis.maintenance.number,
+        columns_of(basis.topology),
+        state_of(basis),
+        basis.in_force,
+        policy_of(basis),
+        asked_of(basis.maintenance),
+        basis.now_ms,
+        basis.patience_s,
+        basis.applied,
     )
 
 
@@ -279,14 +279,14 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
     )
 
 
-def policy_of(taken: PlanningSnapshot) -> MaintenancePolicy:
+def policy_of(basis: PlanningSnapshot) -> MaintenancePolicy:
     """Return the policy a plan keeps, with the notice that is owed and time to announce it."""
-    policy = taken.policy
+    policy = basis.policy
     margin_s = -(-policy.notice_margin_ms // SECOND_MS)
     base = policy.maintenance
-    owed_s = max(base.notice_s, policy.notice_s[taken.maintenance.impact])
+    owed_s = max(base.notice_s, policy.notice_s[basis.maintenance.impact])
     notice_s = owed_s + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
-    notice_s += -(-taken.planning_ms // SECOND_MS)
+    notice_s += -(-basis.planning_ms // SECOND_MS)
     return replace(base, notice_s=notice_s)
 
 
@@ -305,67 +305,67 @@ def asked_of(maintenance: Maintenance) -> Asked:
     )
 
 
-def state_of(taken: PlanningSnapshot) -> FleetState:
+def state_of(basis: PlanningSnapshot) -> FleetState:
     """Return what is true of the fleet beside where its VMs are, without the plan in force."""
-    topology = taken.topology
+    topology = basis.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
-    live = [_live(taken, each) for each in taken.operations if is_disturbing(each)]
+    live = [_live(basis, each) for each in basis.operations if is_disturbing(each)]
     return FleetState(
         live=tuple(each for each in live if each.host not in failed or not each.whole_host),
         failed=failed,
-        done=tuple(sorted(taken.targets)),
-        owners_disturbed=_owners_disturbed(taken, [*live, *(Live("", each) for each in failed)]),
-        last_wave=max((each.wave for each in taken.targets.values()), default=0),
-        paused_until_ms=taken.maintenance.rests_until_ms,
+        done=tuple(sorted(basis.targets)),
+        owners_disturbed=_owners_disturbed(basis, [*live, *(Live("", each) for each in failed)]),
+        last_wave=max((each.wave for each in basis.targets.values()), default=0),
+        paused_until_ms=basis.maintenance.rests_until_ms,
     )
 
 
-def _live(taken: PlanningSnapshot, operation: Operation) -> Live:
-    known = [taken.topology.vms[name] for name in operation.vms if name in taken.topology.vms]
+def _live(basis: PlanningSnapshot, operation: Operation) -> Live:
+    known = [basis.topology.vms[name] for name in operation.vms if name in basis.topology.vms]
     host = known[0].host if operation.of_vm and known else operation.host
     return Live(
         operation.id,
         host,
         tuple(sorted({vm.group for vm in known})),
-        _ends_ms(taken, operation),
+        _ends_ms(basis, operation),
         operation.destinations,
         whole_host=not operation.of_vm,
     )
 
 
-def _ends_ms(taken: PlanningSnapshot, operation: Operation) -> int:
+def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
     """Return when live work ends at the latest, as far as anybody knows; 0: nobody does."""
     endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
     if endless or operation.duration_s < 0:
         return 0
     duration_s = operation.duration_s
-    if operation.maintenance == taken.maintenance.number:
-        duration_s = max(duration_s, taken.maintenance.duration_s)
+    if operation.maintenance == basis.maintenance.number:
+        duration_s = max(duration_s, basis.maintenance.duration_s)
     from_ms = operation.not_before_ms
     if operation.state is OperationState.RUNNING:
         from_ms = operation.started_ms
     ends_ms = from_ms + duration_s * SECOND_MS
-    late_ms = taken.now_ms + max(duration_s, LATE_S) * SECOND_MS
-    return ends_ms if ends_ms > taken.now_ms else late_ms
+    late_ms = basis.now_ms + max(duration_s, LATE_S) * SECOND_MS
+    return ends_ms if ends_ms > basis.now_ms else late_ms
 
 
-def _owners_disturbed(taken: PlanningSnapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
+def _owners_disturbed(basis: PlanningSnapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
     """Return when owners were last disturbed, or will have been, where they rest afterwards.
 
     Work whose end nobody knows, and a host that has failed, disturb them now at least.
     """
-    if not taken.policy.maintenance.owner_rest_s:
+    if not basis.policy.maintenance.owner_rest_s:
         return ()
-    topology, now_ms = taken.topology, taken.now_ms
-    found = dict(taken.rested_ms)
+    topology, now_ms = basis.topology, basis.now_ms
+    ends_ms = dict(basis.rested_ms)
     for work in live:
         if work.whole_host:
             owners = owners_of(topology, topology.vms_on(work.host))
         else:
             owners = frozenset(topology.groups[group].owner for group in work.groups)
         for owner in owners - {""}:
-            found[owner] = max(work.ends_ms or now_ms, found.get(owner, 0))
-    return tuple(sorted(found.items()))
+            ends_ms[owner] = max(work.ends_ms or now_ms, ends_ms.get(owner, 0))
+    return tuple(sorted(ends_ms.items()))
 
 
 def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:

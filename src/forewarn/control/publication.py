@@ -109,8 +109,8 @@ def _destinations(state: State, vm: Vm) -> tuple[str, ...]:
     numbers = state.places.of(("vm", vm.name))
     if not numbers:
         return ()
-    found = (state.operations[number] for number in numbers)
-    running = (each for each in found if each.state is OperationState.RUNNING)
+    operations = (state.operations[number] for number in numbers)
+    running = (each for each in operations if each.state is OperationState.RUNNING)
     hosts = {operation.destination_of(vm.name) for operation in running}
     return tuple(sorted(hosts - {vm.host, ""}))
 

@@ -41,7 +41,7 @@ async def become_writer(
 
     `on_standby` is awaited once, if that is not at once.
     """
-    said = ""
+    message = ""
     while True:
         try:
             if await asyncio.to_thread(tenure.attempt, clock.now_ms()):
@@ -49,11 +49,11 @@ async def become_writer(
             reason = "another process is the writer"
         except PeerError as error:
             reason = str(error)
-        if not said:
+        if not message:
             await on_standby()
-        if reason != said:
+        if reason != message:
             log.info("standing by: %s", reason, extra={"action": "standby"})
-            said = reason
+            message = reason
         await asyncio.sleep(tenure.term_ms / RENEWALS / 1000)
 
 

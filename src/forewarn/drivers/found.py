@@ -33,25 +33,25 @@ class Found:
             self.vms[name], self._rank[name] = form, rank
 
 
-def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
+def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
     """Return the topology that brings what is known in step with what was found.
 
     What was not found out stays as it is. VMs that are gone are in `gone`.
     """
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))
-    for name, said in found.hosts.items():
-        form = _shown(said)
+    for name, reported in fleet.hosts.items():
+        form = _shown(reported)
         before = known.get("hosts", {}).get(name)
         if before is None:
-            after = {**found.defaults.get(name, {}), **form}
+            after = {**fleet.defaults.get(name, {}), **form}
         else:
-            facts = [each for each in found.host_facts if form.get(each) or each in before]
+            facts = [each for each in fleet.host_facts if form.get(each) or each in before]
             after = {**before, **{each: form[each] for each in facts if each in form}}
         if after != before:
             changed["hosts"][name] = after
-    for name, said in found.vms.items():
-        form = _shown(said)
+    for name, reported in fleet.vms.items():
+        form = _shown(reported)
         before = known.get("vms", {}).get(name)
         after = {**(before or {}), **form}
         if after != before:
@@ -64,10 +64,10 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(form: dict[str, Any]) -> dict[str, Any]:
     """Return a record whose texts can be shown: one odd character must not refuse all of it."""
-    found = {name: _plain(value) for name, value in form.items()}
+    members = {name: _plain(value) for name, value in form.items()}
     if "tags" in form:
-        found["tags"] = {_plain(name): _plain(text) for name, text in form["tags"].items()}
-    return found
+        members["tags"] = {_plain(name): _plain(text) for name, text in form["tags"].items()}
+    return members
 
 
 def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
@@ -76,10 +76,10 @@ def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
     return clean_text(text, TEXT_LENGTH_MAX)
 
 
-def gone(found: Found, known: dict[str, Any], hosts: set[str]) -> list[str]:
+def gone(fleet: Found, known: dict[str, Any], hosts: set[str]) -> list[str]:
     """Return the VMs of hosts that answered which no host has any more."""
     return [
         name
         for name, form in known.get("vms", {}).items()
-        if name not in found.vms and form["host"] in hosts and form["host"] not in found.silent
+        if name not in fleet.vms and form["host"] in hosts and form["host"] not in fleet.silent
     ]

@@ -52,8 +52,10 @@ def make_drivers(tables: Mapping[str, Options]) -> dict[str, Driver]:
         DriverKindUnknown: a table is of a kind that nobody has.
         DriverUnusable: a driver's options are wrong, or its package cannot be loaded.
     """
-    found = {name: make_driver(name, {}) for name in ("manual", "simulated") if name not in tables}
-    return found | {name: make_driver(name, options) for name, options in tables.items()}
+    drivers = {
+        name: make_driver(name, {}) for name in ("manual", "simulated") if name not in tables
+    }
+    return drivers | {name: make_driver(name, options) for name, options in tables.items()}
 
 
 def make_driver(name: str, options: Options) -> Driver:

@@ -87,11 +87,11 @@ class AttestedDocuments:
         return self._made
 
     def _sign(self, text: bytes) -> bytes:
-        made = self._key()
+        key = self._key()
         with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
             signer = Path(folder, "signer.pem")  # holds the key, too: only its owner reads it
             signer.touch(0o600)
-            signer.write_bytes(made.signer)
+            signer.write_bytes(key.signer)
             words = ("cms", "-sign", "-binary", "-nodetach", "-md", "sha256", "-outform", "DER")
             return openssl(*words, "-signer", str(signer), given=text)
 
@@ -121,19 +121,19 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
 
 def _make_key(operator: str) -> SigningKey:
     """Return a key whose certificate names where its issuer's is, unless `operator` is empty."""
-    made = ("-newkey", "rsa:2048", "-nodes", "-sha256")
+    arguments = ("-newkey", "rsa:2048", "-nodes", "-sha256")
     days = ("-days", str(DAYS))
     with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
         names = ("issuer.key", "issuer.pem", "key.pem", "asked.pem", "extensions", "signed.pem")
         issuer_key, issuer, key, asked, extensions, signed = (f"{folder}/{name}" for name in names)
         usage = ("-addext", "keyUsage=critical,keyCertSign,digitalSignature")
         whose = ("-subj", ISSUER, *usage, "-keyout", issuer_key, "-out", issuer)
-        openssl("req", "-x509", *made, *days, *whose)
-        openssl("req", "-new", *made, "-subj", SUBJECT, "-keyout", key, "-out", asked)
-        said = "keyUsage=critical,digitalSignature\n"
+        openssl("req", "-x509", *arguments, *days, *whose)
+        openssl("req", "-new", *arguments, "-subj", SUBJECT, "-keyout", key, "-out", asked)
+        config = "keyUsage=critical,digitalSignature\n"
         if operator:
-            said += f"authorityInfoAccess=caIssuers;URI:{operator}{ISSUER_PATH}\n"
-        Path(extensions).write_text(said, encoding="ascii")
+            config += f"authorityInfoAccess=caIssuers;URI:{operator}{ISSUER_PATH}\n"
+        Path(extensions).write_text(config, encoding="ascii")
         by = ("-CA", issuer, "-CAkey", issuer_key, "-CAcreateserial", "-extfile", extensions)
         openssl("x509", "-req", "-sha256", *days, *by, "-in", asked, "-out", signed)
         signer = Path(key).read_bytes() + Path(signed).read_bytes()

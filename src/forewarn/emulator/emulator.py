@@ -334,18 +334,18 @@ class Emulator(Daemon):
         before = after = self._layout
         if committed.changes is not None and committed.changes.of_fleet:
             self._layout = after = self._plane.state.topology.copy()
-        taken = [before.vms[name] for name in _taken(committed) if name in before.vms]
+        removed_vms = [before.vms[name] for name in _taken(committed) if name in before.vms]
         if not self.options.enable_on_first_request:
             for entry in committed.entries:
                 if entry.action == "group.added":
                     self.control.note(Enable(entry.group), default_fleet.ACTOR)
         if committed.entries:
-            self.bridge.call(lambda: self._tell(committed, after, taken))
+            self.bridge.call(lambda: self._tell(committed, after, removed_vms))
 
-    def _tell(self, committed: Committed, topology: Topology, taken: list[Vm]) -> None:
+    def _tell(self, committed: Committed, topology: Topology, removed_vms: list[Vm]) -> None:
         if self._gone_vms is not None:
             self._follow_gone(self._gone_vms, committed, topology)
-        for vm in taken:
+        for vm in removed_vms:
             if self._comebacks is not None and vm.name not in topology.vms:
                 self._comebacks.away(vm)
         for run in self.runs.values():
@@ -386,11 +386,11 @@ def _taken(committed: Committed) -> list[str]:
 
 def _ended(committed: Committed) -> dict[str, str]:
     """Return the VMs whose eviction or deletion has been done, and who had asked for it."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None
         if row is None or entry.action != "operation.succeeded":
             continue
         if row["cause"] in {"eviction", "deletion"}:
-            found[entry.vm] = str(row["actor"])
-    return found
+            reasons[entry.vm] = str(row["actor"])
+    return reasons

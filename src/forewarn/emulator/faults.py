@@ -178,9 +178,9 @@ class FaultPlan:
             if active.spec.kind is FaultKind.SLOW_FIRST:
                 hold_s = active.first(vm, request, self._chance)
                 continue
-            found = active.meet(vm, request, now_s=self._now_s(), chance=self._chance)
-            if found is not None:
-                return replace(found, hold_s=hold_s)
+            fault = active.meet(vm, request, now_s=self._now_s(), chance=self._chance)
+            if fault is not None:
+                return replace(fault, hold_s=hold_s)
         return InjectedFault(hold_s=hold_s) if hold_s else None
 
 

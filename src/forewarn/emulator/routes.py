@@ -177,7 +177,7 @@ async def _resume(emulator: Emulator, _: ApiCall) -> ApiResponse:
 def _run_form(run: Run | None) -> dict[str, object] | None:
     if run is None:
         return None
-    numbers = sorted(number for found in run.operations.by_label.values() for number in found)
+    numbers = sorted(number for of_label in run.operations.by_label.values() for number in of_label)
     return {
         "state": run.state.value if run.over else RunState.RUNNING.value,
         "vm": run.stage.vm,
@@ -211,8 +211,8 @@ def _known(emulator: Emulator, name: str) -> Scenario:
 
 async def _list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
     names = sorted({*scenario_files.shipped(), *emulator.runs})
-    found = [_scenario_form(emulator, _known(emulator, name)) for name in names]
-    return ApiResponse({"scenarios": found})
+    forms = [_scenario_form(emulator, _known(emulator, name)) for name in names]
+    return ApiResponse({"scenarios": forms})
 
 
 async def _show_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
@@ -239,8 +239,8 @@ async def _stop_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
 
 
 def _faults(emulator: Emulator) -> ApiResponse:
-    found = [{"kind": spec.kind.value, "fault": str(spec)} for spec in emulator.faults.specs()]
-    return ApiResponse({"faults": found})
+    forms = [{"kind": spec.kind.value, "fault": str(spec)} for spec in emulator.faults.specs()]
+    return ApiResponse({"faults": forms})
 
 
 async def _list_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:

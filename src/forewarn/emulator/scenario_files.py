@@ -100,8 +100,8 @@ def read_scenario(name: str, text: str) -> Scenario:
 
 def shipped() -> tuple[str, ...]:
     """Return the names of the scenarios that come with Forewarn, sorted."""
-    found = resources.files("forewarn.emulator").joinpath("scenarios").iterdir()
-    return tuple(sorted(p.name.removesuffix(".toml") for p in found if p.name.endswith(".toml")))
+    files = resources.files("forewarn.emulator").joinpath("scenarios").iterdir()
+    return tuple(sorted(p.name.removesuffix(".toml") for p in files if p.name.endswith(".toml")))
 
 
 def find_scenario(name: str) -> Scenario:
@@ -179,12 +179,12 @@ def _policy(written: Table) -> Table:
 
 
 def _machines(written: Table, kind: str) -> Mapping[str, Table]:
-    found = written.get(kind, {})
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise wrong(kind, found, f"a table of tables, written as [{kind}.NAME]")
-    if len(found) > MACHINES_MAX:
-        raise wrong(kind, len(found), f"at most {MACHINES_MAX}")
-    return found
+    tables = written.get(kind, {})
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise wrong(kind, tables, f"a table of tables, written as [{kind}.NAME]")
+    if len(tables) > MACHINES_MAX:
+        raise wrong(kind, len(tables), f"at most {MACHINES_MAX}")
+    return tables
 
 
 @value
@@ -333,12 +333,12 @@ def _known(table: Table, keys: set[str], where: str) -> None:
 
 
 def _tables(written: Table, key: str, most: int) -> tuple[Table, ...]:
-    found = written.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise wrong(key, found, f"a list of tables, written as [[{key}]]")
-    if len(found) > most:
-        raise wrong(key, len(found), f"at most {most}")
-    return tuple(found)
+    tables = written.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise wrong(key, tables, f"a list of tables, written as [[{key}]]")
+    if len(tables) > most:
+        raise wrong(key, len(tables), f"at most {most}")
+    return tuple(tables)
 
 
 def _text(table: Table, key: str, default: str, where: str = "the scenario") -> str:
@@ -350,5 +350,5 @@ def _names(table: Table, key: str, where: str) -> tuple[str, ...]:
 
 
 def _member(kind: type[_T], value: object, where: str) -> _T:
-    found: Any = Choice({each.value: each for each in kind}).read(value, where)
-    return found  # type: ignore[no-any-return]
+    word: Any = Choice({each.value: each for each in kind}).read(value, where)
+    return word  # type: ignore[no-any-return]

@@ -131,12 +131,12 @@ def _same_host(now: Host | None, before: Host) -> bool:
 
 def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
     """Return what is said of machines under their real names, over what they are already."""
-    found: dict[str, Mapping[str, object]] = {}
+    members: dict[str, Mapping[str, object]] = {}
     for written, table in tables.items():
         name = stage.name(written)
         given = {
             key: stage.name(value) if key in {"host", "group"} and isinstance(value, str) else value
             for key, value in table.items()
         }
-        found[name] = {**known.get(name, {}), **given}
-    return found
+        members[name] = {**known.get(name, {}), **given}
+    return members

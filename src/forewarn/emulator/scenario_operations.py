@@ -44,8 +44,8 @@ class ScenarioOperations:
     def reached(self, plane: ControlPlane, label: str, until: Until) -> bool:
         """Whether all operations of a label, which are asked for one by one, have come so far."""
         numbers = self.by_label.get(label, [])
-        found = [plane.state.operations.get(n) or plane.store.operation(n) for n in numbers]
-        there = [operation for operation in found if operation is not None]
+        operations = [plane.state.operations.get(n) or plane.store.operation(n) for n in numbers]
+        there = [operation for operation in operations if operation is not None]
         return bool(there) and all(_reached(each, until) for each in there)
 
     def live(self, plane: ControlPlane) -> list[Operation]:

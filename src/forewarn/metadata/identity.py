@@ -128,8 +128,8 @@ class Callers:
     def _vouches(self, claimed: str, signature: str) -> bool:
         """Whether a signature is right."""
         right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
-        said = signature.lower().encode("latin-1")
-        return bool(self._secret) and hmac.compare_digest(right.encode(), said)
+        signature_bytes = signature.lower().encode("latin-1")
+        return bool(self._secret) and hmac.compare_digest(right.encode(), signature_bytes)
 
     def _add(self, caller: Caller) -> None:
         self._by_vm[caller.vm] = caller
@@ -163,16 +163,16 @@ def _place(address: str, interface: str) -> Peer | str:
     return Peer(canonical(address), interface) if interface else canonical(address)
 
 
-def known_by(found: IdentifiedVm, peer: Peer) -> tuple[str, str, str]:
+def known_by(identified: IdentifiedVm, peer: Peer) -> tuple[str, str, str]:
     """Return by what a VM was known: address, its interface, id of the instance. Source: S-6."""
-    assert found.caller is not None
-    if found.behind is not None:
-        peer = found.behind
-    elif found.signed:
-        return "", "", found.caller.instance_id
-    for address in found.caller.addresses:
+    assert identified.caller is not None
+    if identified.behind is not None:
+        peer = identified.behind
+    elif identified.signed:
+        return "", "", identified.caller.instance_id
+    for address in identified.caller.addresses:
         if canonical(address) == peer.address:
-            return address, found.caller.interface, ""
+            return address, identified.caller.interface, ""
     return "", "", ""
 
 

@@ -162,11 +162,11 @@ def _public_keys(keys: str, *, user: str) -> list[dict[str, str]]:
 
 def _data_disk(line: str, version: str) -> dict[str, object]:
     """Return a disk written as `DATA_DISKS_PATTERN` says, with all that the version knows."""
-    said = dict(word.split("=", 1) for word in line.split(" "))
+    members = dict(word.split("=", 1) for word in line.split(" "))
     disk: dict[str, object] = {}
     for name, (since, default) in DATA_DISK.items():
         if since <= version:
-            _put(disk, name, said.get(name, default))
+            _put(disk, name, members.get(name, default))
     return disk
 
 

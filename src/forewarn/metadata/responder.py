@@ -132,24 +132,24 @@ class Responder:
 
     def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Send | None:
         """Return the refusal of a request that is not heard, whatever its body says, or None."""
-        found = self.callers.find(peer, asked.request)
-        if found.caller is None:
+        identified = self.callers.find(peer, asked.request)
+        if identified.caller is None:
             if self.absence is not None and self.absence.meet(peer, asked.request) is not None:
                 return None
-            asked.close = asked.close or found.by_peer  # its next one is nobody's either
+            asked.close = asked.close or identified.by_peer  # its next one is nobody's either
             self.figures.unknown_callers += 1
             return self._answer(asked, NOT_FOUND)
-        asked.caller = found.caller
+        asked.caller = identified.caller
         if asked.request.path == EVENTS_PATH:
-            self.polled[self.snapshot.view(found.caller.view)] = None
-        if not self.bucket(found.caller).take(*self.limit.times(now_s)):
+            self.polled[self.snapshot.view(identified.caller.view)] = None
+        if not self.bucket(identified.caller).take(*self.limit.times(now_s)):
             self.figures.throttled += 1
             return self._answer(asked, too_many(self.limit.retry_after_s()))
-        if asked.planned.forwarded and not found.signed:
+        if asked.planned.forwarded and not identified.signed:
             return self._answer(asked, FORWARDED)
-        if found.signed and asked.planned.if_signed is not None:
+        if identified.signed and asked.planned.if_signed is not None:
             asked.planned = Planned(asked.planned.if_signed, asked.planned.forwarded)
-        asked.storable = found.by_peer and self.fault is None
+        asked.storable = identified.by_peer and self.fault is None
         return None
 
     def respond(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
@@ -275,9 +275,9 @@ class Responder:
             event_ids = read_approval(asked.body)
         except CallerError as error:
             return self._answer(asked, refused(error))
-        found = self.callers.find(peer, asked.request)
-        assert found.caller is caller
-        known = CallerIdentity(*known_by(found, peer))  # the control plane looks once more
+        identified = self.callers.find(peer, asked.request)
+        assert identified.caller is caller
+        known = CallerIdentity(*known_by(identified, peer))  # the control plane looks once more
         request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
         return Hold(now_s + self.settings.approve_timeout_s, approval=request)
 

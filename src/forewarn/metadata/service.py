@@ -68,18 +68,18 @@ class MetadataService:
             return False
         return len(raw) <= KNOWN_BYTES_MAX
 
-    def answer(self, found: Remembered) -> bytes:
+    def answer(self, known: Remembered) -> bytes:
         """Return a remembered answer with the present date.
 
         Who is answered from memory is not seen: the first such answer of each second is the mark
         that the group asked. Source: B-2.
         """
-        if found.dated != self.dated:
-            self.responder.polled[found.view] = None
-            head, body, close, old = found.pieces
-            found.answer = b"".join((head, self._tails[close, old], body))
-            found.dated = self.dated
-        return found.answer
+        if known.dated != self.dated:
+            self.responder.polled[known.view] = None
+            head, body, close, old = known.pieces
+            known.answer = b"".join((head, self._tails[close, old], body))
+            known.dated = self.dated
+        return known.answer
 
     def times(self) -> tuple[float, float]:
         """Return what `Bucket.take` has to know of the time."""

@@ -122,11 +122,11 @@ class PublishedView:
 
     def rendered(self, version: str) -> Rendered:
         """Return the document as this version shows it."""
-        found = self._rendered.get(version)
-        if found is None:
-            found = Rendered(self.document, version, server=self._server)
-            self._rendered[version] = found
-        return found
+        rendering = self._rendered.get(version)
+        if rendering is None:
+            rendering = Rendered(self.document, version, server=self._server)
+            self._rendered[version] = rendering
+        return rendering
 
     def ahead(self, version: str, *, by: int) -> Rendered:
         """Return the document with an incarnation that moved without a change. Source: E-10."""

@@ -119,10 +119,10 @@ class EventMaker:
             for event in self._store.events_of(number):
                 rows["event", event.id] = to_row(event)
         page = HistoryPage(operation=number, before=before, limit=PAGE, images=True)
-        while found := self._store.history(page):
-            for recorded in found:
+        while entries := self._store.history(page):
+            for recorded in entries:
                 _apply(rows, recorded.entry.images)
-            page = replace(page, after=found[-1].seq)
+            page = replace(page, after=entries[-1].seq)
         return rows
 
 

@@ -140,14 +140,14 @@ class Delivery:
                 await _waited(self.news, LOOK_S)
 
     def _page(self, after: int) -> list[Recorded]:
-        found = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))
-        if found:
+        entries = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))
+        if entries:
             self.store.confirm()  # a former writer must not send old events behind new ones
-        return found
+        return entries
 
     async def _deliver_page(self, page: list[Recorded], maker: EventMaker, after: int) -> None:
-        made = await asyncio.to_thread(self._made, page, maker, after)
-        for chunk in _chunks(made, self.destination.sink.batch_max):
+        events = await asyncio.to_thread(self._made, page, maker, after)
+        for chunk in _chunks(events, self.destination.sink.batch_max):
             if self.cursor != after:
                 return  # an operator has passed over some of it
             await self.destination.sink.send([event for _, event in chunk])
@@ -162,16 +162,16 @@ class Delivery:
         self, page: list[Recorded], maker: EventMaker, after: int
     ) -> list[tuple[int, CloudEvent]]:
         """Return the events of a page, each with the entry it is of."""
-        made = []
+        events = []
         first = page[0]
         if first.seq > after + 1:
-            made.append((first.seq - 1, maker.gap(after + 1, first.seq - 1, first.entry.at_ms)))
-        made += [
+            events.append((first.seq - 1, maker.gap(after + 1, first.seq - 1, first.entry.at_ms)))
+        events += [
             (each.seq, maker.make(each))
             for each in page
             if self.destination.wants(each.entry.action)
         ]
-        return made
+        return events
 
     def _failed(self, problem: str) -> None:
         self.failures += 1
@@ -196,10 +196,10 @@ class Delivery:
 
 
 def _chunks(
-    made: Sequence[tuple[int, CloudEvent]], size: int
+    events: Sequence[tuple[int, CloudEvent]], size: int
 ) -> Iterator[Sequence[tuple[int, CloudEvent]]]:
-    for start in range(0, len(made), size):
-        yield made[start : start + size]
+    for start in range(0, len(events), size):
+        yield events[start : start + size]
 
 
 async def _waited(event: asyncio.Event, timeout_s: float) -> None:

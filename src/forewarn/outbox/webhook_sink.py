@@ -63,11 +63,11 @@ class HttpTarget:
         Raises:
             DeliveryFailed: there was none, or it was a refusal.
         """
-        said = {**self.headers, **headers}
+        all_headers = {**self.headers, **headers}
         if self.secret:
             time_s = SystemClock().now_ms() // 1000
-            said |= signed(self.secret, EVENT, self.name, time_s=time_s, body=body)
-        request = ClientRequest(method, self.url, said, body)
+            all_headers |= signed(self.secret, EVENT, self.name, time_s=time_s, body=body)
+        request = ClientRequest(method, self.url, all_headers, body)
         try:
             answer = await blocking(
                 partial(exchange, request, timeout_s=self.timeout_s, ca_file=self.ca_file)
@@ -192,7 +192,9 @@ class EventGridSink:
             f"{self._topic}/providers/Microsoft.Compute/virtualMachines/{first}"
             f"/providers/microsoft.maintenance/scheduledevents/{notified['id']}"
         )
-        made = self._envelope(f"{event['id']}-{notified['id']}", GRID_TYPE, resource, event["time"])
+        event_form = self._envelope(
+            f"{event['id']}-{notified['id']}", GRID_TYPE, resource, event["time"]
+        )
         status, not_before = GRID_STATUS[notified["state"]], operation["not_before"]
         shown = not_before and status in {"Scheduled", "Canceled"}
         properties = {
@@ -206,7 +208,7 @@ class EventGridSink:
             "Description": operation["description"],
             "DurationInSeconds": operation["duration_s"],
         }
-        made["data"] = {
+        event_form["data"] = {
             "resourceInfo": {
                 "id": resource,
                 "name": notified["id"],
@@ -217,7 +219,7 @@ class EventGridSink:
             "operationalInfo": {"resourceEventTime": event["time"]},
             "apiVersion": "2020-07-01",
         }
-        return made
+        return event_form
 
     def _envelope(self, event_id: str, kind: str, subject: str, time: str) -> dict[str, Any]:
         return {

@@ -33,9 +33,9 @@ def bound_of(problem: Problem) -> WaveBound:
 
 def together(bounds: list[WaveBound]) -> WaveBound:
     """Return the sum of bounds for sets of hosts that never share a wave."""
-    found = [bound for bound in bounds if bound.waves]
-    argument = "; for hosts with other windows, ".join(bound.argument for bound in found)
-    return WaveBound(sum(bound.waves for bound in found), argument or "no host is to be done")
+    useful = [bound for bound in bounds if bound.waves]
+    argument = "; for hosts with other windows, ".join(bound.argument for bound in useful)
+    return WaveBound(sum(bound.waves for bound in useful), argument or "no host is to be done")
 
 
 def _of_limits(problem: Problem) -> WaveBound:
@@ -73,9 +73,9 @@ def _of_cliques(problem: Problem) -> WaveBound:
     best: list[int] = []
     for part in problem.components():
         if len(best) < len(part) <= colouring.VERTICES_MAX:
-            found = colouring.clique(problem.graph(part))
-            if len(found) > len(best):
-                best = [part[vertex] for vertex in found]
+            clique = colouring.clique(problem.graph(part))
+            if len(clique) > len(best):
+                best = [part[vertex] for vertex in clique]
     hosts = problem.index.fleet.hosts
     names = [hosts[problem.hosts[place]].name for place in best]
     rest = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

@@ -187,25 +187,25 @@ class _Checker:
 
     def _limits(self) -> dict[tuple[Scope, str], int]:
         budgets = (*self.policy.budgets, *self.plan.asked.budgets)
-        found: dict[tuple[Scope, str], int] = {}
+        limits: dict[tuple[Scope, str], int] = {}
         totals = self._taken(self.hosts if budgets else (), Counter(self.group))
         for budget in budgets:
             for key in totals:
                 if key[0] is budget.scope and budget.name in {"", key[1]}:
-                    found[key] = min(budget.most(totals[key]), found.get(key, _FOREVER_MS))
-        return found
+                    limits[key] = min(budget.most(totals[key]), limits.get(key, _FOREVER_MS))
+        return limits
 
     def _taken(self, names: Iterable[str], on: Counter[str]) -> dict[tuple[Scope, str], int]:
-        found: dict[tuple[Scope, str], int] = defaultdict(int)
+        taken_by: dict[tuple[Scope, str], int] = defaultdict(int)
         for host in map(self.hosts.__getitem__, names):
             places = [(Scope.FLEET, ""), (Scope.ZONE, host.zone), (Scope.RACK, host.rack)]
             for key in (*places, *((Scope.LABEL, label) for label in _labels(host))):
-                found[key] += 1
+                taken_by[key] += 1
         for group, count in on.items():
-            found[Scope.GROUP, group] += count
+            taken_by[Scope.GROUP, group] += count
             if self.owner[group]:
-                found[Scope.OWNER, self.owner[group]] += count
-        return found
+                taken_by[Scope.OWNER, self.owner[group]] += count
+        return taken_by
 
     def _owners(self, entries: Iterable[PlanEntry]) -> set[str]:
         return {self.owner[group] for entry in entries for group in entry.groups} - {""}

@@ -86,15 +86,15 @@ class _PartialColouring:
     def colours(self) -> list[int]:
         """Return the colour of each vertex once all have one."""
         assert not self.outside
-        found = [-1] * len(self._adjacent)
+        colour_of = [-1] * len(self._adjacent)
         for colour, vertices in enumerate(self._classes):
             for vertex in members(vertices):
-                found[vertex] = colour
-        return found
+                colour_of[vertex] = colour
+        return colour_of
 
     def _best(self, now: int, prng: Prng) -> tuple[int, int]:
         """Return a vertex and a colour that put the fewest out, not tabu; ties at random."""
-        least, found = len(self._adjacent) + 1, [(-1, -1)]
+        least, candidates = len(self._adjacent) + 1, [(-1, -1)]
         for vertex, costs in self.outside.items():
             if min(costs) > least:
                 continue
@@ -102,13 +102,13 @@ class _PartialColouring:
             for colour, cost in enumerate(costs):
                 if cost <= least and tabu[colour] < now:
                     if cost < least:
-                        least, found = cost, [(vertex, colour)]
+                        least, candidates = cost, [(vertex, colour)]
                     else:
-                        found.append((vertex, colour))
-        if found[0][0] < 0:  # all are tabu
+                        candidates.append((vertex, colour))
+        if candidates[0][0] < 0:  # all are tabu
             vertices = list(self.outside)
             return vertices[prng.below(len(vertices))], prng.below(len(self._classes))
-        return found[prng.below(len(found))]
+        return candidates[prng.below(len(candidates))]
 
     def _move(self, vertex: int, colour: int, now: int, prng: Prng) -> None:
         out = self._classes[colour] & self._adjacent[vertex]
@@ -133,15 +133,15 @@ def clique(adjacent: list[int]) -> list[int]:
     starts = sorted(range(len(adjacent)), key=lambda each: (-degree[each], each))[:_CLIQUE_STARTS]
     best: list[int] = []
     for start in starts:
-        found, left = [start], adjacent[start]
+        members_so_far, left = [start], adjacent[start]
         while left:
             chosen = max(
                 members(left), key=lambda each: ((adjacent[each] & left).bit_count(), -each)
             )
-            found.append(chosen)
+            members_so_far.append(chosen)
             left &= adjacent[chosen]
-        if len(found) > len(best):
-            best = found
+        if len(members_so_far) > len(best):
+            best = members_so_far
     return sorted(best)
 
 
@@ -152,9 +152,9 @@ def lowest_zero(bits: int) -> int:
 
 def members(bits: int) -> list[int]:
     """Return the numbers of the bits that are set, ascending."""
-    found = []
+    numbers = []
     while bits:
         low = bits & -bits
-        found.append(low.bit_length() - 1)
+        numbers.append(low.bit_length() - 1)
         bits ^= low
-    return found
+    return numbers

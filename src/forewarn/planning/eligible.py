@@ -52,10 +52,10 @@ class Calendars:
         """Return the calendar of a host."""
         place = (host.zone, host.rack, host.labels)
         postponed = self._postponed.get(host.name, (0, ""))
-        found = self._known.get((place, postponed))
-        if found is None:
-            found = self._known.setdefault((place, postponed), self._made(host, *postponed))
-        return found
+        calendar = self._known.get((place, postponed))
+        if calendar is None:
+            calendar = self._known.setdefault((place, postponed), self._made(host, *postponed))
+        return calendar
 
     def _made(self, host: FleetHost, not_before_ms: int, by: str) -> Calendar:
         windows = self._policy.windows_of(host.words)

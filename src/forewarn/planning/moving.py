@@ -52,11 +52,11 @@ class Placement:
 
     def groups_on(self, host: int) -> dict[int, int]:
         """VMs by group on a host now."""
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for vm in self.vms[host]:
             group = self.index.fleet.vm_groups[vm]
-            found[group] = found.get(group, 0) + 1
-        return found
+            counts[group] = counts.get(group, 0) + 1
+        return counts
 
     def evacuated(self, host: int, wave: set[int]) -> dict[int, int] | None:
         """Return a destination for each VM on a host, and take the room; None if one has none.
@@ -64,16 +64,16 @@ class Placement:
         Large VMs are placed first. The room they leave is not free before the wave has ended.
         """
         sizes = self.index.fleet.vm_sizes
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for vm in sorted(self.vms[host], key=lambda each: (-sizes[each], each)):
             destination = self._destination(host, sizes[vm], wave)
             if destination is None:
-                for placed, there in found.items():
+                for placed, there in counts.items():
                     self.free[there] += sizes[placed]
                 return None
             self.free[destination] -= sizes[vm]
-            found[vm] = destination
-        return found
+            counts[vm] = destination
+        return counts
 
     def _destination(self, host: int, size: int, wave: set[int]) -> int | None:
         """Return a host of the zone with room: one done before, of the same fault domain, full."""
@@ -114,15 +114,15 @@ class Mover:
 
     def batches(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> list[Batch]:
         """Return batches for hosts in the order of preference, and drop from it what is done."""
-        found: list[Batch] = []
+        batches: list[Batch] = []
         while hosts:
             batch = self.batch(hosts, calendar, canary=canary)
             if not batch.hosts:
                 break
-            found.append(batch)
+            batches.append(batch)
             done = set(batch.hosts)
             hosts[:] = [host for host in hosts if host not in done]
-        return found
+        return batches
 
     def batch(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> Batch:
         """Return one wave, with no host if none fits, and put the VMs where it takes them."""
@@ -160,10 +160,10 @@ class _Wave:
     """Hosts taken into one wave, with the rules that hold within it."""
 
     def __init__(
-        self, limits: BudgetLimits, taken: dict[Subject, int], placement: Placement
+        self, limits: BudgetLimits, occupied_by: dict[Subject, int], placement: Placement
     ) -> None:
         self._limits, self._placement = limits, placement
-        self._used = dict(taken)
+        self._used = dict(occupied_by)
         self._zone_of_group: dict[int, int] = {}
         self._destinations: set[int] = set()
         #: Host -> VM -> where it goes.

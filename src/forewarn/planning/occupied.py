@@ -23,8 +23,8 @@ Obstacle = tuple[Code, int, str]
 
 def live_work(state: FleetState, now_ms: int) -> list[Live]:
     """Return everything that occupies hosts now, failures and announced entries included."""
-    found = [Live(f"the failure of host {name}", name) for name in state.failed]
-    return [*found, *state.live, *announced(state, now_ms)]
+    work = [Live(f"the failure of host {name}", name) for name in state.failed]
+    return [*work, *state.live, *announced(state, now_ms)]
 
 
 def announced(state: FleetState, now_ms: int) -> list[Live]:
@@ -84,16 +84,16 @@ class Occupied:
 
     def obstacles(self, host: int, groups: Iterable[int]) -> list[Obstacle]:
         """Return what keeps work off a host, given the groups on it."""
-        found = list(self._hosts.get(host, ()))
+        waits = list(self._hosts.get(host, ()))
         if self._groups:
             zone = self._index.fault_zone[host]
-            found += [
+            waits += [
                 (Code.FAULT_DOMAIN, ends_ms, operation)
                 for group in groups
                 for other, ends_ms, operation in self._groups.get(group, ())
                 if other != zone
             ]
-        return found
+        return waits
 
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
         """Return what is taken of each limit by work that ends later, or nobody knows when.
@@ -106,10 +106,10 @@ class Occupied:
                 continue
             for subject, amount in self._limits.amounts(host, groups):
                 most[host, subject] = max(amount, most.get((host, subject), 0))
-        taken: dict[Subject, int] = {}
+        usage: dict[Subject, int] = {}
         for (_, subject), amount in most.items():
-            taken[subject] = taken.get(subject, 0) + amount
-        return taken
+            usage[subject] = usage.get(subject, 0) + amount
+        return usage
 
     def ends(self) -> list[int]:
         """Return when work ends of which that is known, ascending, each time once."""

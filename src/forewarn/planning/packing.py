@@ -31,7 +31,7 @@ class Problem:
     """
 
     def __init__(
-        self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, taken: dict[Subject, int]
+        self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, usage: dict[Subject, int]
     ) -> None:
         """Number what binds; `taken` is what other work takes of the limits."""
         self.index = index
@@ -40,7 +40,7 @@ class Problem:
         self.zones = [index.fault_zone[host] for host in self.hosts]
         self._components: list[list[int]] | None = None
         self._number_slots()
-        self._number_limits(limits, taken)
+        self._number_limits(limits, usage)
 
     def _number_slots(self) -> None:
         """Give a number to each group in each fault domain, where it has more than one of them."""
@@ -57,24 +57,24 @@ class Problem:
         #: Place -> its slots.
         self.slots: list[list[int]] = []
         for host, zone in zip(self.hosts, self.zones, strict=True):
-            found = []
+            slots = []
             for group in self.index.groups_on[host]:
                 if group not in local:
                     continue
                 slot = slot_of.setdefault((group, zone), len(slot_of))
                 if slot == len(self.group_of_slot):
                     self.group_of_slot.append(local[group])
-                found.append(slot)
-            self.slots.append(found)
+                slots.append(slot)
+            self.slots.append(slots)
 
-    def _number_limits(self, limits: BudgetLimits, taken: dict[Subject, int]) -> None:
+    def _number_limits(self, limits: BudgetLimits, usage: dict[Subject, int]) -> None:
         """Keep the limits that do not have room for all hosts at once."""
         wanted: dict[Subject, int] = {}
         amounts = [limits.amounts(host, self.index.groups_on[host]) for host in self.hosts]
         for of_host in amounts:
             for subject, amount in of_host:
                 wanted[subject] = wanted.get(subject, 0) + amount
-        room = {each: limits.limit[each] - taken.get(each, 0) for each in wanted}
+        room = {each: limits.limit[each] - usage.get(each, 0) for each in wanted}
         #: Number -> what the limit is for.
         self.subjects = [each for each, total in wanted.items() if total > room[each]]
         #: Number -> how much of it may be disturbed at once.
@@ -108,10 +108,10 @@ class Problem:
                 if root[other] != root[place]:
                     a, b = find(other), find(place)
                     root[max(a, b)] = min(a, b)
-        found: dict[int, list[int]] = {}
+        neighbours: dict[int, list[int]] = {}
         for place in range(len(root)):
-            found.setdefault(find(place), []).append(place)
-        return list(found.values())
+            neighbours.setdefault(find(place), []).append(place)
+        return list(neighbours.values())
 
     def graph(self, places: Sequence[int]) -> list[int]:
         """Return, for some places, which others of them each conflicts with, as bit sets."""
@@ -122,13 +122,13 @@ class Problem:
                 group = self.group_of_slot[slot]
                 of_slot[slot] = of_slot.get(slot, 0) | 1 << bit
                 of_group[group] = of_group.get(group, 0) | 1 << bit
-        found = []
+        edges = []
         for place in places:
             near = 0
             for slot in self.slots[place]:
                 near |= of_group[self.group_of_slot[slot]] & ~of_slot[slot]
-            found.append(near)
-        return found
+            edges.append(near)
+        return edges
 
 
 def first_fit(
@@ -245,14 +245,14 @@ def _coloured(problem: Problem, target: int, steps: int, prng: Prng) -> tuple[li
     parts = [part for part in problem.components() if len(part) > 1]
     if any(len(part) > colouring.VERTICES_MAX for part in parts):
         return [], steps
-    found = []
+    classes = []
     for part in parts:
         graph = problem.graph(part)
-        found.append((part, graph, colouring.dsatur(graph)))
+        classes.append((part, graph, colouring.dsatur(graph)))
     # The part with most colours decides how many waves there are; the others follow it down.
-    found.sort(key=lambda each: -max(each[2]))
+    classes.sort(key=lambda each: -max(each[2]))
     goal = target
-    for part, graph, of_part in found:
+    for part, graph, of_part in classes:
         if max(of_part) + 1 > goal:
             of_part, steps = colouring.improved(graph, of_part, target=goal, steps=steps, prng=prng)
             goal = max(goal, max(of_part) + 1)
@@ -268,7 +268,7 @@ def count_of(waves: list[int]) -> int:
 
 def classes_of(waves: Sequence[int]) -> list[list[int]]:
     """Return the places of each wave."""
-    found: list[list[int]] = [[] for _ in range(max(waves, default=-1) + 1)]
+    classes: list[list[int]] = [[] for _ in range(max(waves, default=-1) + 1)]
     for place, wave in enumerate(waves):
-        found[wave].append(place)
-    return [each for each in found if each]
+        classes[wave].append(place)
+    return [each for each in classes if each]

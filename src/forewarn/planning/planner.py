@@ -108,7 +108,7 @@ class _Planning:
 
     def _classes(self, hosts: list[int]) -> list[list[int]]:
         """Return places of hosts by wave, as if their VMs stayed; notes the bound."""
-        problem = Problem(self._index, self._limits, hosts, taken=self._occupied.taken)
+        problem = Problem(self._index, self._limits, hosts, usage=self._occupied.taken)
         bound = bound_of(problem)
         self._bounds.append((hosts, bound))
         names = self._index.fleet.hosts
@@ -141,14 +141,14 @@ class _Planning:
         if self._terms.asked.moves:
             return WaveBound(1, "VMs that move change which hosts conflict")
         late = {self._index.number[name] for name, _ in table.late}
-        found = []
+        bounds = []
         for hosts, bound in self._bounds:
             if not late.isdisjoint(hosts):
                 left = [host for host in hosts if host not in late]
-                problem = Problem(self._index, self._limits, left, taken=self._occupied.taken)
+                problem = Problem(self._index, self._limits, left, usage=self._occupied.taken)
                 bound = bound_of(problem)
-            found.append(bound)
-        return together(found)
+            bounds.append(bound)
+        return together(bounds)
 
     def _unplaced(self, host: int) -> tuple[str, Blocker]:
         place = self._index.fleet.hosts[host]
@@ -174,8 +174,8 @@ class _Planning:
         """Return the first hosts that may go together, of the calendar that opens first."""
         count = self._terms.policy.canary_count
         for calendar, of_calendar in sorted(hosts, key=lambda each: _opens_ms(each[0])):
-            if count and (found := self._wave_of(of_calendar, calendar)):
-                return set(found[:count])
+            if count and (wave := self._wave_of(of_calendar, calendar)):
+                return set(wave[:count])
         return set()
 
     def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
@@ -185,7 +185,7 @@ class _Planning:
             mover = Mover(placement, self._limits, self._occupied)
             return mover.batch(hosts, calendar, canary=True).hosts
         first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]
-        problem = Problem(self._index, self._limits, first, taken=self._occupied.taken)
+        problem = Problem(self._index, self._limits, first, usage=self._occupied.taken)
         return [first[place] for place in classes_of(first_fit(problem, range(len(first))))[0]]
 
 
@@ -222,10 +222,10 @@ def _since(
 ) -> tuple[tuple[str, Blocker], ...]:
     """Return blockers that were there before with the time since when."""
     before = dict(state.in_force.blocked) if state.in_force else {}
-    found = []
+    blockers = []
     for host, blocker in blocked:
         old = before.get(host)
         if old and (old.code, old.subject) == (blocker.code, blocker.subject):
             blocker = Blocker(old.code, old.subject, old.since_ms, blocker.clears_ms)
-        found.append((host, blocker))
-    return tuple(found)
+        blockers.append((host, blocker))
+    return tuple(blockers)

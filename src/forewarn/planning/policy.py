@@ -140,35 +140,35 @@ class BudgetLimits:
                     most = budget.most(total)
                     if most < total:
                         self.limit[subject] = min(most, self.limit.get(subject, most))
-        for found in (*self._of_place.values(), *self._of_group):
-            found[:] = [subject for subject in found if subject in self.limit]
+        for subjects in (*self._of_place.values(), *self._of_group):
+            subjects[:] = [subject for subject in subjects if subject in self.limit]
 
     def amounts(self, host: int, groups: dict[int, int]) -> list[tuple[Subject, int]]:
         """Return what work on a host takes of each limit, given the VMs by group on it then."""
-        found = dict.fromkeys(self._place(host), 1)
+        amounts = dict.fromkeys(self._place(host), 1)
         of_group = self._of_group
         for group, count in groups.items():
             for subject in of_group[group]:
-                found[subject] = found.get(subject, 0) + count
-        return list(found.items())
+                amounts[subject] = amounts.get(subject, 0) + count
+        return list(amounts.items())
 
     def _subjects_of(self, group: FleetGroup) -> list[Subject]:
-        found: list[Subject] = []
+        subjects: list[Subject] = []
         if Scope.GROUP in self._scopes:
-            found.append((Scope.GROUP, group.name))
+            subjects.append((Scope.GROUP, group.name))
         if Scope.OWNER in self._scopes and group.owner:
-            found.append((Scope.OWNER, group.owner))
-        return found
+            subjects.append((Scope.OWNER, group.owner))
+        return subjects
 
     def _place(self, host: int) -> list[Subject]:
         """Return what a host counts for wherever its VMs come from; one list for equal places."""
         place = self._fleet.hosts[host]
         key = (place.zone, place.rack, place.labels)
-        found = self._of_place.get(key)
-        if found is None:
+        subjects_here = self._of_place.get(key)
+        if subjects_here is None:
             names = {*place.labels, f"zone={place.zone}", f"rack={place.rack}"}
             subjects = [(Scope.FLEET, ""), (Scope.ZONE, place.zone), (Scope.RACK, place.rack)]
-            found = [subject for subject in subjects if subject[0] in self._scopes]
-            found += [(Scope.LABEL, name) for name in sorted(names & self._labels)]
-            self._of_place[key] = found
-        return found
+            subjects_here = [subject for subject in subjects if subject[0] in self._scopes]
+            subjects_here += [(Scope.LABEL, name) for name in sorted(names & self._labels)]
+            self._of_place[key] = subjects_here
+        return subjects_here

@@ -96,10 +96,10 @@ class Timetable:
         """Return the first of all batches that can only start at the same time."""
         if self._terms.policy.owner_rest_s or self._occupied.live:
             return batches
-        found: dict[tuple[int, int], Batch] = {}
+        batches_by_kind: dict[tuple[int, int], Batch] = {}
         for batch in batches:
-            found.setdefault((id(batch.calendar), self._duration_ms(batch)), batch)
-        return list(found.values())
+            batches_by_kind.setdefault((id(batch.calendar), self._duration_ms(batch)), batch)
+        return list(batches_by_kind.values())
 
     def _start_key(self, batch: Batch) -> tuple[bool, int]:
         start_ms = self._timed(batch)[1]
@@ -163,12 +163,14 @@ class Timetable:
         return self._terms.policy.notice_s * 1000
 
     def _duration_ms(self, batch: Batch) -> int:
-        found = self._durations_ms.get(id(batch))
-        if found is None:
+        duration_ms = self._durations_ms.get(id(batch))
+        if duration_ms is None:
             names = self._index.fleet.hosts
-            found = max(self._terms.duration_s(names[host].name) for host in batch.hosts) * 1000
-            self._durations_ms[id(batch)] = found
-        return found
+            duration_ms = (
+                max(self._terms.duration_s(names[host].name) for host in batch.hosts) * 1000
+            )
+            self._durations_ms[id(batch)] = duration_ms
+        return duration_ms
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
         """Return the earliest and the latest start, 0 if there is none, and what it waits for."""
@@ -194,53 +196,53 @@ class Timetable:
 
     def _announced_after(self, batch: Batch) -> list[_Earliest]:
         """Return the times before which the VMs of a batch may not get notice."""
-        found: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
+        reasons: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
         if self._ends_ms:
-            found.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))
+            reasons.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))
         if self._occupied.live:
-            found += self._live_after_of(batch)
-        return found
+            reasons += self._live_after_of(batch)
+        return reasons
 
     def _live_after_of(self, batch: Batch) -> list[_Earliest]:
         """Return when live work has left the hosts, groups and limits of a batch; remembered."""
-        found = self._live_after.get(id(batch))
-        if found is None:
-            found = self._live_after[id(batch)] = self._room_after(batch)
+        reasons = self._live_after.get(id(batch))
+        if reasons is None:
+            reasons = self._live_after[id(batch)] = self._room_after(batch)
             for host in batch.hosts:
                 groups = batch.groups_on(self._index, host)
                 for code, ends_ms, subject in self._occupied.obstacles(host, groups):
-                    found.append((ends_ms, code, subject))
-        return found
+                    reasons.append((ends_ms, code, subject))
+        return reasons
 
     def _owners_of(self, batch: Batch) -> frozenset[str]:
         """Return the owners of the VMs that a batch disturbs; remembered."""
-        found = self._owners.get(id(batch))
-        if found is None:
+        owners = self._owners.get(id(batch))
+        if owners is None:
             groups = self._index.fleet.groups
             on = {group for host in batch.hosts for group in batch.groups_on(self._index, host)}
-            found = frozenset(groups[group].owner for group in on) - {""}
-            self._owners[id(batch)] = found
-        return found
+            owners = frozenset(groups[group].owner for group in on) - {""}
+            self._owners[id(batch)] = owners
+        return owners
 
     def _started_after(self, batch: Batch) -> list[_Earliest]:
         """Return the times before which a batch may not start, however early it is approved."""
         asked, policy, calendar = self._terms.asked, self._terms.policy, batch.calendar
-        found: list[_Earliest] = [(asked.earliest_ms, Code.EARLIEST_START, "")]
-        found.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
+        reasons: list[_Earliest] = [(asked.earliest_ms, Code.EARLIEST_START, "")]
+        reasons.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
         if not self._ends_ms and self._terms.state.paused_until_ms:
             paused_until_ms = self._terms.state.paused_until_ms
             last = f"wave {self._last}" if self._last else "the host that has failed"
-            found.append((paused_until_ms, Code.PAUSE, last))
+            reasons.append((paused_until_ms, Code.PAUSE, last))
         if self._ends_ms and policy.pause_s:
             resumed_ms = self._ends_ms + policy.pause_s * 1000
-            found.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))
+            reasons.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))
         if policy.owner_rest_s:
             rest_ms = policy.owner_rest_s * 1000
-            found += [
+            reasons += [
                 (self._rested[owner] + rest_ms, Code.OWNER_REST, owner)
                 for owner in sorted(self._owners_of(batch) & self._rested.keys())
             ]
-        return found
+        return reasons
 
     def _room_after(self, batch: Batch) -> list[_Earliest]:
         """Return when live work has left enough room in every limit for a batch."""
@@ -248,18 +250,18 @@ class Timetable:
         for host in batch.hosts:
             for subject, amount in self._limits.amounts(host, batch.groups_on(self._index, host)):
                 used[subject] = used.get(subject, 0) + amount
-        found: list[_Earliest] = []
+        reasons: list[_Earliest] = []
         for ends_ms in (self._terms.now_ms, *self._occupied.ends()):
-            taken = self._taken.get(ends_ms)
-            if taken is None:
-                taken = self._taken[ends_ms] = self._occupied.taken_after(ends_ms)
-            over = [each for each in used if used[each] + taken.get(each, 0) > self._limit(each)]
+            usage = self._taken.get(ends_ms)
+            if usage is None:
+                usage = self._taken[ends_ms] = self._occupied.taken_after(ends_ms)
+            over = [each for each in used if used[each] + usage.get(each, 0) > self._limit(each)]
             if not over:
                 break
             later = next((each for each in self._occupied.ends() if each > ends_ms), ends_ms)
             subject = min(over, key=lambda each: (each[0].value, each[1]))
-            found.append((later, Code.BUDGET, subject_text(subject)))
-        return found
+            reasons.append((later, Code.BUDGET, subject_text(subject)))
+        return reasons
 
     def _limit(self, subject: Subject) -> int:
         return self._limits.limit[subject]

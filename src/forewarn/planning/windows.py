@@ -110,24 +110,24 @@ def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Spa
     around = _spans_of_blocks(everything, from_ms // block_ms, -(-to_ms // block_ms))
     first = bisect_right(around, from_ms, key=itemgetter(1))
     last = bisect_left(around, to_ms, key=itemgetter(0))
-    found = list(around[first:last])
-    if found:
-        found[0] = (max(found[0][0], from_ms), found[0][1])
-        found[-1] = (found[-1][0], min(found[-1][1], to_ms))
-    return tuple(found)
+    spans = list(around[first:last])
+    if spans:
+        spans[0] = (max(spans[0][0], from_ms), spans[0][1])
+        spans[-1] = (spans[-1][0], min(spans[-1][1], to_ms))
+    return tuple(spans)
 
 
 def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return spans in order, those that touch or overlap as one."""
-    found: list[Span] = []
+    joined: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:
             continue
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            found.append((start, end))
-    return tuple(found)
+            joined.append((start, end))
+    return tuple(joined)
 
 
 def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
@@ -155,7 +155,7 @@ def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple
 @functools.lru_cache(_BLOCKS_MAX)
 def _spans(window: Window, block: int) -> tuple[Span, ...]:
     """Return the spans of a window in one block: local days cut to stretches of one offset."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for start_s, end_s, offset_s in _stretches(window.time_zone, block):
         first_day = (start_s + offset_s) // _DAY_S - 1
         last_day = (end_s + offset_s) // _DAY_S
@@ -164,8 +164,8 @@ def _spans(window: Window, block: int) -> tuple[Span, ...]:
                 opens = max(start_s, local_from - offset_s)
                 closes = min(end_s, local_to - offset_s)
                 if opens < closes:
-                    found.append((opens * 1000, closes * 1000))
-    return tuple(found)
+                    spans.append((opens * 1000, closes * 1000))
+    return tuple(spans)
 
 
 def _local_spans(window: Window, day: int) -> list[Span]:
@@ -192,19 +192,19 @@ def _stretches(name: str, block: int) -> tuple[tuple[int, int, int], ...]:
     """Return a block's stretches with one offset from UTC: (from, to, offset), all in seconds."""
     zone = _zone(name)
     from_s, to_s = block * _BLOCK_S, (block + 1) * _BLOCK_S
-    found: list[tuple[int, int, int]] = []
+    stretches: list[tuple[int, int, int]] = []
     begun, offset = from_s, _offset_s(zone, from_s)
     at = from_s
     while at < to_s:
         after = min(at + _SAMPLE_S, to_s)
         if _offset_s(zone, after) != offset:
             change = _change_s(zone, at, after)
-            found.append((begun, change, offset))
+            stretches.append((begun, change, offset))
             begun, offset = change, _offset_s(zone, change)
             after = change
         at = after
-    found.append((begun, to_s, offset))
-    return tuple(stretch for stretch in found if stretch[0] < stretch[1])
+    stretches.append((begun, to_s, offset))
+    return tuple(stretch for stretch in stretches if stretch[0] < stretch[1])
 
 
 def _zone(name: str) -> dt.tzinfo:

@@ -105,10 +105,10 @@ class NodeSession:
         """Whether little waits to be sent to it."""
         return self.writer.transport.get_write_buffer_size() <= IDLE_BYTES_MAX
 
-    def greeted(self, said: Follow) -> None:
+    def greeted(self, follow: Follow) -> None:
         """Note who it is; from now on its silence counts."""
-        self.said = said
-        self._nodes.heard(said.name)
+        self.said = follow
+        self._nodes.heard(follow.name)
 
     async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
         """Take what the node says until its end; others have their turn between its lines.
@@ -253,7 +253,7 @@ def read_greeting(line: bytes) -> Follow:
     Raises:
         FeedUnreadable: it is not how a node introduces itself.
     """
-    said = feed.read_asked(line)
-    if not isinstance(said, Follow) or not said.name:
+    greeting = feed.read_asked(line)
+    if not isinstance(greeting, Follow) or not greeting.name:
         raise FeedUnreadable(reason="a node says first who it is")
-    return said
+    return greeting

@@ -245,14 +245,14 @@ class Daemon:
     async def _start_outbox(self, observers: Observers) -> None:
         """Deliver transitions from now on; each commit says that there may be more."""
         (module,) = await _imported("forewarn.outbox.outbox")
-        made: Outbox = await asyncio.to_thread(
+        outbox: Outbox = await asyncio.to_thread(
             module.Outbox, self.store, self.destinations, self.clock
         )
-        self.outbox = made
-        self.control.on_committed.add(lambda _: made.grew())
-        observers.watch_outbox(made)
-        made.start()
-        self._closing.push_async_callback(asyncio.to_thread, made.stop)
+        self.outbox = outbox
+        self.control.on_committed.add(lambda _: outbox.grew())
+        observers.watch_outbox(outbox)
+        outbox.start()
+        self._closing.push_async_callback(asyncio.to_thread, outbox.stop)
 
     def _keep_history(self) -> None:
         """Have what history has too much exported and removed, where the settings say so."""

@@ -94,14 +94,14 @@ async def make_observers(
     traces: OtlpTelemetry | None = None
     if settings.listen.metrics:
         module = await asyncio.to_thread(import_module, "forewarn.telemetry.endpoint")
-        made = partial(
+        observers = partial(
             module.ServiceMetrics,
             plane,
             drivers=drivers,
             clock=clock,
             address=settings.listen.metrics,
         )
-        metrics = await asyncio.to_thread(made)
+        metrics = await asyncio.to_thread(observers)
     if settings.otlp.endpoint:
         try:
             module = await asyncio.to_thread(import_module, "forewarn.telemetry.otlp")

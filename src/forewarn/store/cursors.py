@@ -29,8 +29,8 @@ class OutboxCursors:
             transaction.run("cursors_rest")
             for name in names:
                 transaction.run("cursor_take_up", name=name, seq=newest)
-            found = transaction.rows("cursors")
-        return {str(name): int(seq) for name, seq in found if name in names}
+            rows = transaction.rows("cursors")
+        return {str(name): int(seq) for name, seq in rows if name in names}
 
     def save(self, moved: Mapping[str, int]) -> None:
         """Note how far destinations are; one that is further already stays there."""
@@ -47,5 +47,5 @@ class OutboxCursors:
     def next_ms(self, seq: int) -> int:
         """Return when the entry behind this one happened, ms since the epoch UTC; 0: none is."""
         with self._engine.reading() as transaction:
-            found = transaction.rows("history_next", seq=seq)
-        return int(found[0][0]) if found else 0
+            rows = transaction.rows("history_next", seq=seq)
+        return int(rows[0][0]) if rows else 0

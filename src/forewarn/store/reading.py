@@ -277,10 +277,10 @@ class StoreReader:
         """
         page = HistoryPage(limit=PAGE_MAX, images=True, newest_first=True)
         for _ in range(CHECKED_MAX // PAGE_MAX):
-            found = self.history(page)
-            if len(found) < PAGE_MAX:
+            entries = self.history(page)
+            if len(entries) < PAGE_MAX:
                 break
-            page = replace(page, before=found[-1].seq)
+            page = replace(page, before=entries[-1].seq)
         for operation in self.operations(OperationPage(limit=PAGE_MAX)):
             self.events_of(operation.number)
 

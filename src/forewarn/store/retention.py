@@ -173,9 +173,9 @@ def _write_checkpoint(
 ) -> None:
     """Keep the rows that are live; nobody sees them before all of them are there."""
     store.confirm()
-    made = _checkpoint_seq(engine)
+    checkpoint_seq = _checkpoint_seq(engine)
     with engine.writing() as transaction:
-        transaction.run("checkpoint_forget", seq=made)
+        transaction.run("checkpoint_forget", seq=checkpoint_seq)
     for number, images in enumerate(_portions(rows), start=1):
         with engine.writing() as transaction:
             transaction.run(

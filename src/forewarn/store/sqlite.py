@@ -101,7 +101,7 @@ class SqliteEngine(Engine):
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
             try:
                 if self._file:
-                    self._check_pages(made=self._file.made)
+                    self._check_pages(created=self._file.made)
                     _lengthen_log(self._writer, self._file.log_path)
                     self._file.opened()
             except BaseException:
@@ -192,14 +192,14 @@ class SqliteEngine(Engine):
         if self._file and (problem := self._file.problem()):
             raise StoreReplaced(place=self.place, reason=problem)
 
-    def _check_pages(self, *, made: bool) -> None:
+    def _check_pages(self, *, created: bool) -> None:
         """Have SQLite look at every page of a file that was there before. Cost: its size."""
-        if made:
+        if created:
             return
         with self._undone_on_error(self._writer):
-            found = self._writer.execute("PRAGMA quick_check(1)").fetchall()
-        if found != [("ok",)]:
-            raise StoreDamaged(place=self.place, reason=f"SQLite says: {found[0][0]}")
+            problems = self._writer.execute("PRAGMA quick_check(1)").fetchall()
+        if problems != [("ok",)]:
+            raise StoreDamaged(place=self.place, reason=f"SQLite says: {problems[0][0]}")
 
     def _reader(self, path: Path) -> sqlite3.Connection:
         with suppress(IndexError):  # another thread may be quicker

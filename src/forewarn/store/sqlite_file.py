@@ -81,12 +81,12 @@ class DatabaseFile:
         """Say why these are not the files that were opened; empty while they are. Cost: 3 calls."""
         known = self._size  # before the look: a file that grows is seen so by another thread, too
         try:
-            found = self._path.stat()
-            if _identity(found) != self._identity:
+            status = self._path.stat()
+            if _identity(status) != self._identity:
                 return "another file has its name"
-            if found.st_size < known and not self._is_whole(found.st_size):
-                return f"it was cut off at {found.st_size} bytes"
-            self._size = found.st_size
+            if status.st_size < known and not self._is_whole(status.st_size):
+                return f"it was cut off at {status.st_size} bytes"
+            self._size = status.st_size
             if self._log_identity is not None:
                 log_found = self.log_path.stat()
                 if _identity(log_found) != self._log_identity:
@@ -116,10 +116,10 @@ class DatabaseFile:
         self._held.append(file)
         if _INODE_LOCKS:  # a hard link is another name, with another lock file
             self._lock(file, pid_in=lock)
-        found = os.fstat(file)
-        self.made = found.st_size == 0
-        self._identity = _identity(found)
-        self._size = found.st_size
+        status = os.fstat(file)
+        self.made = status.st_size == 0
+        self._identity = _identity(status)
+        self._size = status.st_size
 
     def _lock(self, file: int, *, pid_in: int) -> None:
         try:
@@ -150,8 +150,8 @@ def sentence(error: OSError) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else str(error)
 
 
-def _identity(found: os.stat_result) -> Identity:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
 
 
 def _head(file: int, size: int) -> bytes:

@@ -51,12 +51,12 @@ def statement_texts() -> dict[str, str]:
 
 def _columns(kind: str) -> str:
     """Return the columns of a kind as they are read, in the record's order."""
-    found = {name: column(name) for name in columns_of(kind)}
+    columns = {name: column(name) for name in columns_of(kind)}
     if kind in APART:
         name, table, owner = APART[kind]
         key = f"{TABLE_OF[kind]}.{column(KEYS[kind])}"
-        found[name] = f"(SELECT {name} FROM {table} AS apart WHERE apart.{owner} = {key})"  # noqa: S608 - names
-    return ", ".join(found.values())
+        columns[name] = f"(SELECT {name} FROM {table} AS apart WHERE apart.{owner} = {key})"  # noqa: S608 - names
+    return ", ".join(columns.values())
 
 
 def _upsert(kind: str) -> str:

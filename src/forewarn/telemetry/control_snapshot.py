@@ -52,15 +52,15 @@ class ControlSnapshot:
 
     async def families(self) -> list[Metric]:
         """Return the gauges as they are now; without those of a run loop that does not answer."""
-        found: list[Metric] = [service_states(self._engine.state.value), self._refused()]
+        metrics: list[Metric] = [service_states(self._engine.state.value), self._refused()]
         try:
             async with asyncio.timeout(READ_S_MAX):
-                found += await asyncio.wrap_future(self._engine.read(self._counted))
-                found += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
-                found.append(await self._waits())
+                metrics += await asyncio.wrap_future(self._engine.read(self._counted))
+                metrics += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
+                metrics.append(await self._waits())
         except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
-            return found
-        return found
+            return metrics
+        return metrics
 
     def _refused(self) -> Metric:
         text = "Records, such as VMs, that the topology refused lately: they may get no notice."
@@ -137,21 +137,21 @@ class ControlSnapshot:
 
 
 def _codes(view: StateView, *, numbers: list[int], now_ms: int) -> list[str]:
-    draft, found = view.draft(now_ms), []
+    draft, codes = view.draft(now_ms), []
     for number in numbers:
         operation = view.state.operations.get(number)
         if operation is not None and operation.state is not OperationState.RUNNING:
             blocker = blocker_of(draft, operation)
             if blocker is not None:
-                found.append(blocker.code.value)
-    return found
+                codes.append(blocker.code.value)
+    return codes
 
 
 def _halted(view: StateView, *, now_ms: int) -> list[str]:
     draft = view.draft(now_ms)
     newest = list(view.state.maintenances.values())[-MAINTENANCES_NAMED_MAX:]
-    found = [why_maintenance(draft, each) for each in newest]
-    return [blocker.code.value for blocker in found if blocker is not None]
+    blockers = [why_maintenance(draft, each) for each in newest]
+    return [blocker.code.value for blocker in blockers if blocker is not None]
 
 
 def _of_maintenances(view: StateView) -> list[Metric]:

@@ -38,17 +38,17 @@ _APPROVALS = ("accepted", "refused", "unanswered")
 
 def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
     """Return the metrics of metadata processes by the processes' names."""
-    found: list[Metric] = []
+    metrics: list[Metric] = []
     for name, text in _COUNTERS.items():
         counter = CounterMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
         for process, counts in figures.items():
             counter.add_metric([process], counts.get(name, 0))
-        found.append(counter)
+        metrics.append(counter)
     for name, text in _GAUGES.items():
         gauge = GaugeMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
         for process, counts in figures.items():
             gauge.add_metric([process], counts.get(name, 0))
-        found.append(gauge)
+        metrics.append(gauge)
     text = "Approvals that VMs sent, by how they were answered: 200, refused, or 503."
     approvals = CounterMetricFamily(
         "forewarn_metadata_approvals", text, labels=["process", "result"]
@@ -56,7 +56,7 @@ def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
     for process, counts in figures.items():
         for result in _APPROVALS:
             approvals.add_metric([process, result], counts.get(f"approvals_{result}", 0))
-    return [*found, approvals]
+    return [*metrics, approvals]
 
 
 def feed_families(lags: Mapping[str, int]) -> list[Metric]:

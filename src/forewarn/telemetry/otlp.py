@@ -226,9 +226,9 @@ class _Handler(logging.Handler):
         """Hand one line on."""
         level = max((each for each in SEVERITIES if each <= record.levelno), default=logging.DEBUG)
         facts = {
-            f"forewarn.{name}": str(found)
+            f"forewarn.{name}": str(value)
             for name in ("action", "actor")
-            if (found := getattr(record, name, None))
+            if (value := getattr(record, name, None))
         }
         self._provider.get_logger(record.name).emit(
             LogRecord(

@@ -109,8 +109,8 @@ class Text:
 
     def schema(self) -> Schema:
         """Return its schema."""
-        found: Schema = {"type": "string", "maxLength": self.length_max}
-        return {**found, "pattern": f"^({self.pattern})$"} if self.pattern else found
+        form: Schema = {"type": "string", "maxLength": self.length_max}
+        return {**form, "pattern": f"^({self.pattern})$"} if self.pattern else form
 
 
 def _any(_text: str) -> bool:
@@ -178,12 +178,12 @@ class Number:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise wrong(where, value, self.wanted)
         try:
-            found = float(value)
+            number = float(value)
         except OverflowError:
-            found = math.inf
-        if not self.least <= found <= self.most:  # also refuses a NaN
+            number = math.inf
+        if not self.least <= number <= self.most:  # also refuses a NaN
             raise wrong(where, value, self.wanted)
-        return found
+        return number
 
     def read_text(self, text: str, where: str) -> float:
         """Return the number a query gives."""
@@ -194,9 +194,9 @@ class Number:
 
     def schema(self) -> Schema:
         """Return its schema."""
-        found: Schema = {"type": "number"}
+        form: Schema = {"type": "number"}
         ends = {"minimum": self.least, "maximum": self.most}
-        return found | {name: end for name, end in ends.items() if abs(end) < math.inf}
+        return form | {name: end for name, end in ends.items() if abs(end) < math.inf}
 
 
 @value
@@ -256,11 +256,11 @@ class Duration:
                 value = read_duration_s(value)
             except ValueError:
                 raise wrong(where, value, "a duration such as 90, `15m` or `PT15M`") from None
-        found = Integer(-WHOLE_MAX).read(value, where)
-        if not self.least_s <= found <= self.most_s:
+        number = Integer(-WHOLE_MAX).read(value, where)
+        if not self.least_s <= number <= self.most_s:
             wanted = f"a duration from {_span(self.least_s)} to {_span(self.most_s)}"
             raise wrong(where, given, wanted)
-        return found
+        return number
 
     read_text = read
 

@@ -25,14 +25,14 @@ class ListOf:
         if not self.least <= len(value) <= self.most:
             problem = f"has {len(value)} members; give {self.least} to {self.most}"
             raise ValidationFailed(where=where, problem=problem)
-        read, found = self.kind.read, []
+        read, values = self.kind.read, []
         for each in value:
             try:
-                found.append(read(each, where))
+                values.append(read(each, where))
             except ValidationFailed:  # only now is it worth saying which
-                read(each, f"{where}[{len(found)}]")
+                read(each, f"{where}[{len(values)}]")
                 raise
-        return tuple(found)
+        return tuple(values)
 
     def read_text(self, text: str, where: str) -> tuple[object, ...]:
         """Return the values a query gives, separated by commas."""
@@ -85,15 +85,15 @@ class Named:
             problem = f"has {len(value)} members; give at most {self.most}"
             raise ValidationFailed(where=where, problem=problem)
         read_name, read = self.name.read, self.kind.read
-        found = {}
+        values = {}
         for name, each in value.items():
             try:
-                found[read_name(name, where)] = read(each, where)
+                values[read_name(name, where)] = read(each, where)
             except ValidationFailed:  # only now is it worth saying which
                 read_name(name, f"a name in {where}")
                 read(each, f"{where}.{name}")
                 raise
-        return found
+        return values
 
     def read_text(self, text: str, where: str) -> object:
         """Refuse: a query holds no tables."""
@@ -142,22 +142,22 @@ class Form:
         """Return the members that are given."""
         if not isinstance(value, dict):
             raise wrong(where, value, "an object")
-        readers, found = self._readers, {}
+        readers, values = self._readers, {}
         for name, each in value.items():
             read = readers.get(name)
             if read is None:
                 raise unknown_member(where, name, readers)
             try:
-                found[name] = read(each, where)
+                values[name] = read(each, where)
             except ValidationFailed:  # only now is it worth saying which
                 read(each, name if where == "the body" else f"{where}.{name}")
                 raise
-        if not self._required <= found.keys():
+        if not self._required <= values.keys():
             lacks = next(
-                each.name for each in self.fields if each.required and each.name not in found
+                each.name for each in self.fields if each.required and each.name not in values
             )
             raise ValidationFailed(where=where, problem=f"lacks the member {lacks!r}")
-        return found
+        return values
 
     def read_text(self, text: str, where: str) -> object:
         """Refuse: a query holds no objects."""

@@ -57,11 +57,11 @@ def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     Raises:
         ValueError: one is.
     """
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError(f"the name {double_of(name for name, _ in pairs)!r} is given twice")
     checkpoint()
-    return found
+    return members
 
 
 def double_of(names: Iterable[str]) -> str:

@@ -73,7 +73,7 @@ def _mapping(members: list[Any]) -> dict[str, Any]:
             raise ValueError(  # noqa: TRY004 - it is the file that is wrong
                 f"the name {name!r} is not text; put it in quotes"
             )
-    found = dict(zip(names, values, strict=True))
-    if len(found) != len(names):
+    mapping = dict(zip(names, values, strict=True))
+    if len(mapping) != len(names):
         raise ValueError(f"the name {double_of(names)!r} is given twice")
-    return found
+    return mapping

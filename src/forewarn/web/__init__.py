@@ -57,15 +57,15 @@ class WebFile:
 @cache
 def web_files() -> dict[str, WebFile]:
     """Return the page's files by their paths."""
-    found = {}
+    files = {}
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in _TYPES:
             plain = path.read_bytes()
             small = gzip.compress(plain, 9, mtime=0)
             etag = f'"{hashlib.sha256(plain).hexdigest()[:20]}"'
             where = ROOT if path.name == _PAGE else BESIDE + path.name
-            found[where] = WebFile(_TYPES[path.suffix], plain, small, etag)
-    return found
+            files[where] = WebFile(_TYPES[path.suffix], plain, small, etag)
+    return files
 
 
 class WebPage(BaseRoute):

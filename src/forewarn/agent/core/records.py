@@ -299,7 +299,7 @@ def _fill(record: EventRecord | StepRecord, names: tuple[str, ...], form: Form) 
 
 
 def _one_of(form: Form, name: str, known: tuple[str, ...]) -> str:
-    found = member(form, name, "")
-    if found not in known:
-        raise FieldInvalid(name=name, found=found)
-    return found
+    word = member(form, name, "")
+    if word not in known:
+        raise FieldInvalid(name=name, found=word)
+    return word

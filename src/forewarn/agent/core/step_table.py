@@ -269,11 +269,11 @@ class StepTable:
         self._steps = {held.key: held for held in steps}
         self._run = member(form, "run", 0)
 
-    def resume(self, found: Mapping[str, str], now_ms: int) -> None:
+    def resume(self, states: Mapping[str, str], now_ms: int) -> None:
         """Take in what became of the hooks that were running; see `Resumed`."""
         for held in self.records:
             if held.runs:
-                self._resume(held, found.get(held.key, "interrupted"), now_ms=now_ms)
+                self._resume(held, states.get(held.key, "interrupted"), now_ms=now_ms)
 
     def rebooted(self, now_ms: int) -> None:
         """Believe no more that what was prepared before this VM was restarted still is.

@@ -137,9 +137,9 @@ class Resumed(Stimulus):
     found: Final[Mapping[str, str]]
     rebooted: Final[bool]
 
-    def __init__(self, found: Mapping[str, str], *, rebooted: bool = False) -> None:
+    def __init__(self, states: Mapping[str, str], *, rebooted: bool = False) -> None:
         """Carry what is known of the hooks, by key, and whether the VM itself was restarted."""
-        self.found = found
+        self.found = states
         self.rebooted = rebooted
 
     def __hash__(self) -> int:

@@ -75,8 +75,8 @@ def call(
             method=method, url=shown_url(url, path=True), reason=shown_reason(error)
         ) from error
     connection.close()
-    found = {name.lower(): text for name, text in answer.getheaders()}
-    return Called(answer.status, payload, headers=found)
+    answered = {name.lower(): text for name, text in answer.getheaders()}
+    return Called(answer.status, payload, headers=answered)
 
 
 def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) -> Called:

@@ -38,8 +38,8 @@ class PodInTheWay(PeerError):
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
     """Cordon the node, taint it where wanted, and evict its pods."""
     node = _node(settings)
-    found = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
-    spec, meta = _part(found, "spec"), _part(found, "metadata")
+    form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+    spec, meta = _part(form, "spec"), _part(form, "metadata")
     mine = MARK in _part(meta, "annotations")
     noted = step_state.read()
     if not spec.get("unschedulable") or mine:
@@ -100,11 +100,11 @@ def _change_taints(
     node = _node(settings)
     done = None
     for _ in range(TAINT_TRIES):
-        found = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
-        taints = _part(found, "spec").get("taints") or []
+        form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+        taints = _part(form, "spec").get("taints") or []
         assert isinstance(taints, list)
         kept = [one for one in taints if one.get("key") != key]
-        version = _part(found, "metadata")["resourceVersion"]
+        version = _part(form, "metadata")["resourceVersion"]
         patch = {
             "metadata": {"resourceVersion": version},
             "spec": {"taints": [*kept, taint] if taint else kept or None},
@@ -163,10 +163,10 @@ def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None
 def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
     """Ask for an eviction; return whether the pod is gone."""
     place = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-    found = ask(settings, "GET", path=place)
-    if found.status == 404:
+    answer = ask(settings, "GET", path=place)
+    if answer.status == 404:
         return True
-    if _part(found.form(), "metadata").get("deletionTimestamp"):
+    if _part(answer.form(), "metadata").get("deletionTimestamp"):
         return False
     form: dict[str, object] = {
         "apiVersion": "policy/v1",

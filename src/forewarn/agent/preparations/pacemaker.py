@@ -55,10 +55,10 @@ def _node(settings: dict[str, object]) -> str:
 
 def _seen(node: str) -> ET.Element:
     text = _run("crm_mon", "-1", "--output-as=xml")
-    found = ET.fromstring(text).find(f"./nodes/node[@name='{node}']")  # noqa: S314  see above
-    if found is None:
+    element = ET.fromstring(text).find(f"./nodes/node[@name='{node}']")  # noqa: S314  see above
+    if element is None:
         raise PacemakerFailed(command="crm_mon", reason=f"there is no node {node}")
-    return found
+    return element
 
 
 def _is_standby(node: str) -> bool:

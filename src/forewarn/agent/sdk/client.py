@@ -313,8 +313,8 @@ def connect(
     if target.path:
         places = [(socket.AF_UNIX, target.path)]
     else:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        places = [(family, address) for family, _, _, _, address in found]
+        addresses = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        places = [(family, address) for family, _, _, _, address in addresses]
     for left, (family, address) in enumerate(places, 1 - len(places)):
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:

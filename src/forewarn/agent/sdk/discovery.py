@@ -40,13 +40,13 @@ def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str
     chosen = given or os.environ.get(ENDPOINT_VARIABLE, "")
     if chosen:
         return (chosen,)
-    found = [f"http://{address}" for address in option_245(leases)]
-    return tuple(dict.fromkeys([FIXED_ENDPOINT, *found]))
+    urls = [f"http://{address}" for address in option_245(leases)]
+    return tuple(dict.fromkeys([FIXED_ENDPOINT, *urls]))
 
 
 def option_245(leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
     """Return the addresses that DHCP option 245 gives in the leases, the newest last."""
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for directory in leases:
         try:
             names = sorted(os.listdir(directory))  # noqa: PTH208  `pathlib` is too heavy
@@ -56,8 +56,8 @@ def option_245(leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
             for line in _lines(f"{directory}/{name}"):
                 address = _address(line)
                 if address:
-                    found[address] = None
-    return tuple(found)
+                    addresses[address] = None
+    return tuple(addresses)
 
 
 def _lines(path: str) -> list[str]:

@@ -216,9 +216,9 @@ class ResponseReader:
 
         Looks at each byte once, however the answer was cut: O(new bytes).
         """
-        found = self._bytes.find(end, max(self._at, self._searched - len(end) + 1))
-        self._searched = found if found >= 0 else len(self._bytes)
-        return found
+        place = self._bytes.find(end, max(self._at, self._searched - len(end) + 1))
+        self._searched = place if place >= 0 else len(self._bytes)
+        return place
 
     def _framed(self, status: int, headers: dict[str, str]) -> bool:
         return (

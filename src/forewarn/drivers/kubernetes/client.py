@@ -81,10 +81,10 @@ class Kubernetes:
             )
         except (OSError, http.client.HTTPException) as error:
             raise KubernetesUnreachable(reason=reason_of(error)) from error
-        said = _read(answer.body) if answer.body else {}
+        content = _read(answer.body) if answer.body else {}
         if 200 <= answer.status < 300:
-            return said
-        raise _refusal(said, answer.status, verb, path)
+            return content
+        raise _refusal(content, answer.status, verb, path)
 
     def _request(self, verb: str, path: str, form: object, kind: str) -> ClientRequest:
         token = Path(self._config.token_file).read_text("utf-8").strip()
@@ -146,8 +146,8 @@ class Kubernetes:
             if response.status == EXPIRED:
                 raise VersionExpired
             if response.status != 200:
-                said = _read(response.read(ANSWER_BYTES_MAX + 1))
-                raise _refusal(said, response.status, "GET", target)
+                form = _read(response.read(ANSWER_BYTES_MAX + 1))
+                raise _refusal(form, response.status, "GET", target)
             yield {}
             while line := response.readline(ANSWER_BYTES_MAX + 1):
                 change = _read(line)
@@ -165,9 +165,9 @@ class Kubernetes:
         return self.ask("PATCH", path, form, kind="application/merge-patch+json")
 
 
-def _refusal(said: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
+def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
     """Return what is raised for an answer with an error status."""
-    reason = str(said.get("message", ""))[:200].removesuffix(".") or "no reason"
+    reason = str(form.get("message", ""))[:200].removesuffix(".") or "no reason"
     # To an eviction, 429 is the answer of a disruption budget, and 500 means two of them.
     if status in LATER and not (path.endswith("/eviction") and status in {BUDGET, 500}):
         return KubernetesUnreachable(reason=f"{reason} ({status})")
@@ -178,7 +178,7 @@ def _read(body: bytes) -> dict[str, Any]:
     if len(body) > ANSWER_BYTES_MAX:
         raise KubernetesUnreachable(reason=f"an answer of more than {ANSWER_BYTES_MAX} bytes")
     try:
-        said = read_json(body)
+        form = read_json(body)
     except BodyUnreadable:
-        said = {"message": body[:200].decode("utf-8", "replace").strip()}
-    return said if isinstance(said, dict) else {}
+        form = {"message": body[:200].decode("utf-8", "replace").strip()}
+    return form if isinstance(form, dict) else {}

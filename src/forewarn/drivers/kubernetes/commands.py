@@ -28,8 +28,8 @@ class LastCommands:
     def runs(self, operation: str) -> bool:
         """Whether an operation's command is running."""
         with self._lock:
-            found = self._runs.get(operation)
-        return found is not None and found.is_alive()
+            run = self._runs.get(operation)
+        return run is not None and run.is_alive()
 
     def start(self, operation: str, act: Callable[[], None]) -> None:
         """Run an operation's command; the one before it has ended."""
@@ -45,8 +45,8 @@ class LastCommands:
     def failure(self, operation: str) -> ForewarnError | None:
         """Return why an operation's last command failed, if it has."""
         with self._lock:
-            found = self._runs.get(operation)
-        return found.failed if found is not None else None
+            run = self._runs.get(operation)
+        return run.failed if run is not None else None
 
 
 class _Run(threading.Thread):

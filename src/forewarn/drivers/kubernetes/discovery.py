@@ -161,18 +161,18 @@ def found_of(
     nodes: Iterable[NodeFacts], machines: Iterable[MachineFacts] | None, driver: str
 ) -> Found:
     """Return a topology; without KubeVirt, each node is a VM of its own name."""
-    found = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
+    fleet = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
     for place, node in enumerate(sorted(nodes, key=lambda each: each.name)):
-        found.hosts[node.name] = {"driver": driver, **node.form}
-        found.defaults[node.name] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
+        fleet.hosts[node.name] = {"driver": driver, **node.form}
+        fleet.defaults[node.name] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
         if node.silent:
-            found.silent[node.name] = node.silent
+            fleet.silent[node.name] = node.silent
         if machines is None:
-            found.vms[node.name] = node.itself
+            fleet.vms[node.name] = node.itself
     for machine in machines or ():
-        if machine.host in found.hosts:
-            found.vms[machine.name] = machine.form
-    return found
+        if machine.host in fleet.hosts:
+            fleet.vms[machine.name] = machine.form
+    return fleet
 
 
 def node_facts(node: dict[str, Any]) -> NodeFacts:
@@ -240,11 +240,11 @@ def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
     """
     devices = (spec.get("domain") or {}).get("devices") or {}
     kept = {each["name"] for each in devices.get("interfaces") or [] if "masquerade" in each}
-    found: list[str] = []
+    addresses: list[str] = []
     for each in status.get("interfaces") or []:
         if each.get("name") in kept:
-            found += each.get("ipAddresses") or [a for a in [each.get("ipAddress")] if a]
-    return found
+            addresses += each.get("ipAddresses") or [a for a in [each.get("ipAddress")] if a]
+    return addresses
 
 
 def _group(meta: dict[str, Any]) -> str:
@@ -345,13 +345,13 @@ class Watched(Generic[Facts]):
                 pause_s = min(pause_s * 2, RETRY_MAX_S)
 
     def _list(self) -> None:
-        found: dict[tuple[str, str], Facts] = {}
+        facts: dict[tuple[str, str], Facts] = {}
         version = ""
         for page in self._kubernetes.pages(self._path):
-            found |= {_key(each): self._read(each) for each in page.get("items") or []}
+            facts |= {_key(each): self._read(each) for each in page.get("items") or []}
             version = page["metadata"]["resourceVersion"]
         with self._lock:
-            self._known, self._failed, self._version = found, None, version
+            self._known, self._failed, self._version = facts, None, version
         self._asked.set()
         self._changed.set()
 

@@ -77,24 +77,24 @@ class TaskMachines:
         machine = self._machine(vm)
         if machine is None:
             return FINISHED  # what does not run is not in the way
-        found = self._migration(vm)[1]
-        if found is None:
+        migration = self._migration(vm)[1]
+        if migration is None:
             if self._has_left(vm, machine):
                 return FINISHED
             if f"migration {vm}" in facts:
                 raise MigrationFailed(vm=vm, reason=facts[f"migration {vm}"] or "it was deleted")
-            found = self._create_migration(vm)
+            migration = self._create_migration(vm)
         if f"migration {vm}" not in facts:
             self._records.note(self._task, f"migration {vm}", "")
-        phase = found.get("status", {}).get("phase", PHASES[0])
-        state = self._state(vm, machine, found)
+        phase = migration.get("status", {}).get("phase", PHASES[0])
+        state = self._state(vm, machine, migration)
         if phase == "Succeeded":
             self._has_left(vm, machine)
             return FINISHED
         if phase == "Failed":
             reason = state.get("failureReason") or "KubeVirt does not say why"
             raise MigrationFailed(vm=vm, reason=str(reason)[:200].removesuffix("."))
-        begun = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
+        begun = datetime.fromisoformat(migration["metadata"]["creationTimestamp"])
         if self.now_ms - begun.timestamp() * 1000 > self._config.migration_timeout_s * 1000:
             return self._time_out(vm, machine)
         done = PHASES.index(phase) / len(PHASES) if phase in PHASES else 0.0
@@ -144,8 +144,8 @@ class TaskMachines:
 
     def end_migration(self, vm: str) -> None:
         """Have KubeVirt end a migration of this task; the VM stays where it runs then."""
-        place, found = self._migration(vm)
-        if found and not _is_over(found):
+        place, migration = self._migration(vm)
+        if migration and not _is_over(migration):
             self._kubernetes.ask("DELETE", place)
 
     def restart(self, vm: str, *, elsewhere: bool = False) -> MachineStep:
@@ -189,22 +189,22 @@ class TaskMachines:
         """Return a VM's instance, or None where none runs."""
         namespace, name = _parts(vm)
         place = f"{API}/namespaces/{namespace}/virtualmachineinstances/{name}"
-        found = self._kubernetes.find(place)
-        if found is None or found.setdefault("status", {}).get("phase") in ENDED:
+        machine = self._kubernetes.find(place)
+        if machine is None or machine.setdefault("status", {}).get("phase") in ENDED:
             return None
-        return found
+        return machine
 
     def _migration(self, vm: str) -> tuple[str, dict[str, Any] | None]:
         """Return a migration and its place: this attempt's, or one that still runs before it."""
         namespace, name = _parts(vm)
         folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
-        made, last = self._records.operation(self._task), self._task.operation.attempt
+        place_name, last = self._records.operation(self._task), self._task.operation.attempt
         for attempt in range(last, 0, -1):
-            place = f"{folder}/{made}-{attempt}-{name}"
-            found = self._kubernetes.find(place)
-            if found and (attempt == last or not _is_over(found)):
-                return place, found
-        return f"{folder}/{made}-{last}-{name}", None
+            place = f"{folder}/{place_name}-{attempt}-{name}"
+            migration = self._kubernetes.find(place)
+            if migration and (attempt == last or not _is_over(migration)):
+                return place, migration
+        return f"{folder}/{place_name}-{last}-{name}", None
 
 
 def _is_over(migration: dict[str, Any]) -> bool:

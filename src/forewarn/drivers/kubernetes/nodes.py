@@ -49,10 +49,10 @@ class Nodes:
         Raises:
             NodeMissing: there is none.
         """
-        found = self._kubernetes.find(f"/api/v1/nodes/{host}")
-        if found is None:
+        node = self._kubernetes.find(f"/api/v1/nodes/{host}")
+        if node is None:
             raise NodeMissing(host=host)
-        return found
+        return node
 
     def cordon(self, host: str) -> str:
         """Cordon a node; return for what other operation that must wait, or ''."""
@@ -69,10 +69,10 @@ class Nodes:
         node = self._kubernetes.find(f"/api/v1/nodes/{host}")
         if node is None:
             return
-        found = annotations_of(node)
-        if annotation and found.get(annotation, "").partition("/")[0] == task.partition("/")[0]:
+        known = annotations_of(node)
+        if annotation and known.get(annotation, "").partition("/")[0] == task.partition("/")[0]:
             self._change(node, {annotation: None})
-        if found.get(MARK) == self._operation:
+        if known.get(MARK) == self._operation:
             self._change(self.get(host), {MARK: None}, cordoned=False)
 
     def annotate(self, host: str, annotation: str, task: str) -> None:
@@ -107,9 +107,9 @@ class Nodes:
         waits: list[str] = []
         going = [each for each in left if "deletionTimestamp" not in each["metadata"]]
         for pod in going[:EVICTIONS_MAX]:
-            said = self._evict(pod)
-            if said and len(waits) < TOLD_MAX:
-                waits.append(said)
+            answer = self._evict(pod)
+            if answer and len(waits) < TOLD_MAX:
+                waits.append(answer)
         return len(left), waits
 
     def _evict(self, pod: dict[str, Any]) -> str:
@@ -149,8 +149,8 @@ class Nodes:
 
 def annotations_of(form: dict[str, Any]) -> dict[str, str]:
     """Return the annotations of an object."""
-    found: dict[str, str] = form["metadata"].get("annotations") or {}
-    return found
+    annotations: dict[str, str] = form["metadata"].get("annotations") or {}
+    return annotations
 
 
 def is_ready(node: dict[str, Any]) -> bool:
@@ -161,15 +161,15 @@ def is_ready(node: dict[str, Any]) -> bool:
 
 def boot_id(node: dict[str, Any]) -> str:
     """Return what changes with each boot of a node."""
-    found = node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
-    return str(found)
+    boot_id = node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
+    return str(boot_id)
 
 
 def address(node: dict[str, Any]) -> str:
     """Return the internal address of a node; its name where it says none."""
-    said = node.get("status", {}).get("addresses") or []
-    found = [each["address"] for each in said if each["type"] == "InternalIP"]
-    return str(found[0] if found else node["metadata"]["name"])
+    addresses = node.get("status", {}).get("addresses") or []
+    internal = [each["address"] for each in addresses if each["type"] == "InternalIP"]
+    return str(internal[0] if internal else node["metadata"]["name"])
 
 
 def _is_in_way(pod: dict[str, Any]) -> bool:

@@ -72,11 +72,11 @@ class KubernetesRecords:
             TaskSuperseded: a later one was here.
         """
 
-        def newest(said: dict[str, Any]) -> None:
-            if task.generation < said.get("generation", 0):
+        def newest(state: dict[str, Any]) -> None:
+            if task.generation < state.get("generation", 0):
                 facts = {"task": task.id, "generation": task.generation}
-                raise TaskSuperseded(**facts, newest=said["generation"])
-            said["generation"] = task.generation
+                raise TaskSuperseded(**facts, newest=state["generation"])
+            state["generation"] = task.generation
 
         self._change(f"{self._prefix}-writer", newest)
 
@@ -87,9 +87,9 @@ class KubernetesRecords:
             TaskAborted: its operation has ended.
         """
 
-        def note(said: dict[str, Any]) -> None:
-            _check_not_aborted(said, task)
-            said.setdefault("attempts", {}).setdefault(str(task.operation.attempt), {})
+        def note(state: dict[str, Any]) -> None:
+            _check_not_aborted(state, task)
+            state.setdefault("attempts", {}).setdefault(str(task.operation.attempt), {})
 
         self._change(self.operation(task), note)
 
@@ -100,47 +100,47 @@ class KubernetesRecords:
             TaskForgotten: it was not.
             TaskAborted: its operation has ended.
         """
-        said = self._read(self.operation(task))[1]
-        _check_not_aborted(said, task)
-        found: dict[str, Any] | None = said.get("attempts", {}).get(str(task.operation.attempt))
-        if found is None:
+        state = self._read(self.operation(task))[1]
+        _check_not_aborted(state, task)
+        attempt: dict[str, Any] | None = state.get("attempts", {}).get(str(task.operation.attempt))
+        if attempt is None:
             raise TaskForgotten(task=task.id)
-        return found
+        return attempt
 
     def note(self, task: Task, key: str, fact: object) -> None:
         """Note a fact of an attempt, unless its operation was called off meanwhile."""
 
-        def note(said: dict[str, Any]) -> None:
-            _check_not_aborted(said, task)
-            said["attempts"][str(task.operation.attempt)][key] = fact
+        def note(state: dict[str, Any]) -> None:
+            _check_not_aborted(state, task)
+            state["attempts"][str(task.operation.attempt)][key] = fact
 
         self._change(self.operation(task), note)
 
     def abort(self, task: Task) -> None:
         """Have nothing of the operation begun any more."""
 
-        def note(said: dict[str, Any]) -> None:
-            said[ABORTED] = True
+        def note(state: dict[str, Any]) -> None:
+            state[ABORTED] = True
 
         self._change(self.operation(task), note)
 
     def _read(self, name: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        found = self._kubernetes.find(f"{self._place}/{name}")
-        return found, json.loads(found["data"]["state"]) if found else {}
+        form = self._kubernetes.find(f"{self._place}/{name}")
+        return form, json.loads(form["data"]["state"]) if form else {}
 
     def _change(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
         for attempt in range(TRIES):
-            found, said = self._read(name)
-            before = json.dumps(said)
-            change(said)
-            after = json.dumps(said)
-            if found and before == after:
+            config_map, state = self._read(name)
+            before = json.dumps(state)
+            change(state)
+            after = json.dumps(state)
+            if config_map and before == after:
                 return
-            form = found or {"metadata": {"name": name, "labels": {LABEL: VALUE}}}
-            said[CHANGED_MS] = self._clock.now_ms()
-            form["data"] = {"state": json.dumps(said)}
+            form = config_map or {"metadata": {"name": name, "labels": {LABEL: VALUE}}}
+            state[CHANGED_MS] = self._clock.now_ms()
+            form["data"] = {"state": json.dumps(state)}
             try:
-                if found:
+                if config_map:
                     self._kubernetes.ask("PUT", f"{self._place}/{name}", form)
                 else:
                     self._kubernetes.ask("POST", self._place, form)
@@ -151,18 +151,18 @@ class KubernetesRecords:
                 return
 
 
-def _is_old(found: dict[str, Any], now_ms: int) -> bool:
+def _is_old(form: dict[str, Any], now_ms: int) -> bool:
     """Whether a record is of an operation that ended long ago."""
-    said = json.loads(found["data"]["state"])
-    attempts: dict[str, Any] = said.get("attempts", {})
+    state = json.loads(form["data"]["state"])
+    attempts: dict[str, Any] = state.get("attempts", {})
     last = attempts.get(str(max(map(int, attempts), default=0)), {})
-    if not said.get(ABORTED) and DONE not in last:
+    if not state.get(ABORTED) and DONE not in last:
         return False
-    created = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
-    changed_ms: int = said.get(CHANGED_MS, int(created.timestamp() * 1000))
+    created = datetime.fromisoformat(form["metadata"]["creationTimestamp"])
+    changed_ms: int = state.get(CHANGED_MS, int(created.timestamp() * 1000))
     return changed_ms < now_ms - KEPT_MS
 
 
-def _check_not_aborted(said: dict[str, Any], task: Task) -> None:
-    if said.get(ABORTED):
+def _check_not_aborted(state: dict[str, Any], task: Task) -> None:
+    if state.get(ABORTED):
         raise TaskAborted(task=task.id)

@@ -89,8 +89,8 @@ class LibvirtConfig:
 
     def migration_uri(self, host: str) -> str:
         """How other hosts reach one for a migration."""
-        found = self.hosts.get(host)
-        return (found.migration_uri or found.uri) if found else host
+        uris = self.hosts.get(host)
+        return (uris.migration_uri or uris.uri) if uris else host
 
 
 _COMMAND = ListOf(Text(4096), WORDS_MAX)
@@ -173,9 +173,9 @@ def read_config(path: Path) -> LibvirtConfig:
         raise LibvirtConfigUnreadable(path=path, reason=error.strerror) from error
     except (ValueError, FileTooComplex) as error:
         raise LibvirtConfigUnreadable(path=path, reason=error) from error
-    found: dict[str, Any] = FORM.read(written, str(path))
-    hosts = {name: HostConfig(**each) for name, each in found.pop("hosts").items()}
-    return LibvirtConfig(hosts, **found)
+    form: dict[str, Any] = FORM.read(written, str(path))
+    hosts = {name: HostConfig(**each) for name, each in form.pop("hosts").items()}
+    return LibvirtConfig(hosts, **form)
 
 
 def read_options(options: Mapping[str, object]) -> LibvirtConfig:

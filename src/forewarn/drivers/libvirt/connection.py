@@ -128,8 +128,8 @@ class Connections:
             HostUnconfigured: nobody knows how.
             HypervisorFailed: it cannot be reached.
         """
-        found = self._config.hosts.get(host)
-        if found is None:
+        uris = self._config.hosts.get(host)
+        if uris is None:
             raise HostUnconfigured(host=host)
         with self._lock:
             opening = self._opening.setdefault(host, threading.Lock())
@@ -139,8 +139,8 @@ class Connections:
             if connection is not None and connection.isAlive():
                 return connection
             self._open.pop(host, None)
-            _check_accepts(host, found.uri)
-            connection = libvirt.open(found.uri)
+            _check_accepts(host, uris.uri)
+            connection = libvirt.open(uris.uri)
             _keep_alive(libvirt, connection)
             self._listen(libvirt, connection)
             self._open[host] = connection
@@ -195,8 +195,8 @@ class Connections:
         """
         libvirt, connection = library(), self.to(host)
         with failing(host):
-            found = connection.listAllDomains()
-            return [Domain(host, each.name(), each, libvirt) for each in found]
+            handles = connection.listAllDomains()
+            return [Domain(host, each.name(), each, libvirt) for each in handles]
 
     def free_kib(self, host: str) -> int:
         """Memory that is not promised to a running domain, in KiB.

@@ -55,35 +55,35 @@ def discover(
         connections: to them.
         records: keep the definitions, so that a lost host's guests can be started elsewhere.
     """
-    found = Found()
+    fleet = Found()
     for name, host in config.hosts.items():
         try:
             domains = connections.domains(name)
         except HypervisorFailed as error:
-            found.silent[name] = str(error)
+            fleet.silent[name] = str(error)
             continue
-        found.hosts[name] = {
+        fleet.hosts[name] = {
             "fault_domain": host.fault_domain,
             "update_domain": host.update_domain,
             "driver": "libvirt",
         } | ({"zone": host.zone} if host.zone else {})
         for domain in domains:
             try:
-                _take(found, domain, records)
+                _take(fleet, domain, records)
             except DomainGone:
                 continue  # it has left since; its next host has it
             except HypervisorFailed as error:
-                found.silent[name] = str(error)
+                fleet.silent[name] = str(error)
                 break
-    return found
+    return fleet
 
 
-def _take(found: Found, domain: Domain, records: DomainRecords | None) -> None:
+def _take(fleet: Found, domain: Domain, records: DomainRecords | None) -> None:
     with failing(domain.host):
         active = domain.active
         rank = (active, active and not domain.paused)
         definition = domain.definition()
-    found.place(domain.name, vm_of(definition) | {"host": domain.host}, rank)
+    fleet.place(domain.name, vm_of(definition) | {"host": domain.host}, rank)
     if records is not None and (active or rank >= (False, False)):
         records.keep_definition(domain.name, definition)
 
@@ -95,8 +95,8 @@ def vm_of(definition: str) -> dict[str, Any]:
     only a filter makes sure that a guest asks from no other.
     """
     tree = ET.fromstring(definition)  # noqa: S314 - written by libvirt
-    said = tree.find(f"./metadata/{{{NAMESPACE}}}vm")
-    attributes = {} if said is None else said.attrib
+    element = tree.find(f"./metadata/{{{NAMESPACE}}}vm")
+    attributes = {} if element is None else element.attrib
     form: dict[str, Any] = {name: attributes[name] for name in TEXTS if attributes.get(name)}
     form |= {name: attributes[name] == "true" for name in FLAGS if name in attributes}
     filtered = tree.findall("./devices/interface/filterref/parameter[@name='IP']")
@@ -104,7 +104,7 @@ def vm_of(definition: str) -> dict[str, Any]:
     addresses = addresses or attributes.get("addresses", "").split()
     if addresses:
         form["addresses"] = addresses
-    tags = [] if said is None else said.findall(f"./{{{NAMESPACE}}}tag")
+    tags = [] if element is None else element.findall(f"./{{{NAMESPACE}}}tag")
     if tags:
         form["tags"] = {each.attrib["name"]: each.attrib.get("value", "") for each in tags}
     uuid = tree.findtext("./uuid")

@@ -55,14 +55,14 @@ class DomainMark:
 def read_mark(element: str) -> DomainMark | None:
     """Return the mark that a domain's metadata holds; None if that is not a mark of ours."""
     try:
-        said = ET.fromstring(element).attrib  # noqa: S314 - libvirt wrote it from its own tree
+        attributes = ET.fromstring(element).attrib  # noqa: S314 - libvirt wrote it from its own tree
         return DomainMark(
-            said["operation"],
-            int(said["attempt"]),
-            int(said["generation"]),
-            said["pending"] == "1",
-            said["to"],
-            said["ran"] == "1",
+            attributes["operation"],
+            int(attributes["attempt"]),
+            int(attributes["generation"]),
+            attributes["pending"] == "1",
+            attributes["to"],
+            attributes["ran"] == "1",
         )
     except (ET.ParseError, KeyError, ValueError):
         return None
@@ -99,11 +99,11 @@ class Domain:
 
     def share(self) -> float:
         """How much of a migration under way is done, 0 to 1."""
-        said: dict[str, int] = {}
+        counts: dict[str, int] = {}
         with self._gone():
-            said = self.handle.jobStats()
-        total = said.get("data_total", 0)
-        return said.get("data_processed", 0) / total if total else 0.0
+            counts = self.handle.jobStats()
+        total = counts.get("data_total", 0)
+        return counts.get("data_processed", 0) / total if total else 0.0
 
     def mark(self) -> DomainMark | None:
         """Return the mark it carries."""

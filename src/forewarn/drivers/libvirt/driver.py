@@ -130,10 +130,10 @@ class _Attempt:
             self._known.set()
         self._told = bool(placements)
         if alive:
-            said = Progress(again_ms=now_ms + ASK_EVERY_MS, text=self._text, share=self._share)
+            report = Progress(again_ms=now_ms + ASK_EVERY_MS, text=self._text, share=self._share)
         else:
-            said = Progress(failed=self._failed) if self._failed else Progress(done=True)
-        return replace(said, placements=placements)
+            report = Progress(failed=self._failed) if self._failed else Progress(done=True)
+        return replace(report, placements=placements)
 
     def stop(self) -> bool:
         """Call it off; return whether it has stopped."""
@@ -216,8 +216,8 @@ class LibvirtDriver:
 
     def discover(self) -> Mapping[str, object]:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
-        found = discover(self._config, self._connections, self._records)
-        return difference(found, {})
+        fleet = discover(self._config, self._connections, self._records)
+        return difference(fleet, {})
 
     def _check_writer(self, task: Task) -> None:
         if task.generation < self._generation:
@@ -227,14 +227,14 @@ class LibvirtDriver:
     def _attempt(self, task: Task) -> _Attempt:
         """Return the attempt, started if it is not known; with the lock held."""
         number = task.operation.number
-        found = self._attempts.pop(number, None)
-        if found is None or found.task.operation.attempt != task.operation.attempt:
-            found = _Attempt(task, threading.Event(), self._records)
-            found.start(self._work(found))
-        self._attempts[number] = found
+        attempt = self._attempts.pop(number, None)
+        if attempt is None or attempt.task.operation.attempt != task.operation.attempt:
+            attempt = _Attempt(task, threading.Event(), self._records)
+            attempt.start(self._work(attempt))
+        self._attempts[number] = attempt
         while len(self._attempts) > REMEMBERED_MAX:
             del self._attempts[next(iter(self._attempts))]
-        return found
+        return attempt
 
     def _work(self, attempt: _Attempt) -> GuestWork:
         task, stopped = attempt.task, attempt.stopped

@@ -110,7 +110,7 @@ class Guests:
         operation = self._task.operation
         first = (operation.host, operation.destination)
         hosts = [each for each in dict.fromkeys((*first, *self.config.hosts)) if each]
-        found: list[Domain] = []
+        domains: list[Domain] = []
         silent: ForewarnError | None = None
         for host in hosts:
             if host in self.lost:
@@ -121,12 +121,12 @@ class Guests:
                 silent = silent or error
                 continue
             if domain is not None:
-                found.append(domain)
-        if not found:
+                domains.append(domain)
+        if not domains:
             if silent is not None:
                 raise silent
             return None
-        return max(found, key=self._rank)
+        return max(domains, key=self._rank)
 
     def needed(self, vm: str) -> Domain:
         """Return where a guest is.
@@ -134,10 +134,10 @@ class Guests:
         Raises:
             GuestMissing: no host has it.
         """
-        found = self.find(vm)
-        if found is None:
+        domain = self.find(vm)
+        if domain is None:
             raise GuestMissing(vm=vm)
-        return found
+        return domain
 
     def _rank(self, domain: Domain) -> tuple[bool, bool]:
         with failing(domain.host):
@@ -276,9 +276,9 @@ class Guests:
             elif not moves or domain.host == mark.to or mark.attempt == attempt:
                 return mark
             to = self._destination(domain) if moves else ""
-            made = self._fresh(ran=mark.ran if mark else active, to=to, pending=active)
-            domain.put_mark(made)
-            return made
+            mark_now = self._fresh(ran=mark.ran if mark else active, to=to, pending=active)
+            domain.put_mark(mark_now)
+            return mark_now
 
     def _fresh(self, *, ran: bool, to: str = "", pending: bool = False) -> DomainMark:
         operation = self._task.operation

@@ -161,11 +161,11 @@ class GuestWork:
         self._each(self._task.operation.vms, self._start_if_there)
 
     def _start_if_there(self, vm: str) -> None:
-        found = self._guests.find(vm)
+        domain = self._guests.find(vm)
         definition = self._records.definition(vm)
-        if found is None and definition is None:
+        if domain is None and definition is None:
             raise GuestMissing(vm=vm)
-        if found is None:
+        if domain is None:
             assert definition is not None, vm
             self._connections.define(self._task.operation.host, definition)
         self._guests.bring_up(vm, definition)
@@ -212,8 +212,8 @@ class GuestWork:
 
     def _command(self, setting: str, command: tuple[str, ...]) -> None:
         host = self._task.operation.host
-        found = self._config.hosts.get(host)
-        self._host_command(setting, command).run(host, {"uri": found.uri if found else ""})
+        commands = self._config.hosts.get(host)
+        self._host_command(setting, command).run(host, {"uri": commands.uri if commands else ""})
 
     def _host_command(self, setting: str, command: tuple[str, ...]) -> HostCommand:
         return HostCommand(setting, command, self._config.command_timeout_s)

@@ -98,11 +98,11 @@ class Nova:
             CloudUnconfigured: it logs in without one.
         """
         auth = self._cloud().get_auth_args()
-        found = auth.get("application_credential_secret") or auth.get("password")
-        if not found:
+        secret = auth.get("application_credential_secret") or auth.get("password")
+        if not secret:
             reason = "Forewarn needs a password or an application credential, to sign its marks"
             raise CloudUnconfigured(cloud=self._config.cloud or "-", reason=reason)
-        return str(found).encode()
+        return str(secret).encode()
 
     def get(self, path: str, **query: object) -> dict[str, Any]:
         """Read.
@@ -134,11 +134,11 @@ class Nova:
         """Read a list that is paged by markers, record by record; raises as `get` does."""
         marker: dict[str, object] = {}
         while True:
-            found = self.get(path, limit=PAGE, **query, **marker)[member]
-            yield from found
-            if not found:
+            items = self.get(path, limit=PAGE, **query, **marker)[member]
+            yield from items
+            if not items:
                 return
-            marker = {"marker": found[-1]["id"]}
+            marker = {"marker": items[-1]["id"]}
 
     def _send(self, verb: str, path: str, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - the library's
         answer = self._asking(
@@ -214,8 +214,8 @@ def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
 def _reason(answer: Any) -> str:  # noqa: ANN401 - the library's
     """Return what an error says: Nova wraps it in a member named for the kind."""
     try:
-        (said,) = answer.json().values()
-        return str(said["message"])[:REASON_MAX].rstrip(".")
+        (fault,) = answer.json().values()
+        return str(fault["message"])[:REASON_MAX].rstrip(".")
     except (ValueError, KeyError, TypeError, AttributeError):
         return str(answer.reason)
 

@@ -60,8 +60,8 @@ def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
         config: what VMs are called.
         driver: what hosts name as their driver.
     """
-    found = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
-    _take_hosts(found, nova, driver)
+    fleet = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
+    _take_hosts(fleet, nova, driver)
     servers = [
         each
         for each in nova.pages("/servers/detail", "servers", all_tenants="true")
@@ -69,9 +69,9 @@ def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
     ]
     groups = _groups(nova, config)
     for name, each in _named(servers, config, project="tenant_id").items():
-        if each["OS-EXT-SRV-ATTR:host"] in found.hosts:
-            found.vms[name] = _vm(each, groups.get(each["id"], ""))
-    return found
+        if each["OS-EXT-SRV-ATTR:host"] in fleet.hosts:
+            fleet.vms[name] = _vm(each, groups.get(each["id"], ""))
+    return fleet
 
 
 def _named(
@@ -83,15 +83,15 @@ def _named(
     that the topology cannot have, is called by its id.
     """
     count = Counter((each[project], each["name"]) for each in records)
-    found = {}
+    names = {}
     for each in records:
         name = f"{each[project]}.{each['name']}"
         own = count[each[project], each["name"]] == 1 and NAME_PATTERN.fullmatch(name)
-        found[name if own and config.vm_names != BY_ID else each["id"]] = each
-    return found
+        names[name if own and config.vm_names != BY_ID else each["id"]] = each
+    return names
 
 
-def _take_hosts(found: Found, nova: Nova, driver: str) -> None:
+def _take_hosts(fleet: Found, nova: Nova, driver: str) -> None:
     services = nova.get("/os-services", binary="nova-compute")["services"]
     aggregates = nova.get("/os-aggregates")["aggregates"]
     for place, service in enumerate(sorted(services, key=lambda each: str(each["host"]))):
@@ -108,10 +108,10 @@ def _take_hosts(found: Found, nova: Nova, driver: str) -> None:
                 elif key not in {AVAILABILITY_ZONE, *DOMAINS, ZONE}:
                     labels[_plain(key, _NOT_IN_KEYS)] = _plain(str(value), _NOT_IN_VALUES)
         form["labels"] = dict(sorted(labels.items())[:LABELS_MAX])
-        found.hosts[host] = form
-        found.defaults[host] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
+        fleet.hosts[host] = form
+        fleet.defaults[host] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
         if service["state"] != UP and not service["forced_down"]:  # people know of the others
-            found.silent[host] = f"its compute service is {service['state']}"
+            fleet.silent[host] = f"its compute service is {service['state']}"
 
 
 def _groups(nova: Nova, config: NovaConfig) -> dict[str, str]:

@@ -35,23 +35,23 @@ class ComputeHosts:
 
     def disable(self, host: str, why: str) -> None:
         """Have nothing placed on a host, unless somebody else has disabled it already."""
-        found = self._service(host)
-        if found["status"] == ENABLED:
+        service = self._service(host)
+        if service["status"] == ENABLED:
             reason = f"{self._mark}{why}"[:REASON_MAX]
-            self._change(found, {"status": DISABLED, "disabled_reason": reason})
+            self._change(service, {"status": DISABLED, "disabled_reason": reason})
 
     def enable(self, host: str) -> None:
         """Have servers placed on a host again, if this operation has disabled it."""
-        found = self._service(host)
-        reason = found["disabled_reason"] or ""
-        if found["status"] == DISABLED and reason.startswith(self._mark):
-            self._change(found, {"status": ENABLED})
+        service = self._service(host)
+        reason = service["disabled_reason"] or ""
+        if service["status"] == DISABLED and reason.startswith(self._mark):
+            self._change(service, {"status": ENABLED})
 
     def force_down(self, host: str) -> None:
         """Have Nova know that a host is off; its compute service is up again when people say so."""
-        found = self._service(host)
-        if not found["forced_down"]:
-            self._change(found, {"forced_down": True})
+        service = self._service(host)
+        if not service["forced_down"]:
+            self._change(service, {"forced_down": True})
 
     def is_up(self, host: str) -> bool:
         """Whether a host's compute service reports."""
@@ -59,10 +59,10 @@ class ComputeHosts:
 
     def _service(self, host: str) -> dict[str, Any]:
         query = {"binary": "nova-compute", "host": host}
-        found: list[dict[str, Any]] = self._nova.get("/os-services", **query)["services"]
-        if not found:
+        services: list[dict[str, Any]] = self._nova.get("/os-services", **query)["services"]
+        if not services:
             raise HostUnknown(host=host)
-        return found[0]
+        return services[0]
 
     def _change(self, service: dict[str, Any], body: dict[str, Any]) -> None:
         self._nova.put(f"/os-services/{service['id']}", body)

@@ -72,10 +72,10 @@ class ServerMarks:
     def read(self, server: Server, operation: str) -> ServerMark | None:
         """Return the newest mark of an operation; None if the server has none of it."""
         path = self._directory / server.id
-        found = [self._signed(server)]
+        marks = [self._signed(server)]
         with suppress(FileNotFoundError):
-            found.append(read_mark(path.read_text("utf-8")))
-        own = [each for each in found if each is not None and each.operation == operation]
+            marks.append(read_mark(path.read_text("utf-8")))
+        own = [each for each in marks if each is not None and each.operation == operation]
         return max(own, key=lambda each: (each.attempt, each.generation), default=None)
 
     def put(self, server: Server, mark: ServerMark) -> None:
@@ -101,5 +101,5 @@ class ServerMarks:
 
     def _signature(self, server: Server, text: str) -> str:
         """Return what no project can make up: it could call off the maintenance of its hosts."""
-        said = f"forewarn-mark:{server.id}:{text}".encode()
-        return hmac.digest(self._nova.secret, said, "sha256").hex()[:SIGNATURE_LENGTH]
+        signed_text = f"forewarn-mark:{server.id}:{text}".encode()
+        return hmac.digest(self._nova.secret, signed_text, "sha256").hex()[:SIGNATURE_LENGTH]

@@ -103,10 +103,10 @@ class ServerMoves:
         mark = self._servers.mark_of(server) if server else None
         if server is None or mark is None or not server.task:
             return True
-        found = self._newest(server, mark, LIVE)
-        if found is None:  # Nova has not begun it, or does something else with the server
+        migration = self._newest(server, mark, LIVE)
+        if migration is None:  # Nova has not begun it, or does something else with the server
             return self._servers.action_since(server, mark, LIVE.action) is None
-        return found["status"] in OVER or self._end(server, found)
+        return migration["status"] in OVER or self._end(server, migration)
 
     def _has_left(self, server: Server, vm: str) -> bool:
         """Whether a server is on another host, and Nova has ended moving it there."""
@@ -118,18 +118,18 @@ class ServerMoves:
     def _move(self, vm: str, server: Server, move: ServerMove) -> ServerStep:
         """Have Nova move a server, once in this attempt."""
         mark = self._servers.mark_of(server)
-        found = self._newest(server, mark, move) if mark else None
+        migration = self._newest(server, mark, move) if mark else None
         asked = self._servers.action_since(server, mark, move.action) if mark else None
-        failed = found is not None and found["status"] in FAILED
-        if asked and not found and not server.task:
+        failed = migration is not None and migration["status"] in FAILED
+        if asked and not migration and not server.task:
             failed = self._servers.outcome(vm, server, asked, doing=move.doing) is None
         if failed and not server.task:
             assert mark is not None, vm
             if mark.attempt == self._servers.task.operation.attempt:
                 raise self._failure(vm, server, mark, move)
-            mark = found = asked = None  # an earlier attempt failed
-        if found is not None:
-            return self._watch(vm, server, found, move)
+            mark = migration = asked = None  # an earlier attempt failed
+        if migration is not None:
+            return self._watch(vm, server, migration, move)
         if asked is not None:
             return self._servers.going(vm, f"{move.doing} {vm}", 0)
         if server.task:
@@ -144,57 +144,57 @@ class ServerMoves:
     def _newest(self, server: Server, mark: ServerMark, move: ServerMove) -> dict[str, Any] | None:
         """Return Nova's record of the newest move of a kind since the mark."""
         query = {"instance_uuid": server.id, "migration_type": move.kind, "limit": LOOKED_AT}
-        found: list[dict[str, Any]] = self._nova.get("/os-migrations", **query)["migrations"]
-        newer = [each for each in found if each["id"] > mark.migration]
+        migrations: list[dict[str, Any]] = self._nova.get("/os-migrations", **query)["migrations"]
+        newer = [each for each in migrations if each["id"] > mark.migration]
         return max(newer, key=lambda each: int(each["id"]), default=None)
 
     def _watch(
-        self, vm: str, server: Server, found: dict[str, Any], move: ServerMove
+        self, vm: str, server: Server, migration: dict[str, Any], move: ServerMove
     ) -> ServerStep:
         """Say how far a move is; do what the policy says where it takes too long."""
-        config, to = self._servers.config, found["dest_compute"] or "another host"
+        config, to = self._servers.config, migration["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
-        if found["dest_compute"]:
+        if migration["dest_compute"]:
             self._servers.memory.placements[vm] = to
         if move is not LIVE:
             return self._servers.going(vm, text, 0.5)
-        since_ms = self._servers.since_ms(f"migration {found['id']}")
+        since_ms = self._servers.since_ms(f"migration {migration['id']}")
         late = self._servers.now_ms - since_ms > config.migration_timeout_s * 1000
         helped = self._servers.memory.helped
-        if late and vm not in helped and self._hurry(server, found):
+        if late and vm not in helped and self._hurry(server, migration):
             helped.add(vm)
         # Nova has ended it but not recorded that everywhere, or the policy's help takes its time.
         limit_s = config.migration_timeout_s + config.server_timeout_s
-        return self._servers.going(vm, text, self._share(server, found), limit_s=limit_s)
+        return self._servers.going(vm, text, self._share(server, migration), limit_s=limit_s)
 
-    def _share(self, server: Server, found: dict[str, Any]) -> float:
+    def _share(self, server: Server, migration: dict[str, Any]) -> float:
         """Return how much of a server's memory is at its destination, 0 to 1."""
-        if found["status"] != "running":
+        if migration["status"] != "running":
             return 0.0
         try:
-            path = f"/servers/{server.id}/migrations/{found['id']}"
-            said = self._nova.get(path)["migration"]
+            path = f"/servers/{server.id}/migrations/{migration['id']}"
+            details = self._nova.get(path)["migration"]
         except NovaMissing:  # it has just ended
             return 1.0
-        total, left = said["memory_total_bytes"] or 0, said["memory_remaining_bytes"] or 0
+        total, left = details["memory_total_bytes"] or 0, details["memory_remaining_bytes"] or 0
         return max(0.0, min(1 - left / total, 1.0)) if total else 0.0
 
-    def _hurry(self, server: Server, found: dict[str, Any]) -> bool:
+    def _hurry(self, server: Server, migration: dict[str, Any]) -> bool:
         """Do what the policy says; return whether Nova has taken it: it refuses at first."""
-        path = f"/servers/{server.id}/migrations/{found['id']}"
+        path = f"/servers/{server.id}/migrations/{migration['id']}"
         if self._servers.config.migration_fallback == GIVE_UP:
-            return self._end(server, found)
-        if found["status"] != "running":
+            return self._end(server, migration)
+        if migration["status"] != "running":
             return False
         self._nova.post(f"{path}/action", {"force_complete": None})
         return True
 
-    def _end(self, server: Server, found: dict[str, Any]) -> bool:
+    def _end(self, server: Server, migration: dict[str, Any]) -> bool:
         """End a live migration; return whether Nova has taken that."""
-        if found["status"] not in ABORTABLE:
+        if migration["status"] not in ABORTABLE:
             return False
         try:
-            self._nova.delete(f"/servers/{server.id}/migrations/{found['id']}")
+            self._nova.delete(f"/servers/{server.id}/migrations/{migration['id']}")
         except NovaRefused:  # it has ended, cannot be ended any more, or not yet
             return False
         return True
@@ -204,8 +204,8 @@ class ServerMoves:
         if vm in self._servers.memory.helped and config.migration_fallback == GIVE_UP:
             return ServerMigrationTimedOut(vm=vm, seconds=config.migration_timeout_s)
         asked = self._servers.action_since(server, mark, move.action)
-        found = self._newest(server, mark, move)
-        if found is not None and found["status"] == "cancelled":
+        migration = self._newest(server, mark, move)
+        if migration is not None and migration["status"] == "cancelled":
             return ServerFailed(what=move.doing, vm=vm, reason="it was cancelled")
         return self._servers.failure(server, asked, vm, doing=move.doing)
 

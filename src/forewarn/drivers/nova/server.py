@@ -48,22 +48,22 @@ class Action:
     user: str
 
 
-def server_of(said: Mapping[str, Any]) -> Server:
+def server_of(form: Mapping[str, Any]) -> Server:
     """Return a server from Nova's JSON."""
-    image = said.get("image") or {}
+    image = form.get("image") or {}
     return Server(
-        id=said["id"],
-        name=said["name"],
-        host=said.get("OS-EXT-SRV-ATTR:host") or "",
-        status=said["status"],
-        task=said.get("OS-EXT-STS:task_state") or "",
-        metadata=said.get("metadata", {}),
+        id=form["id"],
+        name=form["name"],
+        host=form.get("OS-EXT-SRV-ATTR:host") or "",
+        status=form["status"],
+        task=form.get("OS-EXT-STS:task_state") or "",
+        metadata=form.get("metadata", {}),
         image=image.get("id", ""),
-        fault=said.get("fault", {}).get("message", ""),
+        fault=form.get("fault", {}).get("message", ""),
     )
 
 
-def actions_of(said: Mapping[str, Any]) -> list[Action]:
+def actions_of(form: Mapping[str, Any]) -> list[Action]:
     """Return what was done to a server, the newest first, from Nova's JSON."""
-    listed = sorted(said["instanceActions"], key=lambda each: each["start_time"], reverse=True)
+    listed = sorted(form["instanceActions"], key=lambda each: each["start_time"], reverse=True)
     return [Action(each["request_id"], each["action"], each["user_id"] or "") for each in listed]

@@ -157,11 +157,11 @@ class Servers:
         if not known:
             return None
         try:
-            found = server_of(self.nova.get(f"/servers/{known}")["server"])
+            server = server_of(self.nova.get(f"/servers/{known}")["server"])
         except NovaMissing:
             return None
-        self.memory.ids[vm] = found.id
-        return None if found.status in GONE else found
+        self.memory.ids[vm] = server.id
+        return None if server.status in GONE else server
 
     def needed(self, vm: str) -> Server:
         """Return a VM's server.
@@ -169,10 +169,10 @@ class Servers:
         Raises:
             ServerMissing: there is none.
         """
-        found = self.find(vm)
-        if found is None:
+        server = self.find(vm)
+        if server is None:
             raise ServerMissing(vm=vm)
-        return found
+        return server
 
     def _id(self, vm: str) -> str:
         if _ID.fullmatch(vm):
@@ -180,12 +180,12 @@ class Servers:
         if self.config.vm_names == BY_ID:
             return ""
         project, _, name = vm.partition(".")
-        said = {"all_tenants": "true", "project_id": project, "name": name}
-        pages = self.nova.pages("/servers/detail", "servers", **said)
-        found = [e["id"] for e in pages if (e["tenant_id"], e["name"]) == (project, name)]
-        if len(found) > 1:
-            raise ServerAmbiguous(vm=vm, count=len(found))
-        return found[0] if found else ""
+        filters = {"all_tenants": "true", "project_id": project, "name": name}
+        pages = self.nova.pages("/servers/detail", "servers", **filters)
+        ids = [e["id"] for e in pages if (e["tenant_id"], e["name"]) == (project, name)]
+        if len(ids) > 1:
+            raise ServerAmbiguous(vm=vm, count=len(ids))
+        return ids[0] if ids else ""
 
     # --- what is done to it ---------------------------------------------------------------
 

@@ -117,17 +117,17 @@ class WebhookDriver:
         """Say what was reported last, or what the far side answers."""
         directory = self._files.known(task)
         report = directory / REPORT
-        said = Progress()
+        progress = Progress()
         if report.exists():
             body = report.read_bytes().partition(b"\n")[2]
-            said = read_answer(body, "report", task.id, now_ms=now_ms)
+            progress = read_answer(body, "report", task.id, now_ms=now_ms)
         elif self._polls:
-            said = read_answer(self._send("progress", task), "progress", task.id, now_ms=now_ms)
-        if said.done:
+            progress = read_answer(self._send("progress", task), "progress", task.id, now_ms=now_ms)
+        if progress.done:
             self._files.mark_done(task)
-        if said.done or said.failed:
-            return said
-        return replace(said, again_ms=said.again_ms or now_ms + self._poll_ms)
+        if progress.done or progress.failed:
+            return progress
+        return replace(progress, again_ms=progress.again_ms or now_ms + self._poll_ms)
 
     def abort(self, task: Task) -> None:
         """Begin nothing more, take no more reports, and send `abort`."""
@@ -138,8 +138,8 @@ class WebhookDriver:
     def discover(self) -> dict[str, object]:
         """Return the topology that the far side knows."""
         body = encoded({"verb": "discover"})
-        found = read_json(send(self._endpoint, "discover", "the fleet", body=body))
-        return found if isinstance(found, dict) else {}
+        form = read_json(send(self._endpoint, "discover", "the fleet", body=body))
+        return form if isinstance(form, dict) else {}
 
     def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
         """Check and keep a report, for the next time `progress` is asked. Durable on return."""
@@ -159,8 +159,8 @@ class WebhookDriver:
 
     def _reported(self, body: bytes) -> tuple[Path, str]:
         """Return where the task that a report names has its files, and its id."""
-        said = read_json(body)
-        task = str(said.get("task", "")) if isinstance(said, dict) else ""
+        form = read_json(body)
+        task = str(form.get("task", "")) if isinstance(form, dict) else ""
         directory = self._files.named(task)
         if directory is None:
             raise ReportRefused(driver=self.name, reason=f"no task {task!r} runs here")
@@ -214,8 +214,8 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
             break
         if 200 <= status < 300:
             return answer
-        said = answer[:200].decode("utf-8", "replace").strip()
-        problem = f"answered {status}{said and ': '}{said}"
+        message = answer[:200].decode("utf-8", "replace").strip()
+        problem = f"answered {status}{message and ': '}{message}"
         if status not in LATER:
             break
     raise WebhookFailed(url=shown_url(endpoint.url), problem=problem, verb=verb, task=task)

@@ -57,12 +57,12 @@ def check_report(
     Raises:
         ReportRefused: its signature is missing, wrong, or too old.
     """
-    said = headers.get(TIME_HEADER, "")
-    if not (said.isascii() and said.isdigit() and len(said) <= 12):
+    timestamp = headers.get(TIME_HEADER, "")
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         raise ReportRefused(driver=driver, reason=f"{TIME_HEADER} is not a time in seconds")
-    right = signature(secret, REPORT, driver, time_s=int(said), body=body)
+    right = signature(secret, REPORT, driver, time_s=int(timestamp), body=body)
     if not hmac.compare_digest(right.encode(), headers.get(SIGNATURE_HEADER, "").encode()):
         raise ReportRefused(driver=driver, reason=f"{SIGNATURE_HEADER} is not right")
-    if abs(now_s - int(said)) > AGE_S_MAX:
+    if abs(now_s - int(timestamp)) > AGE_S_MAX:
         raise ReportRefused(driver=driver, reason=f"it was signed more than {AGE_S_MAX} s ago")
-    return int(said)
+    return int(timestamp)

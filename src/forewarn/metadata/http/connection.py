@@ -101,11 +101,11 @@ class Connection:
 
     def answered(self, octets: bytes) -> bool:
         """Answer from memory; False where these bytes are not remembered, or no token is left."""
-        service, found = self.service, self.ready.get(octets)
-        if found is None or not self.bucket.take(*service.times()):
+        service, answer = self.service, self.ready.get(octets)
+        if answer is None or not self.bucket.take(*service.times()):
             return False
         self.stamp = service.tick
-        self._write(service.answer(found))
+        self._write(service.answer(answer))
         return True
 
     def received(self, octets: bytes) -> None:

@@ -286,13 +286,13 @@ class EpollTransport:
                 more = True
                 connection.gone()
                 continue
-            found = connection.ready.get(octets)
-            if found is None or not connection.bucket.take(now, full_at_max):
+            ready = connection.ready.get(octets)
+            if ready is None or not connection.bucket.take(now, full_at_max):
                 more = True
                 connection.took(octets)
                 continue
             connection.stamp = tick
-            answer = found.answer if found.dated == dated else service.answer(found)
+            answer = ready.answer if ready.dated == dated else service.answer(ready)
             try:
                 sent = os.write(fd, answer)
             except OSError:
@@ -321,10 +321,10 @@ class EpollTransport:
             octets = b""
             rest = b""
             if known is not None:
-                said, rest = self._answer_last(sock, known, times)
-                if said is None:
+                left, rest = self._answer_last(sock, known, times)
+                if left is None:
                     continue
-                octets = said
+                octets = left
             connection = self._admit(listener, sock, address)
             if connection is None:
                 sock.close()
@@ -347,10 +347,10 @@ class EpollTransport:
         octets = b""
         try:
             octets = sock.recv(READ_BYTES, _FLAGS)
-            found = view.ready_last.get(octets)
-            if found is None or not bucket.take(*times):
+            ready = view.ready_last.get(octets)
+            if ready is None or not bucket.take(*times):
                 return octets, b""
-            answer = self.service.answer(found)
+            answer = self.service.answer(ready)
             sent = sock.send(answer, _LAST)
         except BlockingIOError:
             return octets, b""

@@ -331,10 +331,10 @@ def _query_text(text: str) -> str:
 
 
 def _closes(headers: dict[str, str], *, old: bool) -> bool:
-    said = headers.get("connection")
-    if said is None:
+    connection = headers.get("connection")
+    if connection is None:
         return old
-    tokens = {token.strip().lower() for token in said.split(",")}
+    tokens = {token.strip().lower() for token in connection.split(",")}
     return "close" in tokens or (old and "keep-alive" not in tokens)
 
 
