@@ -8,7 +8,7 @@ from pathlib import Path
 from forewarn.control.service_state import ServiceState
 from forewarn.core.actions import ACTIONS
 from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.maintenance.records import MaintenanceState, TargetState
+from forewarn.core.maintenance import MaintenanceState, TargetState
 from forewarn.core.topology import GroupKind, Health
 
 ROOT = Path(__file__).parent.parent

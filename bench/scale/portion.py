@@ -14,9 +14,9 @@ import time
 from typing import TYPE_CHECKING
 
 from forewarn.control.planning import plan_made, snapshot, task_of
+from forewarn.core import maintenance_stimuli as stimuli
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance import stimuli
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.step import PORTION_MAX, Outcome, step

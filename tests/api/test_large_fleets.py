@@ -16,7 +16,7 @@ from forewarn.api.dispatch import while_waited_for
 from forewarn.api.name_index import NameIndex
 from forewarn.api.routes import ApiResponse
 from forewarn.api.topology_file import JSON, TOML, YAML, read_topology
-from forewarn.core.maintenance.records import HOSTS_MAX
+from forewarn.core.maintenance import HOSTS_MAX
 from forewarn.validation.complexity import (
     MEMBERS_MAX,
     TOML_PARTS_MAX,

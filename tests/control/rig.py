@@ -11,7 +11,7 @@ from forewarn.control.driver_calls import CallLimits, DriverSetup
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance.why import why_maintenance
+from forewarn.core.maintenance_why import why_maintenance
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm

@@ -13,7 +13,7 @@ from forewarn.control.driver_calls import DaemonThreads
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.stimuli import (
+from forewarn.core.maintenance_stimuli import (
     ApplyPolicy,
     CreateMaintenance,
     PauseMaintenance,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.planning import PlannerTask
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.maintenance.records import MaintenancePlan
+    from forewarn.core.maintenance import MaintenancePlan
 
 MINUTE_MS = 60_000
 WORK_MAX = 10

@@ -18,9 +18,9 @@ from forewarn.control.inbox import Stopping
 from forewarn.control.planner_host import PlannerProcess, PlannerProcessFailed
 from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance.records import Postponement
-from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
-from forewarn.core.maintenance.waves import PLAN_AGAIN_S
+from forewarn.core.maintenance import Postponement
+from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
+from forewarn.core.waves import PLAN_AGAIN_S
 from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from forewarn.control.planning import FleetColumns
-    from forewarn.core.maintenance.records import MaintenancePlan
+    from forewarn.core.maintenance import MaintenancePlan
 
 WORKER = (sys.executable, "-m", "forewarn.control.planner_worker")
 #: A limit that nothing reaches that works at all, and one that is reached at once; in seconds.

@@ -21,7 +21,7 @@ from forewarn.control.planning import (
 )
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     Postponement,
     Target,

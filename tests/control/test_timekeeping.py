@@ -8,7 +8,7 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
+from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,

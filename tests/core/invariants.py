@@ -10,10 +10,10 @@ from forewarn.core.actions import ACTIONS
 from forewarn.core.draft import Draft
 from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
-from forewarn.core.maintenance.index import TargetProgress
-from forewarn.core.maintenance.phase import Checking, Halted
-from forewarn.core.maintenance.records import Maintenance, Target, TargetState
-from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
+from forewarn.core.maintenance import Maintenance, Target, TargetState
+from forewarn.core.maintenance_progress import TargetProgress
+from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance
+from forewarn.core.phase import Checking, Halted
 from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Proceed, Stimulus

@@ -7,13 +7,14 @@ from enum import Enum
 
 import pytest
 
-from forewarn.core import admission, handlers, impact, naming, refusals, stimulus
+from forewarn.core import admission, handlers, impact, naming, refusals, stimulus, targets, waves
+from forewarn.core import maintenance as records
+from forewarn.core import maintenance_commands as commands
+from forewarn.core import maintenance_refusals as of_maintenance
+from forewarn.core import maintenance_stimuli as words
+from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.labels import NothingSelected, SelectorInvalid
-from forewarn.core.maintenance import commands, records, targets, waves
-from forewarn.core.maintenance import refusals as of_maintenance
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.admission import POSTPONED_MAX
-from forewarn.core.maintenance.phase import Planning
+from forewarn.core.phase import Planning
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS
 from forewarn.core.state import Changes, Entry, State

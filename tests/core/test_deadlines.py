@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from forewarn.core.deadlines import SLACK, Deadlines
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Cancel, ChangeTopology, DriverDone, Tick
 from forewarn.core.topology import Group

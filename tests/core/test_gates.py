@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core import maintenance_stimuli as words
 from forewarn.core.draft import Draft
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.phase import Checking
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.refusals import PlanSuperseded
-from forewarn.core.maintenance.targets import silent_groups
-from forewarn.core.maintenance.waves import PLAN_AGAIN_S
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance_refusals import PlanSuperseded
+from forewarn.core.phase import Checking
 from forewarn.core.stimulus import ChangeTopology, Complete, Enable, GroupsPolled, Recover, Tick
+from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Vm
+from forewarn.core.waves import PLAN_AGAIN_S
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 

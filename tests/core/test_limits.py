@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core import maintenance_stimuli as words
 from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
 from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.records import HOSTS_MAX, MaintenanceState
-from forewarn.core.maintenance.refusals import MaintenanceInvalid, PostponementRefused
+from forewarn.core.maintenance import HOSTS_MAX, MaintenanceState
+from forewarn.core.maintenance_refusals import MaintenanceInvalid, PostponementRefused
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,

@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
+from forewarn.core import maintenance_stimuli as words
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.phase import Planning
-from forewarn.core.maintenance.records import MaintenanceState, TargetState
-from forewarn.core.maintenance.refusals import (
+from forewarn.core.maintenance import MaintenanceState, TargetState
+from forewarn.core.maintenance_refusals import (
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
 )
+from forewarn.core.phase import Planning
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import PORTION_MAX

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.refusals import MaintenanceImpossible
+from forewarn.core import maintenance_stimuli as words
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance_refusals import MaintenanceImpossible
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Complete, DriverFailed
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.lifecycle import IllegalMove
-from forewarn.core.maintenance.phase import (
+from forewarn.core.maintenance import move_phase
+from forewarn.core.phase import (
     PHASE_MOVES,
     Announcing,
     Checking,
@@ -15,7 +16,6 @@ from forewarn.core.maintenance.phase import (
     Planning,
     Working,
 )
-from forewarn.core.maintenance.records import move_phase
 from forewarn.values import replace
 from tests.core.maintenance import fleet
 

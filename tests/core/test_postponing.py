@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core import maintenance_stimuli as words
+from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.admission import POSTPONED_MAX
-from forewarn.core.maintenance.records import MaintenanceState, postponed_hosts
-from forewarn.core.maintenance.refusals import PlanSuperseded, PostponementRefused
+from forewarn.core.maintenance import MaintenanceState, postponed_hosts
+from forewarn.core.maintenance_refusals import PlanSuperseded, PostponementRefused
 from forewarn.core.policy import NoticePolicy
 from forewarn.planning.blockers import Code
 from forewarn.planning.policy import MaintenancePolicy

@@ -6,7 +6,7 @@ from forewarn.core import transitions
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     Cancel,

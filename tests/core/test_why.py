@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 
 from forewarn.control.planning import asked_of, plan_of
+from forewarn.core import maintenance_stimuli as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.outlook import GroupOutlook, outlook
-from forewarn.core.maintenance.phase import Planning
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.refusals import PostponementRefused
-from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance_refusals import PostponementRefused
+from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.core.outlook import GroupOutlook, outlook
+from forewarn.core.phase import Planning
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     ChangeTopology,

@@ -218,7 +218,7 @@ BREAKAGES = (
         "a host may be postponed for longer than the policy allows",
         (
             (
-                "forewarn.core.maintenance.admission",
+                "forewarn.core.host_admission",
                 "    if until_ms > latest_ms:\n",
                 "    if not latest_ms:\n",
             ),
@@ -230,7 +230,7 @@ BREAKAGES = (
         "a gate that waits for polls lets a maintenance go on without them",
         (
             (
-                "forewarn.core.maintenance.targets",
+                "forewarn.core.targets",
                 "<= polled_ms < max(ended_ms, since_ms + 1):",
                 "<= polled_ms < ended_ms - before_s * SECOND_MS:",
             ),
@@ -242,7 +242,7 @@ BREAKAGES = (
         "a budget is not looked at again when a wave is announced",
         (
             (
-                "forewarn.core.maintenance.admission",
+                "forewarn.core.host_admission",
                 "taken[subject] + amount > limit:",
                 "taken[subject] > limit + 10**6:",
             ),
@@ -254,12 +254,12 @@ BREAKAGES = (
         "announced work of a maintenance that is paused or cancelled starts",
         (
             (
-                "forewarn.core.maintenance.waves",
+                "forewarn.core.waves",
                 "    if maintenance is None or not maintenance.live:\n",
                 "    if not draft:\n",
             ),
             (
-                "forewarn.core.maintenance.waves",
+                "forewarn.core.waves",
                 "if not maintenance.running and not maintenance.keeps_announced:",
                 "if not draft:",
             ),
@@ -271,7 +271,7 @@ BREAKAGES = (
         "a maintenance goes on however many hosts have failed",
         (
             (
-                "forewarn.core.maintenance.waves",
+                "forewarn.core.waves",
                 "    if failed > maintenance.max_failures",
                 "    if failed > 10**6 + maintenance.max_failures",
             ),
@@ -318,7 +318,7 @@ BREAKAGES = (
         "a blocked maintenance names an operator in place of its first blocker",
         (
             (
-                "forewarn.core.maintenance.why",
+                "forewarn.core.maintenance_why",
                 "            return _of_host(*blocked[0])",
                 "            return Blocker(Code.OPERATOR, maintenance.id, 0)",
             ),

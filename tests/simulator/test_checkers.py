@@ -8,7 +8,7 @@ import pytest
 
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.records import Maintenance, MaintenanceState, Target, TargetState
+from forewarn.core.maintenance import Maintenance, MaintenanceState, Target, TargetState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes
 from forewarn.core.step import PORTION_MAX

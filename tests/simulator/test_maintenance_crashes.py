@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance import MaintenanceState
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.world.crash_points import POINTS
 

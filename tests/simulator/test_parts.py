@@ -11,7 +11,7 @@ import pytest
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
+from forewarn.core.maintenance import Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy, NoticePolicy
 from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, GroupKind, Host, Vm

@@ -17,8 +17,7 @@ from forewarn.core.impact import (
     Source,
 )
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
-from forewarn.core.maintenance.phase import Announcing, Checking, Due, Halted, Planning, Working
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -26,6 +25,7 @@ from forewarn.core.maintenance.records import (
     TargetState,
 )
 from forewarn.core.naming import DOMAIN_MAX
+from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
     MaintenanceState,

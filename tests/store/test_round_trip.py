@@ -16,7 +16,7 @@ from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, key_of, to_row
+from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
 from forewarn.core.state import TABLES, Changes, Image, State
 from forewarn.core.topology import Group, GroupKind, Health, Host
 from forewarn.store import HistoryPage, Store
@@ -194,7 +194,7 @@ def test_schema_takes_every_word(
     for word in words:
         draft = Draft(store.load(), 0, Terms(NoticePolicy(), "operator", str))
         changed = from_row(KIND_OF[type(record)], {**to_row(record), column: word.value})
-        image = image_of(KIND_OF[type(record)], key_of(record), None, after=changed)
+        image = image_of(None, changed)
         getattr(draft.changes, TABLES[image.kind])[image.key] = changed
         draft.log("test.word", "One word after another.", (image,), about=changed)
         store.commit(draft.changes)

@@ -14,7 +14,7 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
-from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
+from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.state import Changes
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Host

@@ -20,12 +20,12 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXTS
 from forewarn.control.planning import plan_of, snapshot, task_of
+from forewarn.core import maintenance_stimuli as stimuli
 from forewarn.core.impact import TRAITS
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.outlook import outlook
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
-from forewarn.core.maintenance.refusals import UnknownPlan
+from forewarn.core.maintenance import Maintenance, MaintenancePlan
+from forewarn.core.maintenance_refusals import UnknownPlan
+from forewarn.core.outlook import outlook
 from forewarn.core.refusals import Unknown
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound

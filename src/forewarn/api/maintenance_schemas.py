@@ -16,12 +16,12 @@ from forewarn.api.schemas import (
     words,
 )
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.maintenance.phase import Announcing, Checking, Due, Halted
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenanceState,
     Postponement,
 )
+from forewarn.core.phase import Announcing, Checking, Due, Halted
 from forewarn.planning.blockers import Code
 from forewarn.store.maintenances import HostState
 from forewarn.validation.durations import written
@@ -30,8 +30,8 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.core.maintenance.outlook import GroupOutlook
-    from forewarn.core.maintenance.records import MaintenancePlan
+    from forewarn.core.maintenance import MaintenancePlan
+    from forewarn.core.outlook import GroupOutlook
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.plan import Wave
     from forewarn.store.maintenances import HostWork

@@ -13,7 +13,7 @@ from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, writ
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import READERS
 from forewarn.core.labels import words_of
-from forewarn.core.maintenance.stimuli import ApplyPolicy
+from forewarn.core.maintenance_stimuli import ApplyPolicy
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.refusals import Unknown
 from forewarn.planning.windows import open_spans, without

@@ -16,7 +16,7 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
-from forewarn.core.maintenance.records import HOSTS_MAX
+from forewarn.core.maintenance import HOSTS_MAX
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.control.plane import StateView
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
-from forewarn.core.maintenance.stimuli import PostponeHosts
+from forewarn.core.maintenance_stimuli import PostponeHosts
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import Acknowledge, ChangeTopology, RequestMaintenance

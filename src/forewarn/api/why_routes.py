@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE
-from forewarn.core.maintenance.refusals import UnknownMaintenance
-from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.core.maintenance_refusals import UnknownMaintenance
+from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance, why_wave
 from forewarn.core.refusals import Unknown
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Text

@@ -12,7 +12,7 @@ from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.output import note, print_json, warn_unasked
 from forewarn.cli.parsing import add_list_options, whole_number
 from forewarn.cli.reports import add_format
-from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from forewarn.control import publication
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance.refusals import MaintenanceWrongState
-from forewarn.core.maintenance.stimuli import WORDS, OperatorWord
-from forewarn.core.maintenance.targets import silent_groups
+from forewarn.core.maintenance_refusals import MaintenanceWrongState
+from forewarn.core.maintenance_stimuli import WORDS, OperatorWord
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry
 from forewarn.core.step import FollowUp, next_deadline_ms, step
@@ -27,6 +26,7 @@ from forewarn.core.stimulus import (
     Recover,
     Retry,
 )
+from forewarn.core.targets import silent_groups
 from forewarn.core.why import why
 from forewarn.garbage import uncollected
 from forewarn.store import HistoryPage
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.audit_chain import CallRecord
-    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus

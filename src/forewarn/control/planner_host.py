@@ -19,9 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.inbox import Stopping
-from forewarn.core.maintenance.phase import Checking
-from forewarn.core.maintenance.records import MaintenancePlan
-from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
+from forewarn.core.maintenance import MaintenancePlan
+from forewarn.core.maintenance_stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
+from forewarn.core.phase import Checking
 from forewarn.errors import ForewarnError, OurError
 from forewarn.planning.plan_text import read_plan
 from forewarn.values import replace
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from forewarn.control.plane import ControlPlane, StateView
     from forewarn.control.planning import PlannerTask
     from forewarn.control.replica import StateReplica
-    from forewarn.core.maintenance.records import Maintenance
-    from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
+    from forewarn.core.maintenance import Maintenance
+    from forewarn.core.maintenance_stimuli import CreateMaintenance, PlannerReport
     from forewarn.core.stimulus import Stimulus
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
     Target,
     postponed_hosts,
 )
-from forewarn.core.maintenance.stimuli import PlanMade
+from forewarn.core.maintenance_stimuli import PlanMade
 from forewarn.core.naming import RACK
 from forewarn.core.owner_rest import owners_of
 from forewarn.core.policy import maintenance_policy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.access import AccessToken, Principal
 from forewarn.core.agenda import Agenda, StepRule
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.maintenance.records import target_key
+from forewarn.core.maintenance import target_key
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.document import Enrolment, View
     from forewarn.core.indexes import Place
-    from forewarn.core.maintenance.records import Target
+    from forewarn.core.maintenance import Target
     from forewarn.core.policy import AppliedPolicy, NoticePolicy
     from forewarn.core.topology import FleetChange, Topology
     from forewarn.core.usage import Disturbed
@@ -199,7 +199,8 @@ class Draft:
             if number and len(batch) > 1:
                 text = f"{len(batch)} documents are updated for op-{number}"
                 images = tuple([self._put(view) for view in batch])
-                self.log("document.updated", text, images, about=self.changes.operations[number])
+                about = self.changes.operations[number]
+                self.log("document.updated", text, images, about=about)
                 continue
             for view in batch:
                 text = f"document {view.key} is at {view.document.incarnation}"
@@ -258,13 +259,13 @@ class Draft:
 
     def _put(self, record: Record) -> Image:
         """Write a record; return what it became, beside what it was."""
-        kind, key = KIND_OF[type(record)], key_of(record)
-        before = self.state.put(record)
-        getattr(self.changes, TABLES[kind])[key] = record
-        return image_of(kind, key, before, after=record)
+        image = image_of(self.state.put(record), record)
+        getattr(self.changes, TABLES[image.kind])[image.key] = record
+        return image
 
 
-def image_of(kind: str, key: str | int, before: Record | None, *, after: Record) -> Image:
+def image_of(before: Record | None, after: Record) -> Image:
     """Return what a record became, beside what it was."""
     row = to_row(after)
-    return Image(kind, key, row, changed_row(before, after, row) if before is not None else None)
+    changed = changed_row(before, after, row) if before is not None else None
+    return Image(KIND_OF[type(after)], key_of(after), row, changed)

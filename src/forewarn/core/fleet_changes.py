@@ -187,7 +187,7 @@ def _write_down(
         written[name] = record
         known = before.get(name)
         verb = "changed" if known else "added"
-        images = (image_of(kind, name, known, after=record),)
+        images = (image_of(known, record),)
         text, about = f"{kind} {name} is {verb}", subject_of(record)
         entries.append(Entry(at_ms, actor, f"{kind}.{verb}", text, *about, images))
 
@@ -226,5 +226,5 @@ def set_health(draft: Draft, name: str, health: Health) -> None:
     changed = replace(host, health=health)
     draft.rearrange(FleetChange(hosts={name: changed}))
     draft.changes.hosts[name] = changed
-    images = (image_of("host", name, host, after=changed),)
+    images = (image_of(host, changed),)
     draft.log(f"host.{health.value}", f"host {name} is {health.value}", images, about=changed)

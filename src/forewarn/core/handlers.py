@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import fleet_changes, transitions
+from forewarn.core import fleet_changes, targets, transitions
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import Alert, AlertMove, Operation, OperationState, move_alert
-from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.values import replace

@@ -20,13 +20,13 @@ from forewarn.core.lifecycle import (
     Operation,
     OperationState,
 )
-from forewarn.core.maintenance.phase import PHASE_MOVES
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     MAINTENANCE_MOVES,
     Maintenance,
     MaintenanceState,
 )
+from forewarn.core.phase import PHASE_MOVES
 from forewarn.core.records import KINDS, Record, from_row
 from forewarn.core.state import Image
 from forewarn.errors import OurError

@@ -16,8 +16,7 @@ from forewarn.core.access import AccessToken, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
-from forewarn.core.maintenance.phase import PHASES, Phase, Planning
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -25,6 +24,7 @@ from forewarn.core.maintenance.records import (
     Target,
     TargetState,
 )
+from forewarn.core.phase import PHASES, Phase, Planning
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.planning.plan_text import budgets_text, read_budgets, read_plan

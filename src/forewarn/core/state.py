@@ -16,13 +16,13 @@ from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
-from forewarn.core.maintenance.index import Maintenances
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
     Target,
     target_key,
 )
+from forewarn.core.maintenance_progress import Maintenances
 from forewarn.core.owner_rest import note_end
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, Row, key_of
@@ -232,7 +232,7 @@ class State:
             self._undo.pop()()
         self.ticked_ms = 0
         self.places.undecided.clear()
-        # Budgets are counted again: operations that wait for room are woken by that count.
+        # What waits for room is woken by what was counted for the work that takes it.
         if self.usage.short:
             self.counted()
         self._count_many()

@@ -9,7 +9,8 @@ the commit fails, the state is rolled back. After a crash the process loads the 
 `Recover`, and repeats publish and begin.
 
 1.  *The machines.* An operation and its events move by the tables of `lifecycle.py`, a maintenance
-    by those of `maintenance/`. One joint move of them is one function of `transitions.py`.
+    by those of `maintenance.py` and `phase.py`. One joint move of the first two is one function of
+    `transitions.py`.
 2.  *A stimulus acts first.* `_act` calls one function of `handlers.py` or its like. It checks,
     writes records, and puts what depends on them on the agenda.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it is to look at. The
@@ -37,23 +38,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import access, access_changes, admission, approvals, handlers, transitions
+from forewarn.core import (
+    access,
+    access_changes,
+    admission,
+    approvals,
+    handlers,
+    transitions,
+    waves,
+)
+from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
 from forewarn.core.agenda import StepRule
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
+from forewarn.core.host_admission import start_shortage
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, EventState, Operation, OperationState
-from forewarn.core.maintenance import commands, waves
-from forewarn.core.maintenance.admission import start_shortage
-from forewarn.core.maintenance.phase import Checking
+from forewarn.core.phase import Checking
 from forewarn.planning.blockers import Blocker
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import SingleStimulus, Stimulus

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.access import AccessStimulus
-from forewarn.core.maintenance.stimuli import MaintenanceStimulus
+from forewarn.core.maintenance_stimuli import MaintenanceStimulus
 from forewarn.values import value
 
 if TYPE_CHECKING:

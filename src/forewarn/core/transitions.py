@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import departures, fleet_changes
+from forewarn.core import departures, fleet_changes, targets
 from forewarn.core.approvals import approve_event, unapproving, wake_coupled
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.indexes import deletion_key
@@ -25,7 +25,6 @@ from forewarn.core.lifecycle import (
     move_operation,
     progress_text,
 )
-from forewarn.core.maintenance import targets
 from forewarn.core.owner_rest import disturbed_owners
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace

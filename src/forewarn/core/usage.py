@@ -1,6 +1,7 @@
 """How much of each budget is taken, counted when it is asked; derived, never durable.
 
-Which limits there are, and what follows where one is reached, is decided in `maintenance/`.
+Which limits there are, and what follows where one is reached, is decided in
+`host_admission.py`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.admission import no_room, waits_since_ms, work_before
 from forewarn.core.approvals import unapproving, undecided_siblings
+from forewarn.core.host_admission import start_shortage
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import (
     Alert,
@@ -17,7 +18,6 @@ from forewarn.core.lifecycle import (
     OperationState,
     progress_text,
 )
-from forewarn.core.maintenance.admission import start_shortage
 from forewarn.planning.blockers import Blocker, Code
 
 if TYPE_CHECKING:

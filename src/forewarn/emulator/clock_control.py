@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.phase import Checking
+from forewarn.core.phase import Checking
 from forewarn.drivers.simulated import SimulatedDriver, duration_s
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.stimuli import (
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance_stimuli import (
     ApplyPolicy,
     CancelMaintenance,
     CreateMaintenance,

@@ -8,7 +8,7 @@ from forewarn.core.access import AccessToken, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy, maintenance_policy
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes

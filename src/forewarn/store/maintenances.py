@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
+from forewarn.core.maintenance import Maintenance, MaintenancePlan
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:

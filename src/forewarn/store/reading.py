@@ -11,7 +11,7 @@ from forewarn.core.access import AccessToken, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image

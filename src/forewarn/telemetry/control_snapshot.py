@@ -15,8 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.impact import Impact
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.why import blocker_of, why_maintenance
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance_why import blocker_of, why_maintenance
 from forewarn.core.topology import Health
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from forewarn.control.planning import plan_made, snapshot, task_of
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.records import MaintenanceState
-from forewarn.core.maintenance.stimuli import (
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance_stimuli import (
     ApplyPolicy,
     GatePassed,
     PlanMade,
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.maintenance.why import why_host, why_maintenance
+from forewarn.core.maintenance_why import why_host, why_maintenance
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.step import step
 from forewarn.errors import CallerError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
-    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
     from forewarn.core.stimulus import Stimulus

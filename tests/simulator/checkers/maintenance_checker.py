@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from forewarn.control.planning import asked_of, columns_of, fleet_of, plan_of
 from forewarn.core.impact import Source
-from forewarn.core.maintenance.records import MaintenanceState, TargetState
+from forewarn.core.maintenance import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning import checker
 from forewarn.planning.plan import FleetState as Beside
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.maintenance.records import (
+    from forewarn.core.maintenance import (
         Maintenance,
         MaintenancePlan,
         Postponement,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src"
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "core": ("core", "core/maintenance"),
+    "core": ("core",),
     "agent/core": ("agent/core",),
     "control": ("control",),
     "metadata": ("metadata", "metadata/http"),

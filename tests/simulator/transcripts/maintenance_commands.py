@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core import maintenance_stimuli as stimuli
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.why import why_host, why_maintenance
+from forewarn.core.maintenance_why import why_host, why_maintenance
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.store import HistoryPage

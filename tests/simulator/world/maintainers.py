@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from forewarn.core import maintenance_stimuli as stimuli
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.labels import select
-from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forewarn.control.plane import Committed
-    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.maintenance import Maintenance
     from forewarn.core.stimulus import Stimulus
     from tests.simulator.world.deployment import Deployment
     from tests.simulator.world.dice import Dice

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.host_admission import Admission
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.maintenance.admission import Admission
-from forewarn.core.maintenance.phase import Checking, Planning
-from forewarn.core.maintenance.records import Maintenance, MaintenanceState
+from forewarn.core.maintenance import Maintenance, MaintenanceState
+from forewarn.core.phase import Checking, Planning
 from forewarn.core.topology import Health
 from forewarn.core.why import why as why_operation
 from forewarn.planning.blockers import Blocker, Code

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.records import Target, TargetState
+from forewarn.core.maintenance import Target, TargetState
 from forewarn.values import replace
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forewarn.core.maintenance.records import Target, TargetState
+from forewarn.core.maintenance import Target, TargetState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,10 +16,10 @@ from forewarn.core.admission import work_before
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.phase import Announcing, Due, Phase, Planning, Working
-from forewarn.core.maintenance.records import Maintenance, Postponement, move_phase
-from forewarn.core.maintenance.refusals import PostponementRefused, UnknownMaintenance
+from forewarn.core.maintenance import Maintenance, Postponement, move_phase
+from forewarn.core.maintenance_refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.owner_rest import owners_of
+from forewarn.core.phase import Announcing, Due, Phase, Planning, Working
 from forewarn.core.topology import Health
 from forewarn.core.usage import subjects_of_host
 from forewarn.planning.blockers import Blocker, Code
@@ -30,7 +30,7 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-    from forewarn.core.maintenance.stimuli import PostponeHosts
+    from forewarn.core.maintenance_stimuli import PostponeHosts
     from forewarn.planning.plan import Wave
     from forewarn.planning.policy import Subject
     from forewarn.planning.windows import Span

@@ -8,7 +8,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact
-    from forewarn.core.maintenance.records import MaintenancePlan
+    from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.policy import AppliedPolicy
     from forewarn.planning.policy import Budget, MaintenancePolicy
 

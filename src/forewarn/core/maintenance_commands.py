@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core import maintenance_stimuli as stimuli
+from forewarn.core.host_admission import postpone
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, TargetKind
-from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.admission import postpone
-from forewarn.core.maintenance.phase import Checking, Due, Halted, Phase, Planning, Working
-from forewarn.core.maintenance.policy_change import apply_policy
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     HOSTS_MAX,
     Maintenance,
@@ -24,21 +22,23 @@ from forewarn.core.maintenance.records import (
     move_phase,
     postponed_hosts,
 )
-from forewarn.core.maintenance.refusals import (
+from forewarn.core.maintenance_refusals import (
     MaintenanceImpossible,
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.maintenance.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
-from forewarn.core.maintenance.why import why_impossible
+from forewarn.core.maintenance_why import why_impossible
+from forewarn.core.phase import Checking, Due, Halted, Phase, Planning, Working
+from forewarn.core.policy_change import apply_policy
 from forewarn.core.refusals import Unknown
+from forewarn.core.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-    from forewarn.core.maintenance.records import MaintenancePlan
+    from forewarn.core.maintenance import MaintenancePlan
 
 #: Where the same hosts have waited for long, it is the eighth part of that, up to this, in seconds:
 #: each plan is kept in history, and names every host that cannot be done.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import IllegalMove
-from forewarn.core.maintenance.phase import (
+from forewarn.core.phase import (
     PHASE_MOVES,
     Announcing,
     Due,

@@ -1,7 +1,7 @@
 """How a running maintenance goes from wave to wave: announce, wait, go on, stop, finish.
 
 Source: F-3, F-5, F-6. Plans are made beside; whether one host may be announced is decided in
-`admission.py` of this package.
+`host_admission.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from forewarn.core import transitions
 from forewarn.core.admission import plan as planned_operations
 from forewarn.core.agenda import StepRule
+from forewarn.core.host_admission import Admission, plan_again
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.admission import Admission, plan_again
-from forewarn.core.maintenance.phase import Announcing, Checking, Due, Halted, Planning, Working
-from forewarn.core.maintenance.records import (
+from forewarn.core.maintenance import (
     Maintenance,
     MaintenanceMove,
     Target,
@@ -24,6 +23,7 @@ from forewarn.core.maintenance.records import (
     move_phase,
     target_key,
 )
+from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.values import replace
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.host_admission import plan_rest_again
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.maintenance.admission import plan_rest_again
-from forewarn.core.maintenance.phase import Planning, Working
-from forewarn.core.maintenance.records import counted, move_phase
-from forewarn.core.maintenance.waves import withdraw
+from forewarn.core.maintenance import counted, move_phase
+from forewarn.core.phase import Planning, Working
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
+from forewarn.core.waves import withdraw
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-    from forewarn.core.maintenance.stimuli import ApplyPolicy
+    from forewarn.core.maintenance_stimuli import ApplyPolicy
 
 
 def apply_policy(draft: Draft, word: ApplyPolicy) -> None:

@@ -1,1 +1,0 @@
-"""PURE: maintenances of many hosts: their records, states, waves and gates."""
