@@ -15,18 +15,19 @@ the commit fails, the state is rolled back. After a crash the process loads the 
     writes records, and puts what depends on them on the agenda.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it is to look at. The
     loop of `_settle` takes the first key and calls its rule until none is left.
-4.  *What wakes what.* A look that finds something in the way names it: work that waits for other
-    work is woken by the end of that one (`State.wait`), work that a budget holds back by whatever
-    takes the same budget less (`State.wait_for_room`). Time wakes what is due, a driver's report
-    and an approval their own operation, the end of an operation its maintenance, a change of the
-    layout the work on its hosts and VMs.
-5.  *The order of the rules* is that of `StepRule`. A maintenance concludes first: what its gate
-    stops must not start. Announced work comes before planned work, which must keep clear of what
-    runs; of announced work, that which keeps clear of nobody comes first, or two fault domains
-    would be disturbed (G-1). New hosts of a wave come after all that is under way. Documents come
-    last, so that each is written once for all that a step does.
-6.  *Why it ends.* Each rule moves a record along its table, which has no circle, or notes what it
-    waits for. An operation that is woken again was woken by one that can end only once.
+4.  *What wakes what.* A rule that finds work that goes first notes it: an operation that waits for
+    another is woken by the end of that one (`State.wait`), one that a budget holds back by what
+    leaves room in the same budget (`State.wait_for_room`). Time wakes what is due, a driver's
+    report and an approval their own operation, the end of an operation its maintenance, a change
+    of the layout the work on its hosts and VMs.
+5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first: what its
+    gate stops must not start. Announced work comes before planned work, which must keep clear of
+    what runs; announced work that keeps clear of nobody comes before other announced work, or two
+    fault domains would be disturbed (G-1). New hosts of a wave come after all that is under way.
+    Documents come last: each is written once for all that a step does.
+6.  *Why it ends.* Each rule moves a record, or notes what it waits for. An operation moves twice
+    at most, from planned to announced to running; what it waits for wakes it once. A maintenance
+    that has announced what it may waits for its hosts, its planner or its gate.
 7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. The rest
     is returned, and looked at in steps of its own (`Proceed`), so that approvals are answered in
     between. Conclusions and documents do not count.
