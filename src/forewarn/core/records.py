@@ -115,7 +115,7 @@ SHARED: dict[str, tuple[str, ...]] = {
 }
 
 _NEWEST = VERSIONS[-1]
-_list_text = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def key_of(record: Record) -> str | int:
@@ -208,6 +208,11 @@ def _reading(kind: str) -> _Reading:
 
 def _number(truth: object) -> int:
     return 1 if truth else 0
+
+
+def _list_text(items: object) -> str:
+    """Write a list; most are empty."""
+    return _encode(items) if items else "[]"
 
 
 def _texts_text(texts: object) -> str:
