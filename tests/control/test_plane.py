@@ -1,0 +1,30 @@
+"""The control plane believes only what is durable."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from forewarn.control.plane import ControlPlane
+from forewarn.core.impact import Cause
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import RequestMaintenance
+from forewarn.store import open_store
+from forewarn.store.errors import StoreContradiction
+from tests.core.invariants import everything_in
+from tests.core.rig import small_fleet
+
+
+def test_commit_that_fails_leaves_the_state_as_it_was() -> None:
+    """What the store cannot hold is undone, and the next request is decided without it. L-7."""
+    ids = iter(["\ud800", "A", "B", "C"])
+    ask = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))
+    with closing(open_store("sqlite::memory:")) as store:
+        plane = ControlPlane(store, NoticePolicy(), lambda: next(ids))
+        plane.commit(small_fleet(), actor="operator", now_ms=1)
+        before = everything_in(plane.state)
+        with pytest.raises(StoreContradiction):
+            plane.commit(ask, actor="operator", now_ms=2)
+        assert everything_in(plane.state) == before
+        assert plane.commit(ask, actor="operator", now_ms=2).operations[0].events == ("A",)
