@@ -262,7 +262,15 @@ function whatNow({ maintenance: each, blocked, waits_for: waits, approvals, not_
   );
 }
 
-const APPROVAL_COLUMNS = ["Group", "Owner", "Answer", "Operation", "Missing", "Last poll", ""];
+const APPROVAL_COLUMNS = [
+  "Group",
+  "Owner",
+  "Answer",
+  "Operation",
+  "Missing",
+  "Last poll",
+  "Action",
+];
 const ANSWERS = { "not-asked": "does not listen" };
 
 /** Who has approved and who has not, those who have not first. */

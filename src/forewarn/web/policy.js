@@ -140,7 +140,16 @@ export function outbox(main) {
           destinations.length
             ? table(
                 "Destinations",
-                ["Destination", "Kind", "State", "Behind", "Sent", "Failing since", "Error", ""],
+                [
+                  "Destination",
+                  "Kind",
+                  "State",
+                  "Behind",
+                  "Sent",
+                  "Failing since",
+                  "Error",
+                  "Action",
+                ],
                 destinations.map((each) => [
                   each.name,
                   each.kind,
