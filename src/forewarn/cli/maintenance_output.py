@@ -140,7 +140,7 @@ def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
             (
                 f"{each['number']}{' canary' if each['canary'] else ''}",
                 each["state"],
-                len(each["hosts"]),
+                _hosts_of(each),
                 when(each["announced"], now_ms),
                 when(each["started"] or each["latest_start"], now_ms),
                 when(each["ended"] or each["latest_end"], now_ms),
@@ -148,8 +148,15 @@ def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
             )
             for each in waves
         ],
-        empty="there is no wave",
+        empty="no waves",
     )
+
+
+def _hosts_of(wave: Answer) -> str:
+    """Return how many hosts a wave has, and how far they are: `4 (1 announced, 3 done)`."""
+    counts = ", ".join(f"{count} {state}" for state, count in wave["counts"].items() if count)
+    hosts = len(wave["hosts"])
+    return f"{hosts} ({counts})" if counts else str(hosts)
 
 
 def print_blocked(blocked: list[Answer]) -> None:

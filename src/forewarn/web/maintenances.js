@@ -415,7 +415,7 @@ function hostsOf(each) {
   const read = async () => {
     hostsOpen = fold.open;
     if (!fold.open) return;
-    const { hosts } = await get(`/v1/maintenances/${part(each.id)}/hosts`);
+    const { hosts, next } = await get(`/v1/maintenances/${part(each.id)}/hosts`);
     const rows = hosts
       .sort((one, other) => naturally(one.host, other.host))
       .map((one) => [
@@ -427,7 +427,8 @@ function hostsOf(each) {
         moment(one.ended),
         one.reason || "—",
       ]);
-    fill(box, table("Hosts", HOST_COLUMNS, rows));
+    const more = next ? h("p", { className: "soft" }, `${count(rows.length)} hosts, by name.`) : "";
+    fill(box, more, table("Hosts", HOST_COLUMNS, rows));
   };
   const fold = h(
     "details",

@@ -496,7 +496,7 @@ const COLUMNS = {
     ["Group", (each) => link("groups", each.name)],
     ["Kind", (each) => each.kind],
     ["Owner", (each) => each.owner || "—"],
-    ["Listens for events", listening],
+    ["Listens", listening],
     ["VMs", (each) => plural(each.vms.length, "VM")],
   ],
 };

@@ -1,7 +1,7 @@
 // Work on a line of time: notice light, running dark, planned waves outlined; by maintenance and wave.
 
 import { get, now, part } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, unpressed } from "./dom.js";
 import { naturally, stamp, words } from "./format.js";
 import { live } from "./live.js";
 
@@ -77,7 +77,7 @@ export function timeline() {
     ),
     picture,
   );
-  const timer = setInterval(redraw, REDRAW_MS);
+  const timer = setInterval(() => unpressed().then(redraw), REDRAW_MS);
   return {
     element,
     draw: (operations, plans) => {
