@@ -46,6 +46,14 @@ def main() -> None:
         live.advance(200)
         take(browser, f"{live.url}/", "page-fleet.png")
         take(browser, f"{live.url}/#/operations/op-2", "page-operation.png")
+        hosts = [f"z1-r4-h{number:02}" for number in range(1, 7)]
+        form = {"cause": "host-update", "hosts": hosts, "duration": "PT5M", "reason": "firmware"}
+        made = live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
+        live.post(f"/v1/maintenances/{made}/start")
+        take(browser, f"{live.url}/#/maintenances/{made}", "page-maintenance.png")
+        browser.run("localStorage.setItem('forewarn-theme', 'dark')")
+        browser.resize(390, 844, phone=True)
+        take(browser, f"{live.url}/#/maintenances/{made}", "page-phone.png")
     finally:
         browser.open("about:blank")
         browser.close()
@@ -56,7 +64,9 @@ def take(browser: Browser, url: str, name: str) -> None:
     """Write one picture."""
     browser.open("about:blank")
     browser.open(url)
-    browser.until("document.querySelector('.legend, .life') && document.querySelector('.live')")
+    browser.until(
+        "document.querySelector('.legend b, .life, .wave') && document.querySelector('.live')"
+    )
     browser.until("document.getAnimations().length === 0")
     PICTURES.mkdir(exist_ok=True)
     browser.picture(PICTURES / name)

@@ -55,7 +55,12 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
         Member(
             "state", _STATES, lambda a: a.state, "not-asked: the group does not listen for events."
         ),
-        Member("missing", TEXTS, lambda a: list(a.missing), "VMs that have not approved it."),
+        Member(
+            "missing",
+            TEXTS,
+            lambda a: list(a.missing),
+            "VMs that have not approved it; one approval is enough unless the group is strict.",
+        ),
         Member("not_before", TIME, lambda a: written(a.operation.not_before_ms)),
         Member(
             "polled",

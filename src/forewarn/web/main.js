@@ -256,6 +256,7 @@ onSignIn(askToken);
 listen((what) => {
   if (what === "connection") drawConnection();
   if (what === "operations" || what === "all") drawUnapproved();
+  if (what === "all") drawClock();
   if (hasEmulator && (what === "time" || what === "all")) readClock().then(drawClock);
 });
 window.addEventListener("hashchange", () => asking || route());
