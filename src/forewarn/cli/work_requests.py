@@ -232,8 +232,8 @@ def _ask(arguments: argparse.Namespace) -> int:
 def _warn_unasked(client: ApiClient, names: list[str], selector: str | None) -> None:
     """Say before anything is done which groups on these hosts do not listen."""
     if selector:
-        found = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
-        names = [each["name"] for each in found]
+        hosts = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
+        names = [each["name"] for each in hosts]
     if names:
         silent = client.get("/v1/groups", enabled="false", host=",".join(names[:HOSTS_ASKED_MAX]))
         warn_unasked([each["name"] for each in silent["groups"]])

@@ -99,6 +99,7 @@ export function keepFocus(main, draw) {
     one.id === before.id &&
     one.dataset.act === before.dataset.act &&
     one.getAttribute("href") === before.getAttribute("href") &&
+    one.getAttribute("aria-label") === before.getAttribute("aria-label") &&
     one.textContent === before.textContent;
   const place = main.contains(before)
     ? [...main.querySelectorAll(before.tagName)].filter(alike).indexOf(before)

@@ -2,7 +2,7 @@
 
 import { act, described, dialog } from "./actions.js";
 import { call, get, now, part, setTime } from "./api.js";
-import { fill, h, note } from "./dom.js";
+import { fill, h, keepFocus, note, unpressed } from "./dom.js";
 import { chip, link, stamp } from "./format.js";
 import { listen } from "./live.js";
 
@@ -183,7 +183,9 @@ export async function emulator(main) {
     const reply = await get("/v1/scenarios");
     if (mine !== reading) return; // a later answer is on its way
     const runs = (each) => (each.run?.state === "running" ? 0 : 1);
-    fill(stories, reply.scenarios.sort((one, other) => runs(one) - runs(other)).map(story));
+    await unpressed();
+    const scenarios = reply.scenarios.sort((one, other) => runs(one) - runs(other));
+    keepFocus(stories, () => fill(stories, scenarios.map(story)));
   };
   const story = (each) => {
     const runs = each.run?.state === "running";
