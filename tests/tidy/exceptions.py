@@ -36,6 +36,5 @@ UNREAD = {
     "tests/page", "tests/planning", "tests/protocol", "tests/release", "tests/replication",
     "tests/settings", "tests/simulator", "tests/simulator/checkers",
     "tests/simulator/exploration", "tests/simulator/mutation", "tests/simulator/transcripts",
-    "tests/simulator/world", "tests/store", "tests/telemetry", "tools/book", "tools/docs",
-    "tools/release",
+    "tests/simulator/world", "tests/store", "tests/telemetry",
 }  # fmt: skip

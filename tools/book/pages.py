@@ -103,7 +103,7 @@ def prepared(root: Path, name: str) -> str:
 
 
 def linked(root: Path, name: str, line: str) -> str:
-    """Return a line whose links to what is not in the book are plain text."""
+    """Return a line in which links to pages outside the book are plain text."""
 
     def replaced(link: re.Match[str]) -> str:
         path = link[2].partition("#")[0]

@@ -72,7 +72,7 @@ def api_page() -> str:
         "",
         "## Actions",
         "",
-        "History and `GET /v1/watch` name each change by one of these.",
+        "History and `GET /v1/watch` name each change with one of these actions.",
         "",
         *actions,
     )

@@ -23,15 +23,15 @@ FROM_THE_TOPOLOGY = {
     "vmScaleSetName": "the scale set's name",
     "vmSize": "the VM's `size`",
     "zone": "the host's `zone`",
-    "osProfile.disablePasswordAuthentication": "`true` where the VM has public keys",
-    "publicKeys": "`instance`, one key a line",
-    "storageProfile.dataDisks": "`instance`, one disk a line, [see below](#data-disks)",
+    "osProfile.disablePasswordAuthentication": "`true` if the VM has public keys",
+    "publicKeys": "`instance`, one key on each line",
+    "storageProfile.dataDisks": "`instance`, one disk on each line, [see below](#data-disks)",
 }
 """Attribute -> where its value comes from, for those that `instance` does not set, or not alone."""
 
 
 def instance_page() -> str:
-    """Return what is served of each documented attribute of instance metadata."""
+    """Return the reference page of instance metadata: every attribute, with its source."""
     known = {name: (since, default) for name, (since, default) in COMPUTE.items()}
     known |= {name: (since, "") for name, since in LISTS.items()}
     rows = [
@@ -44,11 +44,10 @@ def instance_page() -> str:
         "`GET /metadata/instance?api-version=V` describes the calling VM in the public cloud's"
         " form.",
         "Every attribute that a version documents is present; an unknown one is empty.",
-        "What the topology does not say with members of its own is set by a VM's member `instance`,"
-        " a table by the dotted names below.",
-        "`GET /metadata/attested/document` is answered 404 by the service, which signs nothing;"
-        " the [emulator](../howto/emulator.md#read-an-attested-document) signs with a key of its"
-        " own.",
+        "Set attributes without their own member of the topology in the VM's member `instance`, a"
+        " table by the dotted names below.",
+        "The service answers `GET /metadata/attested/document` with 404; the"
+        " [emulator](../howto/emulator.md#read-an-attested-document) signs one with its own key.",
         "",
         f"Versions: {versions}.",
         "",
@@ -60,11 +59,9 @@ def instance_page() -> str:
         "## network",
         "",
         "One interface with the VM's addresses.",
-        "A VM that is known by other means than an IPv4 address shows `privateIpAddress` of"
-        " `instance`.",
-        "`macAddress` and `subnet` are set by `instance`, too; without them the hardware address"
-        " is made from the first IPv4 address (`0242` and its four bytes), and the subnet is a"
-        " /24.",
+        "A VM without an IPv4 address in the topology shows `privateIpAddress` of `instance`.",
+        "`instance` may also set `macAddress` and `subnet`. By default the hardware address is"
+        " made from the first IPv4 address (`0242` and its four bytes), and the subnet is a /24.",
     )
 
 
@@ -73,7 +70,7 @@ def _data_disks() -> tuple[str, ...]:
     return (
         "## Data disks",
         "",
-        "Each line of `storageProfile.dataDisks` is a disk; its attributes stand between spaces:",
+        "Each line of `storageProfile.dataDisks` is a disk; spaces separate its attributes:",
         "",
         "```toml",
         "[vms.db.instance]",

@@ -54,10 +54,10 @@ _EXAMPLE = {
     },
 }
 _STATES = {
-    DeliveryState.DELIVERING: "Everything was delivered, or is being.",
-    DeliveryState.RETRYING: "The last try failed; it is tried again after a pause.",
-    DeliveryState.DEAD: "It has failed for an hour; it is tried again all the same.",
-    DeliveryState.STOPPED: "Another process writes the store, and delivers.",
+    DeliveryState.DELIVERING: "All events have been delivered, or are being delivered.",
+    DeliveryState.RETRYING: "The last delivery failed; the outbox tries again after a pause.",
+    DeliveryState.DEAD: "Delivery has failed for an hour; the outbox keeps trying.",
+    DeliveryState.STOPPED: "Another process writes the store and delivers.",
 }
 
 
@@ -65,8 +65,8 @@ def outbox_page() -> str:
     """Return the page of destinations."""
     lines = [
         "Each table `[outbox.NAME]` of the settings is a destination of transitions.",
-        "[How to use it](../howto/deliver-transitions.md).",
-        "Tables stand in settings files only, not in the environment.",
+        "See also [deliver transitions to other systems](../howto/deliver-transitions.md).",
+        "Only settings files may hold these tables, not the environment.",
         "",
         "## Every destination",
         "",
@@ -88,9 +88,9 @@ def outbox_page() -> str:
         "",
         "## An event",
         "",
-        "`type` is `forewarn.` and an [action](api.md#actions); `operation` and `events` are there",
-        "where the entry is about an operation, as they were after it.",
-        "`events` are those that the entry has moved.",
+        "`type` is `forewarn.` and an [action](api.md#actions).",
+        "If the entry is about an operation, `operation` shows the operation after the entry, and",
+        "`events` the events that the entry changed.",
         "",
         "```json",
         json.dumps(_EXAMPLE, indent=2),

@@ -35,9 +35,9 @@ _PLACES = (
 def policy_page() -> str:
     """Return the page of the policy file."""
     lines = [
-        "What maintenances of many hosts keep to, beside the guarantees that always hold.",
-        "`forewarn policy apply FILE` puts a file in force: TOML, YAML or JSON, by its ending.",
-        "A file replaces the whole policy: what it does not say has its default.",
+        "Maintenances of many hosts follow this policy, beside the guarantees that always hold.",
+        "`forewarn policy apply FILE` applies a file: TOML, YAML or JSON, by its ending.",
+        "A file replaces the whole policy; members that it omits take their defaults.",
         "Examples: [windows](../howto/maintenance-windows.md),",
         "[budgets](../howto/maintenance-budgets.md).",
     ]

@@ -46,10 +46,10 @@ def causes_page() -> str:
         ))  # fmt: skip
     return page(
         "Causes and what they announce",
-        "What can be done to a host or a virtual machine, and the event it becomes.",
-        "Where two types are given, the first is announced unless the request says otherwise;"
-        " what differs between them is given in the same order.",
-        "An operator may give more notice, a duration and a text of their own, never less notice.",
+        "Each cause is a disturbance of a host or a virtual machine that becomes an event.",
+        "If a row has two types, the first is the default; other cells list their values in the"
+        " same order.",
+        "An operator may set a longer notice, a duration and a text, but never a shorter notice.",
         "Terminate notice is set for each group, between 5 and 15 minutes; without it a deletion"
         " is not announced.",
         "",
@@ -71,8 +71,8 @@ def errors_page() -> str:
     """Return every error with its code, status, sentence and advice."""
     load_everything()
     lines = [
-        "Every answer that refuses something carries one of these codes.",
-        "Programs rely on the code and its HTTP status, which stay.",
+        "Every refusal carries one of these codes.",
+        "Programs may rely on the code and its HTTP status, which stay.",
         "The sentence and the advice after it are for people, and may change.",
     ]
     branches: dict[type[ForewarnError], str] = {
@@ -103,7 +103,7 @@ def settings_page() -> str:
         "The service reads one TOML file (`forewarn serve --config FILE`).",
         "The fragments `FILE.d/*.toml`, in the order of their names, override it.",
         "The environment overrides both: `[listen] workers` is `FOREWARN_LISTEN_WORKERS` there.",
-        "Each setting stands here with its default.",
+        "Each line below is a setting with its default.",
         "A commented file with every default is [forewarn.toml](../../dist/forewarn.toml).",
     ]
     for section, kind in sections().items():

@@ -11,9 +11,9 @@ from tools.docs.reference import page
 # The lines of a document are sentences, as long as they are.
 # ruff: noqa: E501
 FORM = """\
-A scenario is a TOML file that says what happens in the emulator, and when.
-`forewarn emulator scenario run NAME` runs one that comes with Forewarn, `forewarn emulator scenario run ./my.toml` one of yours.
-All times are the emulator's: `--speed` and `forewarn emulator clock` scale them, so there is one timing for each story.
+A scenario is a TOML file of events in the emulator, with their times.
+`forewarn emulator scenario run NAME` runs a scenario of Forewarn, `forewarn emulator scenario run ./my.toml` one of yours.
+All times are the emulator's, scaled by `--speed` and `forewarn emulator clock`.
 
 ## The form of a file
 
@@ -21,17 +21,17 @@ All times are the emulator's: `--speed` and `forewarn emulator clock` scale them
 title = "One line for the list"
 about = "What happens, for people."
 
-[hosts.spare]              # machines the scenario brings, and takes away when it is over
+[hosts.spare]              # machines that the scenario adds, and removes at its end
 fault_domain = 1
 
 [[steps]]                  # steps happen one after the other
 do = "host-reboot"         # a cause
-on = "$host"               # $vm, $host, $group: of the VM the scenario is run on; or a name
+on = "$host"               # $vm, $host, $group: of the VM on which the scenario runs; or a name
 as = "reboot"              # a label, for later steps
 duration = "5m"
 
 [[steps]]
-after = "2m"               # so long after the step before; `at` counts from the beginning
+after = "2m"               # this long after the step before; `at` counts from the beginning
 cancel = "reboot"
 
 [[steps]]
@@ -39,23 +39,23 @@ wait = "ended"
 for = "reboot"
 ```
 
-`[hosts.NAME]`, `[groups.NAME]` and `[vms.NAME]` take what the [operator API](api.md) takes for them.
-`[policy]` takes what a [policy file](policy.md) takes, and is in force while the scenario runs; `from` and `to` of a window may also be written as `+50m`, so long after the scenario began, in UTC.
+`[hosts.NAME]`, `[groups.NAME]` and `[vms.NAME]` have the members of the [operator API](api.md).
+`[policy]` has the members of a [policy file](policy.md) and applies while the scenario runs; `from` and `to` of a window may also be `+50m`, counted from the scenario's start, in UTC.
 
 | step | what it does | its other keys |
 | --- | --- | --- |
-| `do` | asks for work of this [cause](causes.md) | `on` (needed), `as`, `impact`, `source`, `description`, `duration` (or `"unknown"`), `notice`, `to`, `times`, `every`, `jitter` |
+| `do` | requests work of this [cause](causes.md) | `on` (needed), `as`, `impact`, `source`, `description`, `duration` (or `"unknown"`), `notice`, `to`, `times`, `every`, `jitter` |
 | `maintain` | creates a [maintenance](../tutorial/maintain-a-fleet.md) of these hosts and starts it | `as`, `cause` (`host-reboot`), `duration` of each host (5m), `reason`, `canary`, `max_at_once`, `max_failures` |
 | `wait` | waits until labelled work is `scheduled`, `started` or `ended`, on the first host of a maintenance; or a maintenance is `stopped` by its gate, or `ended` | `for` (needed), `within` (1h) |
 | `approve` | approves the events of labelled work | `by` (needed), `only` |
 | `cancel` | withdraws labelled work | `reason` |
 | `complete` | ends labelled work | `failed`, `reason` |
-| `resume` | has a labelled maintenance go on that was stopped | |
-| `repair` | a failed host is well again | |
+| `resume` | continues a stopped maintenance | |
+| `repair` | marks a failed host as repaired | |
 | `say` | prints a line in the emulator's output | |
 
-Every step may have `after` or `at`; one with nothing else is a pause.
-Durations are written as in `90s`, `15m`, `1h30m` or `7d`."""
+Every step may have `after` or `at`; a step without anything else is a pause.
+Write durations as `90s`, `15m`, `1h30m` or `7d`."""
 
 
 def scenarios_page() -> str:

@@ -83,7 +83,7 @@ def packages(built: Path, wheels: Path, output: Path) -> None:
 
 
 def download(wheels: Path) -> list[Path]:
-    """Return the wheels of what is pinned for the server side, from the directory or from PyPI."""
+    """Return the wheels of the server side's pinned packages, from the directory or from PyPI."""
     wheels.mkdir(parents=True, exist_ok=True)
     pinned = wheels / "pinned.txt"
     text = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")

@@ -57,7 +57,7 @@ def pages(version: str, day: str) -> Iterator[tuple[str, str]]:
 
 
 def escaped(text: str) -> str:
-    """Return a line of text that roff shows as it is."""
+    """Return a line of text that roff shows unchanged."""
     text = " ".join(text.replace("`", "").split()).replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"[^ -~]", lambda one: f"\\[u{ord(one[0]):04X}]", text)
     return f"\\&{text}" if text.startswith((".", "'")) else text

@@ -1,6 +1,6 @@
 """The parts of a release as CycloneDX: the packages the server side was tested with.
 
-Only `pyproject.toml` and `requirements/runtime.txt` are read, not what is installed here.
+It reads only `pyproject.toml` and `requirements/runtime.txt`, whatever packages are installed.
 """
 
 from __future__ import annotations
