@@ -162,7 +162,7 @@ def withdraw(service: Service, answer: dict[str, list[dict[str, str]]]) -> None:
 
 
 def settle(service: Service) -> None:
-    """Give the service the time to do what follows by itself: confirmations and checks."""
+    """Give the service the time to do its own follow-up work: confirmations and checks."""
     for _ in range(3):
         service.operator.ask(call("GET", "/v1/events"))
     time.sleep(0.002)

@@ -193,7 +193,7 @@ async def carry_out(
 
 
 def work_of(path: Path) -> list[Operation]:
-    """Return everything that the maintenance has come to, from the store."""
+    """Return the outcome of the maintenance, from the store."""
     store = open_store(str(path))
     found: list[Operation] = []
     page = store.operations(OperationPage(limit=1000))

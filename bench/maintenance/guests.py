@@ -49,7 +49,7 @@ class Guests:
         return len(self.approval_ms)
 
     async def begin(self) -> None:
-        """Have everybody poll; returns once all have been answered."""
+        """Start all guests' polls; return once each has an answer."""
         self._tasks = [asyncio.create_task(self._live(each)) for each in self._addresses.values()]
         await self._begun.wait()
         self._tasks.append(asyncio.create_task(self._poll(next(iter(self._addresses.values())))))

@@ -271,14 +271,14 @@ async def one_node(seconds: int) -> None:
 
 async def polled(pid: int, port: int, seconds: int) -> tuple[float, float]:
     """Return which share of a core a process takes while it is polled, and its memory in MiB."""
-    await asyncio.to_thread(poll, port, 1)  # what is done once is not what polls cost
+    await asyncio.to_thread(poll, port, 1)  # the cost of first polls is left out
     before_s = cpu_s(pid)
     await asyncio.to_thread(poll, port, seconds)
     return (cpu_s(pid) - before_s) / seconds, resident_mib(pid)
 
 
 def poll(port: int, seconds: int) -> None:
-    """Be 100 VMs, each with a connection of its own."""
+    """Poll as 100 VMs, each over its own connection."""
     connections = [
         http.client.HTTPConnection("127.0.0.1", port, source_address=(address_of(number), 0))
         for number in range(NODE_VMS)

@@ -96,7 +96,7 @@ def read(text: str) -> Cluster:
     """Return the cluster that a text describes.
 
     Raises:
-        GanetiTextInvalid: it is in another format, or names what is not there.
+        GanetiTextInvalid: it is in another format, or names unknown things.
     """
     sections: list[list[tuple[int, list[str]]]] = [[]]
     for number, line in enumerate(text.splitlines(), 1):

@@ -109,7 +109,7 @@ class Service:
                 return time.perf_counter() - begun
 
     def stop(self) -> None:
-        """Have it end."""
+        """Stop the service."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(ANSWER_S_MAX)
@@ -162,7 +162,7 @@ class Watched:
         self._unapproved = iter(self._vms)
 
     def announce(self) -> None:
-        """Have every group polled, then work announced on each host."""
+        """Poll as every group, then announce work on each host."""
         vm = Line(self._service.metadata_port)
         for name in self._vms:
             vm.ask(poll(name))
@@ -237,7 +237,7 @@ def asker(service: Service) -> Callable[..., Coroutine[Any, Any, dict[str, Any]]
 
 
 async def maintain(service: Service, hosts: list[int]) -> str:
-    """Have a maintenance of many hosts begin; return how long its plan took to be in force."""
+    """Start a maintenance of many hosts; return how long its plan took to be in force."""
     ask = asker(service)
     begun = time.perf_counter()
     targets = [f"h{n}" for n in hosts]
