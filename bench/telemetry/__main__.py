@@ -32,7 +32,6 @@ metadata = ["127.0.0.1:{metadata}"]
 operator = "127.0.0.1:{operator}"
 metrics = "{metrics}"
 [metadata]
-default_vm = "vm-0"
 rate_per_s = 1000000
 rate_burst = 1000000
 [operator]
@@ -43,7 +42,14 @@ url = "sqlite:///{place}/{name}.db"
 FLEET = {
     "hosts": {f"h{n}": {} for n in range(100)},
     "groups": {f"g{n}": {} for n in range(100)},
-    "vms": {f"vm-{n}": {"host": f"h{n % 100}", "group": f"g{n % 100}"} for n in range(1000)},
+    "vms": {
+        f"vm-{n}": {
+            "host": f"h{n % 100}",
+            "group": f"g{n % 100}",
+            "addresses": [] if n else ["127.0.0.1"],  # the load comes from there
+        }
+        for n in range(1000)
+    },
 }
 
 

@@ -11,6 +11,45 @@ from forewarn.values import value
 ENVIRONMENT_PREFIX = "FOREWARN_"
 
 
+#: Values that no file and no variable sets: limits and times that suit every installation, and
+#: what only the emulator needs. Code that builds `Settings` may choose others.
+FIXED: dict[str, frozenset[str]] = {
+    "metadata": frozenset(
+        (
+            "default_vm",
+            "enable_delay_s",
+            "enable_timeout_s",
+            "approve_timeout_s",
+            "idle_timeout_s",
+            "request_timeout_s",
+            "stall_timeout_s",
+            "max_unknown_connections",
+            "max_connections_per_client",
+            "unknown_event_status",
+            "request_id",
+        )
+    ),
+    "operator": frozenset(
+        (
+            "answer_timeout_s",
+            "max_connections",
+            "max_connections_per_source",
+            "request_timeout_s",
+            "max_streams_per_operator",
+            "max_refused_tokens",
+            "max_topology_bytes",
+        )
+    ),
+    "lifecycle": frozenset(
+        (
+            "notice_margin_ms",
+            "prediction_s",
+            "max_operations",
+        )
+    ),
+}
+
+
 class SettingInvalid(CallerError):
     """A setting that is unknown or of the wrong kind."""
 
@@ -260,8 +299,8 @@ class HistorySettings:
 
 
 @value
-class PolicySettings:
-    """What holds for the whole fleet; durations in seconds."""
+class LifecycleSettings:
+    """Notice, limits and time-outs of events and operations, for the whole fleet; in seconds."""
 
     notice_freeze_s: int = 900
     """Least notice of a Freeze; may be raised, never below 900. Source: N-1."""
@@ -362,7 +401,7 @@ class Settings:
     audit: AuditSettings = AuditSettings()
     store: StoreSettings = StoreSettings()
     history: HistorySettings = HistorySettings()
-    policy: PolicySettings = PolicySettings()
+    lifecycle: LifecycleSettings = LifecycleSettings()
     drivers: DriverSettings = DriverSettings()
     gates: GateSettings = GateSettings()
     outbox: OutboxSettings = OutboxSettings()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
 
 from forewarn.errors import CallerError
-from forewarn.settings import ENVIRONMENT_PREFIX, NamedTable, SettingInvalid, Settings
+from forewarn.settings import ENVIRONMENT_PREFIX, FIXED, NamedTable, SettingInvalid, Settings
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
     WHOLE_MAX,
@@ -41,32 +41,16 @@ DAY_S = 86_400
 #: Each setting with a range: least and greatest value, both allowed.
 RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("listen", "workers"): (0, 64),
-    ("metadata", "unknown_event_status"): (400, 499),
     ("metadata", "rate_per_s"): (0, 1_000_000),
     ("metadata", "rate_burst"): (1, 1_000_000),
-    ("metadata", "enable_delay_s"): (0, DAY_S),
-    ("metadata", "enable_timeout_s"): (1, DAY_S),
-    ("metadata", "approve_timeout_s"): (1, DAY_S),
     ("metadata", "wait_timeout_s"): (0, DAY_S),
-    ("metadata", "idle_timeout_s"): (1, DAY_S),
-    ("metadata", "request_timeout_s"): (1, DAY_S),
-    ("metadata", "stall_timeout_s"): (1, DAY_S),
     ("metadata", "max_connections"): (1, 10_000_000),
-    ("metadata", "max_connections_per_client"): (1, 10_000_000),
-    ("metadata", "max_unknown_connections"): (1, 10_000_000),
     ("history", "max_age_days"): (0, 36_500),
     ("history", "max_bytes"): (0, 2**60),
     ("node", "max_spooled_approvals"): (0, 100_000),
-    ("policy", "show_timeout_s"): (0, DAY_S),
+    ("lifecycle", "show_timeout_s"): (0, DAY_S),
     ("drivers", "call_timeout_s"): (0.1, DAY_S),
     ("drivers", "max_concurrent_calls"): (1, 1000),
-    ("operator", "answer_timeout_s"): (0.1, DAY_S),
-    ("operator", "max_connections"): (1, 100_000),
-    ("operator", "max_connections_per_source"): (1, 100_000),
-    ("operator", "request_timeout_s"): (0.1, DAY_S),
-    ("operator", "max_streams_per_operator"): (1, 200),
-    ("operator", "max_refused_tokens"): (1, 1_000_000),
-    ("operator", "max_topology_bytes"): (65_536, 1024**3),
 }
 #: Texts in one list of a setting.
 TEXTS_MAX = 10_000
@@ -169,7 +153,8 @@ def _merge(merged: dict[str, dict[str, Setting]], written: Input, *, place: str)
                 name=f"[{section}]", place=place, problem=_unknown(section, sections)
             )
         kinds = get_type_hints(sections[section])
-        kinds.pop("tables", None)
+        for name in (*FIXED.get(section, ()), "tables"):
+            kinds.pop(name, None)
         for name, value in values.items():
             if section in WITH_TABLES and isinstance(value, dict) and name not in kinds:
                 _merge_table(merged.setdefault(section, {}), name, value)

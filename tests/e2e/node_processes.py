@@ -39,7 +39,7 @@ open_on_loopback = true
 url = "sqlite:///{directory}/forewarn.db"
 [drivers]
 default = "simulated"
-[policy]
+[lifecycle]
 show_timeout_s = 1.0
 [feed]
 listen = "127.0.0.1:{feed}"

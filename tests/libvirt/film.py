@@ -127,7 +127,7 @@ class Film:
             f'operator = "unix:{directory}/operator.sock"\n'
             f'[feed]\nlisten = "{control}:{FEED_PORT}"\nclient_ca = "{directory}/ca.pem"\n'
             f'certificate = "{directory}/control.pem"\nkey = "{directory}/control.key"\n'
-            f"[policy]\nshow_timeout_s = {SHOW_TIMEOUT_S}\n"
+            f"[lifecycle]\nshow_timeout_s = {SHOW_TIMEOUT_S}\n"
             "[operator]\nopen_on_loopback = true\n"
             f'[store]\nurl = "sqlite://{directory}/forewarn.db"\n'
             f'[drivers]\ndefault = "libvirt"\n'

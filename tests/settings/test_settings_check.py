@@ -31,7 +31,8 @@ def test_defaults_are_sound() -> None:
     [
         ("[metadata]\nrate_per_s = -1.0", "must be a number from 0 to 1000000, not -1.0"),
         ("[metadata]\nrate_burst = 0", "must be an integer from 1 to "),
-        ("[metadata]\nenable_delay_s = nan", "must be a number from 0 to 86400, not nan"),
+        ("[metadata]\nwait_timeout_s = nan", "must be a number from 0 to 86400, not nan"),
+        ("[metadata]\nidle_timeout_s = 1", "is unknown"),
         ("[metadata]\nmax_connections = 0", "must be an integer from 1 to "),
         (
             "[metadata]\nscheduledevents_unknown_version_status = 200",
@@ -40,7 +41,6 @@ def test_defaults_are_sound() -> None:
         ("[metadata]\ninstance_unknown_version_status = 500", "is 500; it may be 400 or 404"),
         ('[metadata]\nmin_api_version = "2018-01-01"', "it may be one of 2017-03-01, 2017-08-01"),
         ('[metadata]\nallowed_hosts = ["Host:80"]', "in lower case, without a port"),
-        ("[metadata]\nunknown_event_status = 500", "must be an integer from 400 to 499, not 500"),
         ('[metadata]\nserver_header = "a\\r\\nSet-Cookie: b"', "not text of one line"),
         ('[metadata]\nproxy_addresses = ["proxy"]', "'proxy', which is not an IP address"),
         ('[listen]\nmetadata = ["localhost"]', "'localhost' is not an address"),
@@ -49,7 +49,7 @@ def test_defaults_are_sound() -> None:
         ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "needs proxy_secret"),
         ('[azure]\ntoken_key = "short"', "is shorter than 32 bytes"),
         ('[store]\nurl = "postgres//x"', "begins with postgresql://"),
-        ("[policy]\nnotice_freeze_s = 60", "Freeze 60 s of notice; the least is 900 s"),
+        ("[lifecycle]\nnotice_freeze_s = 60", "Freeze 60 s of notice; the least is 900 s"),
     ],
     ids=lambda text: text.rpartition("\n")[2].partition(" ")[0],
 )
@@ -111,7 +111,6 @@ def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str)
     [
         ("", ""),
         ('[listen]\noperator = ""\n[metadata]\nvm_by_query = true', "for other VMs"),
-        ('[listen]\noperator = ""\n[metadata]\ndefault_vm = "a"', "for other VMs"),
         ('[listen]\noperator = "0.0.0.0:1"', "in the clear to 0.0.0.0"),
     ],
 )

@@ -108,7 +108,7 @@ def settings_page() -> str:
     ]
     for section, kind in sections().items():
         lines += ["", f"## [{section}]", "", summary(inspect.getdoc(kind) or ""), ""]
-        lines += (setting_line(one) for one in settings_of(kind))
+        lines += (setting_line(one) for one in settable(section, kind))
     return page("Settings", *lines)
 
 
@@ -120,7 +120,7 @@ def settings_file() -> str:
     ]
     for section, kind in sections().items():
         lines += ["", f"# {summary(inspect.getdoc(kind) or '')}", f"[{section}]"]
-        for one in settings_of(kind):
+        for one in settable(section, kind):
             lines += textwrap.wrap(
                 f"{one.meaning}", 96, initial_indent="# ", subsequent_indent="# "
             )
@@ -142,6 +142,12 @@ def sections() -> dict[str, type]:
     """Return the classes of the sections by the sections' names, in their order."""
     hints = get_type_hints(settings.Settings)
     return {field.name: hints[field.name] for field in fields(settings.Settings)}
+
+
+def settable(section: str, kind: type) -> Iterator[Setting]:
+    """Yield the settings of a section that a file may set."""
+    fixed = settings.FIXED.get(section, frozenset())
+    return (one for one in settings_of(kind) if one.name not in fixed)
 
 
 def settings_of(kind: type) -> Iterator[Setting]:

@@ -49,7 +49,7 @@ class TooManyStreams(CallerError):
     code = "too-many-streams"
     status = 429
     message = "Operator {operator} holds {limit} watch streams; one operator may hold no more."
-    advice = "End one first, or raise `max_streams_per_operator` in [operator]."
+    advice = "End one first."
 
 
 class CursorAhead(CallerError):

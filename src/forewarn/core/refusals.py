@@ -85,10 +85,7 @@ class TooManyOperations(CallerError):
     code = "too-many-operations"
     status = 409
     message = "{count} operations are live and {asked} more are asked for; {limit} may be."
-    advice = (
-        "Wait for some to end, cancel some that are only planned, or raise"
-        " `policy.max_operations`; nothing was changed."
-    )
+    advice = "Wait for some to end, or cancel some that are only planned; nothing was changed."
 
 
 class TooManyUserOperations(CallerError):

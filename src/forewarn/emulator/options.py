@@ -12,10 +12,10 @@ from forewarn.ids import Ids
 from forewarn.settings import (
     AzureSettings,
     DriverSettings,
+    LifecycleSettings,
     ListenSettings,
     MetadataSettings,
     OperatorSettings,
-    PolicySettings,
     Settings,
     StoreSettings,
 )
@@ -84,9 +84,9 @@ def settings_of(options: Options) -> Settings:
             listen=options.azure, token_key=Ids().token("arm") if options.azure else ""
         ),
         store=StoreSettings(url=options.store or "sqlite::memory:"),
-        policy=PolicySettings(
+        lifecycle=LifecycleSettings(
             notice_margin_ms=margin_ms(options.speed),
-            disable_after_s=PolicySettings().disable_after_s if on_first else NEVER_S,
+            disable_after_s=LifecycleSettings().disable_after_s if on_first else NEVER_S,
         ),
         drivers=DriverSettings(default="simulated", call_timeout_s=NEVER_S),
     )

@@ -104,7 +104,7 @@ class Daemon:
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
-        self.policy = policy_of(settings.policy)
+        self.policy = policy_of(settings.lifecycle)
         #: Gives event ids; may be replaced before `start`. Source: D-3.
         self.new_guid: Callable[[], str] = partial(ids.guid, "event")
         #: Given the control plane before anybody can ask; may be replaced before `start`.
@@ -181,7 +181,7 @@ class Daemon:
         )
         self.feed = self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
-        wait_s = settings.policy.show_timeout_s
+        wait_s = settings.lifecycle.show_timeout_s
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
         bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)

@@ -19,7 +19,7 @@ from forewarn.settings import SettingInvalid
 from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
-    from forewarn.settings import FeedSettings, MetadataSettings, PolicySettings, Settings
+    from forewarn.settings import FeedSettings, LifecycleSettings, MetadataSettings, Settings
 
 #: What the public service has answered an unknown api-version with. Source: E-3.
 VERSION_STATUSES = (400, 404)
@@ -42,7 +42,7 @@ def check_settings(settings: Settings) -> None:
     _check_store(settings)
     for address in settings.listen.metadata:
         parse(address)
-    policy_of(settings.policy)
+    policy_of(settings.lifecycle)
     _check_feed(settings.feed)
     for name, key in (
         ("azure.token_key", settings.azure.token_key),
@@ -65,7 +65,7 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
     found = []
     if metadata.vm_by_query or metadata.default_vm:
         found.append(
-            "[metadata] vm_by_query and default_vm let callers read and approve for other VMs;"
+            "[metadata] vm_by_query lets callers read and approve for other VMs;"
             " they are for the emulator only."
         )
     if address and not is_local(address):
@@ -135,7 +135,7 @@ def _check_store(settings: Settings) -> None:
         _refuse("store.url", "has no colon; an address of PostgreSQL begins with postgresql://")
 
 
-def policy_of(settings: PolicySettings) -> NoticePolicy:
+def policy_of(settings: LifecycleSettings) -> NoticePolicy:
     """Return the core's policy.
 
     Raises:
@@ -153,7 +153,7 @@ def policy_of(settings: PolicySettings) -> NoticePolicy:
             overdue_after_s=settings.overdue_after_s,
         )
     except ValueError as error:
-        raise SettingInvalid(name="[policy]", place="the settings", problem=error) from error
+        raise SettingInvalid(name="[lifecycle]", place="the settings", problem=error) from error
 
 
 def _is_address(text: str) -> bool:
