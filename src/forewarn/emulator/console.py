@@ -123,10 +123,10 @@ def _trigger(operator: str, vms: tuple[str, ...], program: str) -> str:
         return f"\nAdd VMs, from another terminal:\n  {program} topology apply FILE{server}\n"
     return f"""
 See something happen, from another terminal:
-  {program} scenario list{server}
-  {program} scenario run host-reboot{server}
+  {program} emulator scenario list{server}
+  {program} emulator scenario run host-reboot{server}
   {program} vm reboot {vms[0]}{server}
-  {program} clock advance 16m{server}
+  {program} emulator clock advance 16m{server}
 """
 
 
