@@ -231,6 +231,16 @@ class OperatorSettings:
 
     open_on_loopback: bool = False
     """Whether callers on this machine are admin without a token; the emulator says yes."""
+    certificate: str = ""
+    """File with the certificate of the operator API, PEM; empty: plain HTTP, for loopback or behind
+    a proxy with TLS. Source: P-6.
+    """
+    key: str = ""
+    """File with its key."""
+    client_ca: str = ""
+    """File with the certificates of who signs those of callers: a caller is `dns:NAME` or the URI
+    that its certificate names; empty: callers need tokens. Source: P-6.
+    """
     answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503, which says what is known."""
     max_connections: int = 1000

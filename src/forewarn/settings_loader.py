@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: Variables with that prefix which are not settings of the service.
-ENVIRONMENT_OTHER = frozenset({"FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"})
+ENVIRONMENT_OTHER = frozenset(
+    {
+        *("FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"),
+        *("FOREWARN_CA", "FOREWARN_CERTIFICATE", "FOREWARN_KEY"),
+    }
+)
 #: How like a section's name a word must be to be meant for it: `metdata` is, `service` is not.
 MISSPELT = 0.8
 #: A settings file of this size is not a settings file.

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from forewarn.api.connections import ADMIT, USER
+from forewarn.api.connections import ADMIT, NAMES, USER
 from forewarn.api.responses import refusal
 from forewarn.audit_chain import CallRecord
 from forewarn.core.access import BUILT_IN, Principal, proved
@@ -22,7 +22,7 @@ from forewarn.protocol import timestamps
 from forewarn.tokens import RefusedTokens, TokenWrong
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -83,7 +83,7 @@ class NotPermitted(CallerError):
 
 
 class Principals:
-    """Finds out who calls: by token, by the user at a Unix socket, or the emulator's own."""
+    """Finds out who calls: by token, certificate, user at a Unix socket, or emulator."""
 
     def __init__(
         self, loop: ControlEngine, store: Store, *, clock: Clock, settings: OperatorSettings
@@ -138,6 +138,11 @@ class Principals:
     def _write_use(self, token_id: str, now_ms: int) -> None:
         with contextlib.suppress(ForewarnError):  # nothing rests on it
             self._store.note_use(token_id, now_ms)
+
+    def by_certificate(self, names: Sequence[str]) -> Principal:
+        """Return whom a certificate names: the first that has bindings, else the first."""
+        principals = [self._loop.principal(name) for name in names]
+        return next((each for each in principals if each.bindings), principals[0])
 
     def by_user(self, uid: int) -> Principal:
         """Return who a user of this machine is at the Unix socket; the service's own is admin."""
@@ -217,6 +222,10 @@ class Authenticator:
             token = self._callers.by_token(given, _address(scope))
             scope["state"][STILL] = partial(self._callers.is_good, token)
             return token.bearer
+        if NAMES in scope["state"]:
+            principal = self._callers.by_certificate(scope["state"][NAMES])
+            scope["state"][STILL] = partial(self._callers.is_bound, principal)
+            return principal
         if self._callers.open_on_loopback and _is_loopback(scope):
             host = host_name(_text(headers, b"host"))
             if not names_loopback(host):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.api.uvicorn_adapter import HttpProtocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Mapping
 
     from forewarn.api.uvicorn_adapter import EmbeddedServer
     from forewarn.connection_table import TrackedConnection
@@ -28,6 +29,8 @@ HEADERS_MAX = 100
 PIPELINE_MAX = 16
 #: The member of `scope["state"]` that a request is let through by.
 ADMIT = "admit"
+#: The member that has the names of a caller's certificate, `dns:NAME` and URIs.
+NAMES = "names"
 #: The member that has the number of the user at the other end of a Unix socket.
 USER = "user"
 
@@ -52,11 +55,13 @@ class ApiConnection(HttpProtocol):
         self._in_body = False
         self._late: asyncio.TimerHandle | None = None
         self._user: int | None = None
+        self._names: tuple[str, ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for its first request."""
         super().connection_made(transport)
         self._user = _user_of(transport.get_extra_info("socket"))
+        self._names = _names_of(transport.get_extra_info("peercert"))
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -85,6 +90,8 @@ class ApiConnection(HttpProtocol):
         self.set_state(ADMIT, self._tracked.admit)
         if self._user is not None:
             self.set_state(USER, self._user)
+        if self._names:
+            self.set_state(NAMES, self._names)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the URL."""
@@ -158,6 +165,13 @@ class ApiConnection(HttpProtocol):
             self._expect()
             return
         self.transport.abort()
+
+
+def _names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return what a verified certificate is for, as principals are named. Source: P-6."""
+    known = {"DNS": "dns:{}", "URI": "{}"}
+    pairs = (certificate or {}).get("subjectAltName", ())
+    return tuple(known[kind].format(name) for kind, name in pairs if kind in known)
 
 
 def _user_of(channel: socket.socket) -> int | None:

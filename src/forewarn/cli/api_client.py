@@ -29,6 +29,7 @@ from forewarn.urls import shown_url
 if TYPE_CHECKING:
     import argparse
     import socket
+    import ssl
     from collections.abc import Iterator, Mapping
     from http.client import HTTPResponse
     from typing import Any, TypeAlias
@@ -66,6 +67,16 @@ class TokenUnreadable(CallerError):
     code = "token-unreadable"
     message = "The token in {path} cannot be read: {reason}."
     advice = "Name a file that holds the token and nothing else."
+
+
+class CertificateUnreadable(CallerError):
+    """A certificate or key for calls over TLS that cannot be used."""
+
+    code = "certificate-unreadable"
+    message = (
+        "A file of FOREWARN_CA, FOREWARN_CERTIFICATE or FOREWARN_KEY cannot be used: {reason}."
+    )
+    advice = "Name files in PEM."
 
 
 class ServerUnreachable(PeerError):
@@ -278,9 +289,13 @@ class ApiClient:
         split = self._split
         if split.scheme == "unix":
             return _UnixConnection(split.path, ANSWER_TIMEOUT_S)
-        kind = HTTPSConnection if split.scheme == "https" else HTTPConnection
         assert split.hostname is not None
-        return kind(split.hostname, split.port, timeout=ANSWER_TIMEOUT_S)
+        if split.scheme == "https":
+            tls = _tls()
+            return HTTPSConnection(
+                split.hostname, split.port, timeout=ANSWER_TIMEOUT_S, context=tls
+            )
+        return HTTPConnection(split.hostname, split.port, timeout=ANSWER_TIMEOUT_S)
 
     def _answer(self, method: str, path: str, body: bytes = b"") -> Answer:
         content = self.send(method, path, body=body, kind="application/json" if body else "")
@@ -342,6 +357,25 @@ def part(name: str) -> str:
 def local_now_ms() -> int:
     """Return this machine's time, for answers that come from elsewhere."""
     return SystemClock().now_ms()
+
+
+def _tls() -> ssl.SSLContext:
+    """Return how a server is verified, and what the caller proves itself with.
+
+    Raises:
+        CertificateUnreadable: a file that the environment names cannot be used.
+    """
+    import ssl  # noqa: PLC0415 - http.client has it loaded
+
+    files = {name: os.environ.get(f"FOREWARN_{name}", "") for name in ("CA", "CERTIFICATE", "KEY")}
+    try:
+        context = ssl.create_default_context(cafile=files["CA"] or None)
+        if files["CERTIFICATE"]:
+            context.load_cert_chain(files["CERTIFICATE"], files["KEY"] or None)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CertificateUnreadable(reason=reason) from error
+    return context
 
 
 def _hang_up(answer: HTTPResponse, channel: socket.socket) -> None:

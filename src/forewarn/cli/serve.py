@@ -80,7 +80,7 @@ def _check_rest(settings: Settings) -> None:
     from forewarn.azure.server import check_certificate  # noqa: PLC0415
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
-    from forewarn.service.daemon import Daemon, feed_tls  # noqa: PLC0415
+    from forewarn.service.daemon import Daemon, tls_of  # noqa: PLC0415
     from forewarn.store import check_store_address  # noqa: PLC0415
 
     Daemon(settings, clock=SystemClock(), ids=Ids())
@@ -92,7 +92,8 @@ def _check_rest(settings: Settings) -> None:
         if address:
             check_address(address, purpose)
     check_certificate(settings.azure)
-    feed_tls(settings.feed)
+    for section in (settings.feed, settings.operator):
+        tls_of(section)
     check_store_address(settings.store.url)
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from forewarn.replication.server import FeedServer
     from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
-    from forewarn.settings import FeedSettings, Settings
+    from forewarn.settings import FeedSettings, OperatorSettings, Settings
 
 log = logging.getLogger("forewarn")
 
@@ -298,7 +298,7 @@ class Daemon:
 
     async def _start_feed(self, server: FeedServer) -> str:
         feed = self.settings.feed
-        return await server.start_network(feed.listen, feed_tls(feed))
+        return await server.start_network(feed.listen, tls_of(feed))
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
@@ -357,11 +357,12 @@ class Daemon:
             ),
         )
         self.local_address = await self._start_local(serving, app)
+        tls = tls_of(self.settings.operator)
         operator: Operator = await serving.start_operator(
-            app, self.settings.listen.operator, self.settings.operator
+            app, self.settings.listen.operator, self.settings.operator, tls=tls
         )
         self._closing.push_async_callback(operator.stop)
-        return operator.address
+        return operator.address.replace("http://", "https://") if tls else operator.address
 
     async def _start_local(self, serving: Any, app: object) -> str:  # noqa: ANN401 - a module
         """Serve users of this machine at a Unix socket; returns its address, if it has one."""
@@ -421,16 +422,16 @@ def _local_socket(settings: Settings, store: Path) -> str:
     return f"unix:{store.absolute().with_name(LOCAL_SOCKET)}" if store.is_file() else ""
 
 
-def feed_tls(feed: FeedSettings) -> ssl.SSLContext | None:
-    """Return what the feed proves itself with; None: it is plain.
+def tls_of(settings: FeedSettings | OperatorSettings) -> ssl.SSLContext | None:
+    """Return what the feed or the operator API proves itself with; None: it is plain.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.
     """
-    if not (feed.listen and feed.certificate):
+    if not settings.certificate:
         return None
     from forewarn.replication.access import TlsFiles  # noqa: PLC0415
     from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
 
-    files = TlsFiles(feed.certificate, feed.key, feed.client_ca)
+    files = TlsFiles(settings.certificate, settings.key, settings.client_ca)
     return server_context(files)

@@ -44,6 +44,11 @@ def check_settings(settings: Settings) -> None:
         parse(address)
     policy_of(settings.lifecycle)
     _check_feed(settings.feed)
+    operator = settings.operator
+    if bool(operator.certificate) != bool(operator.key):
+        _refuse("operator.key", "and the certificate go together")
+    if operator.client_ca and not operator.certificate:
+        _refuse("operator.client_ca", "needs a certificate of the operator API")
     for name, key in (
         ("azure.token_key", settings.azure.token_key),
         ("audit.key", settings.audit.key),
@@ -68,10 +73,10 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
             "[metadata] vm_by_query lets callers read and approve for other VMs;"
             " they are for the emulator only."
         )
-    if address and not is_local(address):
+    if address and not (is_local(address) or settings.operator.certificate):
         found.append(
             f"Operators' tokens cross the network in the clear to {address} ([listen] operator):"
-            " listen on 127.0.0.1, behind a proxy with TLS."
+            " set [operator] certificate, or listen on 127.0.0.1 behind a proxy with TLS."
         )
     return tuple(found)
 

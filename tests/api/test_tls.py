@@ -1,0 +1,94 @@
+"""TLS and client certificates at the operator API. Source: P-6."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
+from forewarn.core.access import Grant, Role
+from forewarn.settings import OperatorSettings
+from tests.api.live import SETTINGS, TOKEN, Live
+from tests.e2e.certificates import make_certificates
+
+pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes certificates")
+CI = "spiffe://example.org/ci"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of the service and of callers, and of another authority."""
+    made = tmp_path_factory.mktemp("certificates")
+    make_certificates(
+        made, control="IP:127.0.0.1", ci=f"DNS:ci.example.org,URI:{CI}", dns="DNS:ops.example.org"
+    )
+    (made / "other").mkdir()
+    make_certificates(made / "other", ci=f"URI:{CI}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def live(directory: Path) -> Iterator[Live]:
+    """A service over TLS that knows two callers by their certificates."""
+    operator = OperatorSettings(
+        certificate=str(directory / "control.pem"),
+        key=str(directory / "control.key"),
+        client_ca=str(directory / "ca.pem"),
+    )
+    service = Live(replace(SETTINGS, operator=operator))
+    for word in (Grant(CI, Role.OPERATOR), Grant("dns:ops.example.org", Role.VIEWER)):
+        service.daemon.control.submit(word, "test").result(20)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def client(live: Live, directory: Path, monkeypatch: pytest.MonkeyPatch) -> ApiClient:
+    """A client without certificate or token."""
+    monkeypatch.setenv("FOREWARN_CA", str(directory / "ca.pem"))
+    return ApiClient(live.url)
+
+
+def come_as(monkeypatch: pytest.MonkeyPatch, certificate: Path) -> None:
+    """Have the client prove itself."""
+    monkeypatch.setenv("FOREWARN_CERTIFICATE", f"{certificate}.pem")
+    monkeypatch.setenv("FOREWARN_KEY", f"{certificate}.key")
+
+
+def test_certificate_maps_to_bindings(
+    client: ApiClient, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first name with a binding counts, and history has it. Source: P-6."""
+    come_as(monkeypatch, directory / "ci")
+    assert client.get("/v1/whoami")["principal"] == CI
+    client.put("/v1/hosts/h1", {})
+    entry = client.get("/v1/history", host="h1")["entries"][0]
+    assert entry["actor"] == f"operator {CI} at 127.0.0.1"
+    come_as(monkeypatch, directory / "dns")
+    assert client.get("/v1/whoami")["principal"] == "dns:ops.example.org"
+    with pytest.raises(ApiRefused, match="needs the permission"):
+        client.put("/v1/hosts/h2", {})
+
+
+def test_token_works_over_tls(live: Live, client: ApiClient) -> None:
+    """Without a certificate a caller needs a token. Source: P-6."""
+    with pytest.raises(ApiRefused, match="bearer token"):
+        client.get("/v1/hosts")
+    assert ApiClient(live.url, TOKEN).get("/v1/whoami")["principal"] == "anna"
+
+
+@pytest.mark.parametrize("foreign", ["server", "caller"])
+def test_foreign_authority_is_refused(
+    client: ApiClient, directory: Path, monkeypatch: pytest.MonkeyPatch, foreign: str
+) -> None:
+    """Neither side believes a certificate of another authority. Source: P-6."""
+    if foreign == "caller":
+        come_as(monkeypatch, directory / "other" / "ci")
+    else:
+        monkeypatch.setenv("FOREWARN_CA", str(directory / "other" / "ca.pem"))
+    with pytest.raises(ServerUnreachable):
+        client.get("/v1/whoami")
