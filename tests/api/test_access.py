@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import timeit
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,17 @@ import pytest
 
 from forewarn.api.app import every_route
 from forewarn.api.permissions import TABLE
-from forewarn.core.access import IN_FLEET, WITHIN_OWNER, Permission, Role
+from forewarn.core.access import (
+    IN_FLEET,
+    WITHIN_OWNER,
+    AccessToken,
+    Permission,
+    Principal,
+    Role,
+    digest_of,
+    proved,
+    written_token,
+)
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
 
@@ -264,3 +275,18 @@ def test_watch_ends_with_its_token(both: Guarded) -> None:
     connection = both.live.stream("/v1/watch", both.tokens["kim"])
     assert both.ask("admin", "DELETE", "/v1/access/tokens/kim").status == 204
     assert b"stopped" in connection.read()
+
+
+def test_permission_check_takes_20_microseconds() -> None:
+    """The token and the owners for whom it permits something, of twenty bindings. Source: P-2."""
+    kim = Principal("kim", tuple((Role.OWNER.value, f"owner-{n}") for n in range(20)))
+    token = AccessToken("id", "kim", Role.OWNER, "shop", digest_of("secret"), 0, 0)
+    given, find = written_token("id", "secret"), {"id": token}.get
+    took_s = min(
+        timeit.repeat(
+            lambda: (proved(given, find, 1), kim.owners_for(Permission.APPROVE)),
+            number=1000,
+            repeat=5,
+        )
+    )
+    assert took_s / 1000 < 20e-6

@@ -69,6 +69,11 @@ IN_FLEET: dict[Role, frozenset[Permission]] = {
 }
 
 
+# The same by the roles' words, as bindings have them: every call looks here.
+_WITHIN_OWNER = {role.value: permitted for role, permitted in WITHIN_OWNER.items()}
+_IN_FLEET = {role.value: permitted for role, permitted in IN_FLEET.items()}
+
+
 class ScopeInvalid(CallerError):
     """A role with a scope it cannot have."""
 
@@ -102,9 +107,9 @@ class Principal:
             return None
         owners = set()
         for role, owner in self.bindings:
-            if not owner and permission in IN_FLEET[Role(role)]:
+            if not owner and permission in _IN_FLEET[role]:
                 return None
-            if owner and permission in WITHIN_OWNER[Role(role)]:
+            if owner and permission in _WITHIN_OWNER[role]:
                 owners.add(owner)
         return frozenset(owners)
 
