@@ -17,7 +17,7 @@ from forewarn.api.openapi import document
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
-ROUTES = every_route(outbox_routes.routes(None))
+ROUTES = every_route(outbox_routes.routes(lambda: None))
 DOCUMENT: Json = document(ROUTES, "v1")
 EXAMPLES = 20
 """Random requests to each method of each path; more are tried by `--hypothesis-seed`."""

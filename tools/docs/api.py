@@ -58,7 +58,7 @@ The routes under `/v1/clock`, `/v1/scenarios` and `/v1/faults` exist in the emul
 def api_page() -> str:
     """Return the page."""
     nobody = cast("Emulator", None)  # an emulator's routes need it only once they are called
-    routes = every_route((*routes_of(nobody), *outbox_routes.routes(None)))
+    routes = every_route((*routes_of(nobody), *outbox_routes.routes(lambda: None)))
     told = (
         f"- `{each.method} {each.path}` ({each.permission.value}): {each.summary}"
         for each in routes

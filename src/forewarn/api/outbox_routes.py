@@ -18,8 +18,13 @@ from forewarn.validation.fields import WHOLE_MAX, Integer, Text
 from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     from forewarn.outbox.outbox import DestinationStatus, Outbox
     from forewarn.validation.fields import Schema
+
+    Find: TypeAlias = Callable[[], Outbox | None]
 
 _STATUS: Schema = {
     "type": "object",
@@ -57,12 +62,14 @@ _SKIP = Form(
 )
 
 
-async def _list(outbox: Outbox | None, _call: ApiCall) -> ApiResponse:
+async def _list(find: Find, _call: ApiCall) -> ApiResponse:
+    outbox = find()
     statuses = await asyncio.to_thread(outbox.statuses) if outbox else []
     return ApiResponse({"destinations": [_told(each) for each in statuses]})
 
 
-async def _retry(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+async def _retry(find: Find, call: ApiCall) -> ApiResponse:
+    outbox = find()
     name = call.path["name"]
     if outbox is None:
         raise UnknownDestination(name=name, known="none")
@@ -70,7 +77,8 @@ async def _retry(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
     return ApiResponse({})
 
 
-async def _validate(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+async def _validate(find: Find, call: ApiCall) -> ApiResponse:
+    outbox = find()
     name = call.path["name"]
     if outbox is None:
         raise UnknownDestination(name=name, known="none")
@@ -78,7 +86,8 @@ async def _validate(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
     return ApiResponse({"validated": name})
 
 
-async def _skip(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+async def _skip(find: Find, call: ApiCall) -> ApiResponse:
+    outbox = find()
     name = call.path["name"]
     if outbox is None:
         raise UnknownDestination(name=name, known="none")
@@ -102,15 +111,15 @@ def _told(status: DestinationStatus) -> dict[str, object]:
     }
 
 
-def routes(outbox: Outbox | None) -> tuple[Route, ...]:
-    """Return the routes of an outbox; None: there are no destinations."""
+def routes(find: Find) -> tuple[Route, ...]:
+    """Return the routes of the outbox that `find` returns; None: there are no destinations."""
     return (
         Route(
             method="GET",
             path="/v1/outbox",
             name="list_destinations",
             summary="List the destinations of the outbox, and how far each is.",
-            act=partial(_list, outbox),
+            act=partial(_list, find),
             answer=listed("destinations", _STATUS),
         ),
         Route(
@@ -118,7 +127,7 @@ def routes(outbox: Outbox | None) -> tuple[Route, ...]:
             path="/v1/outbox/{name}/retry",
             name="retry_destination",
             summary="Have a destination that fails tried at once.",
-            act=partial(_retry, outbox),
+            act=partial(_retry, find),
             form=_RETRY,
             answer={"type": "object"},
         ),
@@ -127,7 +136,7 @@ def routes(outbox: Outbox | None) -> tuple[Route, ...]:
             path="/v1/outbox/{name}/validate",
             name="validate_destination",
             summary="Say for a destination that it wants events, by the code that it was sent.",
-            act=partial(_validate, outbox),
+            act=partial(_validate, find),
             query=(Field("code", Text(200), "The code.", required=True),),
             answer={"type": "object"},
         ),
@@ -136,7 +145,7 @@ def routes(outbox: Outbox | None) -> tuple[Route, ...]:
             path="/v1/outbox/{name}/skip",
             name="skip_entries",
             summary="Have a destination never sent what it was not sent yet, up to an entry.",
-            act=partial(_skip, outbox),
+            act=partial(_skip, find),
             form=_SKIP,
             answer={"type": "object"},
         ),

@@ -285,6 +285,7 @@ operate:
 follow:
     FEED /
 administer:
+    POST /v1/reload
     GET /v1/audit
     GET /v1/access
     POST /v1/access/grant

@@ -15,8 +15,11 @@ from forewarn.core.access import Permission
 from forewarn.errors import ForewarnError
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
+from forewarn.validation.forms import Form
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from forewarn.api.control_client import ControlClient
 
 #: How long control loop and store may take to answer together, before the service counts as not
@@ -94,6 +97,28 @@ def _installed() -> str:
         return version("forewarn")
     except PackageNotFoundError:  # run from a source tree that was never installed
         return "unknown"
+
+
+def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:
+    """Return the route that has the settings read again. Source: P-9."""
+
+    async def act(_call: ApiCall) -> ApiResponse:
+        return ApiResponse({"needs_restart": list(await reload())})
+
+    return Route(
+        method="POST",
+        path="/v1/reload",
+        name="reload",
+        summary="Read the settings again; a faulty file changes nothing.",
+        act=act,
+        form=Form("Reload", "Nothing needs to be said."),
+        answer={
+            "type": "object",
+            "properties": {"needs_restart": _NAMES},
+            "required": ["needs_restart"],
+            "additionalProperties": False,
+        },
+    )
 
 
 def routes() -> tuple[Route, ...]:

@@ -52,6 +52,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
     "serve": ("serve", "run the service"),
+    "reload": ("serve", "have the service read its settings again"),
     "node": ("node", "metadata nodes, one on every hypervisor"),
     "host": ("fleet", "physical machines: add, list, and work on them"),
     "group": ("fleet", "groups of VMs that share a document"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
@@ -38,6 +39,21 @@ def add_commands(commands: CommandGroup) -> None:
         help="number of metadata worker processes (default: [listen] workers)",
     )
     parser.add_argument("--check", action="store_true", help="check the settings, then exit")
+    commands.command("reload", run=_reload)
+
+
+def _reload(arguments: argparse.Namespace) -> int:
+    """Have the service read its settings again."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.output import note, print_json  # noqa: PLC0415
+
+    answer = client_of(arguments).post("/v1/reload")
+    if arguments.json:
+        return print_json(answer)
+    note("the settings were reloaded")
+    if answer["needs_restart"]:
+        note(f"a restart is needed for {', '.join(answer['needs_restart'])}")
+    return 0
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -54,6 +70,11 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.workers is not None:
         settings = replace(settings, listen=replace(settings.listen, workers=arguments.workers))
     check_settings(settings)
+
+    def read_again() -> Settings:
+        found = load_settings(files)
+        return replace(found, listen=settings.listen) if arguments.workers is not None else found
+
     configure_logs(settings.log.level, settings.log.format)
     if arguments.check:
         _check_rest(settings)
@@ -66,7 +87,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
             print_json({"sound": True, "warnings": warnings})
         return 0
-    return run(lambda: _serve(settings))
+    return run(lambda: _serve(settings, read_again))
 
 
 def _check_rest(settings: Settings) -> None:
@@ -97,13 +118,14 @@ def _check_rest(settings: Settings) -> None:
     check_store_address(settings.store.url)
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     import logging  # noqa: PLC0415
 
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import BoundAddresses, Daemon  # noqa: PLC0415
     from forewarn.service.process import notify, run_until_stopped  # noqa: PLC0415
+    from forewarn.service.reload import Reload  # noqa: PLC0415
     from forewarn.service.settings_check import warnings_of  # noqa: PLC0415
 
     log = logging.getLogger("forewarn")
@@ -138,6 +160,7 @@ async def _serve(settings: Settings) -> int:
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
     daemon.on_standby = standing_by
+    daemon.reload = Reload(daemon, read_again)
     await daemon.start()
     status = await run_until_stopped(daemon, started)
     if daemon.failure:

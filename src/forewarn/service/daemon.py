@@ -26,7 +26,7 @@ from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.core.access import proved
 from forewarn.drivers.registry import make_drivers
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.service.bridge import Bridge
 from forewarn.service.observers import make_observers
@@ -37,12 +37,11 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from forewarn.clock import Clock
     from forewarn.control.gate_checks import Gate
     from forewarn.drivers import Driver
-    from forewarn.errors import ForewarnError
     from forewarn.ids import Ids
     from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
@@ -80,6 +79,15 @@ class BoundAddresses:
     azure_certificate: str = ""
 
 
+class ReloadUnavailable(CallerError):
+    """A reload of a service that was started without settings."""
+
+    code = "reload-unavailable"
+    status = 409
+    message = "This service has no settings to read again."
+    advice = "The emulator takes options; start it again with others."
+
+
 class Daemon:
     """One running service. Use it on one event loop."""
 
@@ -99,8 +107,8 @@ class Daemon:
         self.ids = ids
         tables = {each.name: each.values for each in settings.drivers.tables}
         self.drivers: dict[str, Driver] = make_drivers(tables)
-        self.gates = _gates(settings)
-        self.destinations = self._new_destinations(settings)
+        self.gates = self.new_gates(settings)
+        self.destinations = self.new_destinations(settings)
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
@@ -137,6 +145,12 @@ class Daemon:
         self.outbox: Outbox | None = None
         #: Makes the plans of maintenances, large ones in processes.
         self.planner = PlannerProcess()
+        #: Takes changed settings over, and returns the sections that wait for a restart; `serve`
+        #: replaces it.
+        self.reload: Callable[[], Awaitable[tuple[str, ...]]] = _cannot_reload
+        self._task: asyncio.Future[None] | None = None
+        #: What addresses prove themselves with, by the section of their certificates.
+        self._tls: dict[str, ssl.SSLContext] = {}
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -202,8 +216,11 @@ class Daemon:
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
+        observers.watch_outbox(lambda: self.outbox)
+        self.control.on_committed.add(lambda _: self._outbox_grew())
         if self.destinations:
-            await self._start_outbox(observers)
+            await self._start_outbox()
+        self._closing.push_async_callback(self._stop_outbox)
         self._keep_history()
         return bound
 
@@ -235,24 +252,86 @@ class Daemon:
         workers = self.workers.figures if self.workers else {}
         return {"service": self.metadata.figures(), **workers}
 
-    def _new_destinations(self, settings: Settings) -> tuple[Destination, ...]:
+    @staticmethod
+    def new_gates(settings: Settings) -> dict[str, Gate]:
+        """Return the gates of the settings; most services have none, and load nothing for them."""
+        if not settings.gates.tables:
+            return {}
+        from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
+
+        return make_gates({each.name: each.values for each in settings.gates.tables})
+
+    def _keep_tls(self, section: str) -> ssl.SSLContext | None:
+        """Return what a section's address proves itself with, and keep it for a reload."""
+        context = tls_of(getattr(self.settings, section))
+        if context is not None:
+            self._tls[section] = context
+        return context
+
+    def new_destinations(self, settings: Settings) -> tuple[Destination, ...]:
+        """Return the destinations of the settings."""
         if not settings.outbox.tables:
             return ()
         from forewarn.outbox.destinations import make_destinations  # noqa: PLC0415 - if wanted
 
         return make_destinations({each.name: each.values for each in settings.outbox.tables})
 
-    async def _start_outbox(self, observers: Observers) -> None:
+    def reload_soon(self) -> None:
+        """Reload, and log what is wrong; on the event loop."""
+
+        async def reload() -> None:
+            try:
+                await self.reload()
+            except ForewarnError as error:
+                log.error("%s %s Nothing was changed.", error, error.advice_text())  # noqa: TRY400 - the sentence says it
+
+        self._task = asyncio.ensure_future(reload())
+
+    def check_certificates(self, settings: Settings) -> list[Callable[[], None]]:
+        """Return what loads the certificates again that are served with, each checked before.
+
+        Raises:
+            TlsFilesInvalid: one cannot be used.
+        """
+        found: list[Callable[[], None]] = []
+        for name, context in self._tls.items():
+            section = getattr(settings, name)
+            if tls_of(section) is not None:
+                found.append(partial(context.load_cert_chain, section.certificate, section.key))
+        return found
+
+    async def restart_outbox(self) -> None:
+        """Deliver to the destinations there are now; each goes on where it was."""
+        before, self.outbox = self.outbox, None
+        if before is not None:
+            await asyncio.to_thread(before.stop)
+        if self.destinations:
+            await self._start_outbox()
+
+    def _outbox_grew(self) -> None:
+        if self.outbox is not None:
+            self.outbox.grew()
+
+    async def _stop_outbox(self) -> None:
+        if self.outbox is not None:
+            await asyncio.to_thread(self.outbox.stop)
+
+    async def _start_outbox(self) -> None:
         """Deliver transitions from now on; each commit says that there may be more."""
         (module,) = await _imported("forewarn.outbox.outbox")
         outbox: Outbox = await asyncio.to_thread(
             module.Outbox, self.store, self.destinations, self.clock
         )
+<<<<<<< HEAD
         self.outbox = outbox
         self.control.on_committed.add(lambda _: outbox.grew())
         observers.watch_outbox(outbox)
         outbox.start()
         self._closing.push_async_callback(asyncio.to_thread, outbox.stop)
+=======
+        self.outbox = made
+        made.start()
+>>>>>>> daf0e932 (service: settings are taken over by reload and SIGHUP)
 
     def _keep_history(self) -> None:
         """Have what history has too much exported and removed, where the settings say so."""
@@ -297,8 +376,7 @@ class Daemon:
         return Workers(self.settings.metadata, feed, count)
 
     async def _start_feed(self, server: FeedServer) -> str:
-        feed = self.settings.feed
-        return await server.start_network(feed.listen, tls_of(feed))
+        return await server.start_network(self.settings.feed.listen, self._keep_tls("feed"))
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
@@ -345,6 +423,8 @@ class Daemon:
             "forewarn.api.driver_routes",
             "forewarn.api.outbox_routes",
         )
+        from forewarn.api.service_routes import reload_route  # noqa: PLC0415 - VMs wait for none
+
         app = api.build_app(
             self.control,
             self.store,
@@ -353,11 +433,12 @@ class Daemon:
             extra_routes=(
                 *self.more_routes(),
                 *reports.routes(self.drivers),
-                *outbox.routes(self.outbox),
+                *outbox.routes(lambda: self.outbox),
+                reload_route(lambda: self.reload()),  # noqa: PLW0108 - it may be replaced
             ),
         )
         self.local_address = await self._start_local(serving, app)
-        tls = tls_of(self.settings.operator)
+        tls = self._keep_tls("operator")
         operator: Operator = await serving.start_operator(
             app, self.settings.listen.operator, self.settings.operator, tls=tls
         )
@@ -397,18 +478,14 @@ class Daemon:
         self.bridge.call(self.ended.set)
 
 
+async def _cannot_reload() -> tuple[str, ...]:
+    """Refuse: there is nothing to read."""
+    raise ReloadUnavailable
+
+
 async def _imported(*modules: str) -> tuple[Any, ...]:
     """Import modules of the operator API, which VMs need not wait for."""
     return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])
-
-
-def _gates(settings: Settings) -> dict[str, Gate]:
-    """Return the gates of the settings; most services have none, and load nothing for them."""
-    if not settings.gates.tables:
-        return {}
-    from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
-
-    return make_gates({each.name: each.values for each in settings.gates.tables})
 
 
 def _local_socket(settings: Settings, store: Path) -> str:

@@ -52,10 +52,10 @@ class Observers:
         for observe in self._of_calls:
             observe(call, result, duration_ms)
 
-    def watch_outbox(self, outbox: Outbox) -> None:
-        """Include an outbox from now on."""
+    def watch_outbox(self, find: Callable[[], Outbox | None]) -> None:
+        """Include the outbox there is at each scrape."""
         if self.metrics is not None:
-            self.metrics.watch_outbox(outbox)
+            self.metrics.watch_outbox(find)
 
     async def attach(
         self,

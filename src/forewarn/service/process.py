@@ -65,6 +65,8 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], 
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
             loop.add_signal_handler(number, daemon.ended.set)
+    with contextlib.suppress(NotImplementedError, AttributeError):  # Windows has none
+        loop.add_signal_handler(signal.SIGHUP, daemon.reload_soon)
     assert daemon.bound is not None
     started(daemon.bound)
     freeze_garbage()

@@ -98,10 +98,13 @@ class ServiceMetrics:
         self.sources += [snapshot.families, metadata]
         return await _served(ScrapeApp(self._registry, self.sources), self._address)
 
-    def watch_outbox(self, outbox: Outbox) -> None:
-        """Include an outbox from now on."""
+    def watch_outbox(self, find: Callable[[], Outbox | None]) -> None:
+        """Include the outbox there is at each scrape."""
 
         async def destinations() -> list[Metric]:
+            outbox = find()
+            if outbox is None:
+                return []
             return outbox_families(await asyncio.to_thread(outbox.statuses), self._clock.now_ms())
 
         self.sources.append(destinations)

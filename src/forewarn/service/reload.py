@@ -1,0 +1,93 @@
+"""Taking over changed settings while the service runs: what can be, all of it or nothing.
+
+Everything new is made before anything is replaced, so that a faulty file changes nothing. Tokens
+and bindings are in the store, and need no reload. Source: P-9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from forewarn.drivers.registry import make_driver
+from forewarn.log_format import configure_logs
+from forewarn.service.settings_check import check_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from forewarn.service.daemon import Daemon
+    from forewarn.settings import NamedTable, Settings
+
+log = logging.getLogger("forewarn")
+
+
+class Reload:
+    """Reads the settings again when it is called, one call after the other."""
+
+    def __init__(self, daemon: Daemon, read: Callable[[], Settings]) -> None:
+        """Read nothing yet."""
+        self._daemon = daemon
+        self._read = read
+        self._lock = asyncio.Lock()
+
+    async def __call__(self) -> tuple[str, ...]:
+        """Take over what can be; return the sections that wait for a restart.
+
+        Raises:
+            ForewarnError: a setting cannot be used; nothing was changed.
+        """
+        async with self._lock:
+            return await take_over(self._daemon, await asyncio.to_thread(self._read))
+
+
+async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
+    """Use other settings from now on; return the sections that wait for a restart.
+
+    Raises:
+        ForewarnError: a setting cannot be used; nothing was changed.
+    """
+    check_settings(settings)
+    before, after = (_tables(each.drivers.tables) for each in (daemon.settings, settings))
+    changed = {name: table for name, table in after.items() if before.get(name) != table}
+    drivers = {name: make_driver(name, table) for name, table in changed.items()}
+    gates = daemon.new_gates(settings)
+    destinations = daemon.new_destinations(settings)
+    certificates = await asyncio.to_thread(daemon.check_certificates, settings)
+    configure_logs(settings.log.level, settings.log.format)  # refuses before it changes anything
+
+    daemon.drivers.update(drivers)
+    daemon.gates.update(gates)
+    for name in daemon.gates.keys() - gates.keys():
+        del daemon.gates[name]
+    for load in certificates:
+        load()
+    daemon.store.audit.key = settings.audit.key.encode()
+    if settings.outbox != daemon.settings.outbox:
+        daemon.destinations = destinations
+        await daemon.restart_outbox()
+    kept = [each for each in daemon.settings.drivers.tables if each.name not in after]
+    taken = replace(
+        daemon.settings,
+        log=settings.log,
+        drivers=replace(daemon.settings.drivers, tables=settings.drivers.tables),
+        gates=settings.gates,
+        outbox=settings.outbox,
+        audit=settings.audit,
+    )
+    daemon.settings = taken
+    left = [f"[drivers.{each.name}]" for each in kept]  # work may have been begun with it
+    left += [
+        f"[{section.name}]"
+        for section in fields(taken)
+        if getattr(taken, section.name) != getattr(settings, section.name)
+    ]
+    waiting = f"; a restart is needed for {', '.join(left)}" if left else ""
+    log.info("the settings were reloaded%s", waiting, extra={"action": "settings.reloaded"})
+    return tuple(left)
+
+
+def _tables(tables: Sequence[NamedTable]) -> dict[str, Mapping[str, object]]:
+    return {each.name: each.values for each in tables}
