@@ -322,19 +322,11 @@ class Daemon:
         outbox: Outbox = await asyncio.to_thread(
             module.Outbox, self.store, self.destinations, self.clock
         )
-<<<<<<< HEAD
         self.outbox = outbox
-        self.control.on_committed.add(lambda _: outbox.grew())
-        observers.watch_outbox(outbox)
         outbox.start()
-        self._closing.push_async_callback(asyncio.to_thread, outbox.stop)
-=======
-        self.outbox = made
-        made.start()
->>>>>>> daf0e932 (service: settings are taken over by reload and SIGHUP)
 
     def _keep_history(self) -> None:
-        """Have what history has too much exported and removed, where the settings say so."""
+        """Export and delete history beyond its limits, if the settings have limits."""
         history = self.settings.history
         if not (history.max_age_days or history.max_bytes):
             return
