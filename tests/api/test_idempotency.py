@@ -86,10 +86,13 @@ def test_command_repeats_what_broke_off(live: Live) -> None:
             for number in range(2):
                 near, _ = proxy.accept()
                 with near, socket.create_connection((live.host, int(live.port))) as far:
-                    far.sendall(near.recv(65_536))
-                    answer = far.recv(65_536)
-                    if number:
-                        near.sendall(answer)
+                    request = b""
+                    while not request.endswith(b"}"):
+                        request += near.recv(65_536)
+                    far.sendall(request)
+                    while answer := far.recv(65_536):
+                        if number:
+                            near.sendall(answer)
 
         thread = threading.Thread(target=relay)
         thread.start()

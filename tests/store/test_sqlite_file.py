@@ -188,7 +188,7 @@ def test_store_that_must_exist_is_not_made(path: Path, content: bytes | None) ->
 @pytest.mark.slow
 def test_damaged_store_never_starts_with_unreadable_history(story: Story, path: Path) -> None:
     """Whatever page is overwritten: it is refused, or all of it can be read. Source: L-7, A-6."""
-    for _ in range(40):  # more pages hold history than the schema
+    for _ in range(60):  # more pages hold history than the schema
         story.reboot("h0")
     story.store.close()
     whole = path.read_bytes()
