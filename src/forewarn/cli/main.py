@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         policy,
         serve,
         status,
+        store,
         topology,
         watch,
     )
@@ -73,6 +74,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "outbox": ("outbox", "delivery of transitions to other systems"),
     "driver": ("driver", "drivers of the settings: list, check, discover"),
     "conformance": ("conformance", "check a server or a client of Scheduled Events"),
+    "store": ("store", "the store of a service: back it up, verify a backup, restore one"),
     "explain": ("explain", "explain an error code"),
     "completion": ("completion", "print a completion script for a shell"),
 }

@@ -98,9 +98,21 @@ def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:
     return replace(view, document=Document(incarnation=incarnation, events=events))
 
 
-def fresh(key: str, group: str) -> View:
-    """Return the empty view a group begins with when it is enabled. Source: D-1, B-2."""
-    return View(key=key, group=group, document=Document(incarnation=0, events=()))
+RESTORED_FROM = 10**9
+"""The number of an operation from which on the store was restored from a backup."""
+
+NUMBERS_PER_INCARNATION = 1000
+"""How much farther than incarnations a restore takes the numbers of operations."""
+
+
+def fresh(key: str, group: str, last_number: int = 0) -> View:
+    """Return the empty view a group begins with when it is enabled. Source: D-1, B-2.
+
+    After a restore it goes on from there: the group may be one that the backup did not have.
+    Source: U-2.
+    """
+    restored = last_number // NUMBERS_PER_INCARNATION if last_number >= RESTORED_FROM else 0
+    return View(key=key, group=group, document=Document(incarnation=restored, events=()))
 
 
 def ahead_of(view: View, dropped: list[View]) -> View:

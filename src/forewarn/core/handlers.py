@@ -200,7 +200,8 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
     if draft.enabled(group.name):
         return ()
     enrolment = Enrolment(group.name, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
-    views = [fresh(key, group.name) for key in draft.topology.views_of(group.name)]
+    last = draft.changes.last_number
+    views = [fresh(key, group.name, last) for key in draft.topology.views_of(group.name)]
     text = f"Scheduled Events is enabled for {group.name}"
     draft.put("group.enabled", text, enrolment, *views)
     draft.show(group.name)

@@ -45,6 +45,7 @@ from forewarn.core import (
     admission,
     approvals,
     handlers,
+    restored,
     transitions,
     waves,
 )
@@ -238,6 +239,8 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
             return handlers.recover(draft, stimulus)
         case access.Grant() | access.Revoke() | access.AddToken() | access.RevokeToken():
             return access_changes.change_access(draft, stimulus)
+        case stimuli.Restored():
+            return restored.restored(draft, stimulus)
         case _:
             return commands.handle(draft, stimulus)
 

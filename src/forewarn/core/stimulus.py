@@ -241,6 +241,14 @@ class Recover:
     away_ms: int = 0
 
 
+@value
+class Restored:
+    """The state comes from a backup: what was seen since is not in it. Source: U-2, U-3."""
+
+    #: What every document goes on from: more than any that was read.
+    incarnation: int
+
+
 SingleStimulus: TypeAlias = (
     RequestMaintenance
     | Approve
@@ -260,6 +268,7 @@ SingleStimulus: TypeAlias = (
     | Tick
     | Proceed
     | Recover
+    | Restored
     | MaintenanceStimulus
     | AccessStimulus
 )

@@ -82,7 +82,7 @@ class FeedOlder(PeerError):
     message = "The feed at {address} is at change {sequence}, and this node shows {shown} already."
     advice = (
         "Another control plane may be the writer now. After its store was put back from a backup,"
-        " give it a new epoch: see 'Run a metadata node on every hypervisor' in the documentation."
+        " run `forewarn store restore --in-place` there."
     )
 
 

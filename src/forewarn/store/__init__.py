@@ -25,6 +25,7 @@ from forewarn.store.errors import (
     StoreLost,
     StoreUnavailable,
     StoreUncertain,
+    StoreUnrestored,
 )
 from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
@@ -54,6 +55,8 @@ __all__ = [
     "open_store",
 ]
 
+#: The epoch of a store whose restore has not ended.
+RESTORING = "restoring"
 #: VMs from which on a fleet is not looked through for garbage: a million took 1.5 s each time.
 FROZEN_VMS_MIN = 10_000
 
@@ -84,6 +87,8 @@ class Store(StoreReader):
         #: Number of the last commit; it grows by one with each, and is durable.
         self.generation = 0
         self._history_seq = 0
+        #: Whether this process goes on with a restore that has not ended.
+        self.restoring = False
         #: Whether this process has become the writer of what it has loaded.
         self._claimed = True
         #: The commit whose end is unknown, if one is.
@@ -112,6 +117,7 @@ class Store(StoreReader):
         were shown before; this process becomes the writer as soon as it can be written.
 
         Raises:
+            StoreUnrestored: a restore has not ended.
             StoreDamaged: a record cannot be what the store says it is.
             StoreUnavailable: this process is not the writer now.
         """
@@ -119,15 +125,25 @@ class Store(StoreReader):
         try:
             with uncollected(), self._engine.writing() as transaction:
                 state = self._loaded(transaction, transaction.rows("claim", writer=self._writer))
+                if self.epoch == RESTORING and not self.restoring:
+                    raise StoreUnrestored(place=self.place)
             self._claimed = True
         except StoreFull as error:
             log.warning("%s What it holds is shown.", error, extra={"action": error.code})
-            with uncollected(), self._engine.reading() as transaction:
-                state = self._loaded(transaction, transaction.rows("service"))
+            state = self.look()
             self._claimed = False
         if len(state.topology.vms) >= FROZEN_VMS_MIN:
             gc.freeze()
         return state
+
+    def look(self) -> State:
+        """Return everything that is true now; another process may be the writer.
+
+        Raises:
+            StoreDamaged: a record cannot be what the store says it is.
+        """
+        with uncollected(), self._engine.reading() as transaction:
+            return self._loaded(transaction, transaction.rows("service"))
 
     def _loaded(self, transaction: Transaction, service: list[Row]) -> State:
         """Return the live state beside the store's own row."""
@@ -237,6 +253,11 @@ class Store(StoreReader):
         assert generation == self.generation + 1, generation
         self._advance(changes)
         return changes
+
+    def end_restore(self) -> None:
+        """Let a service load what was restored; its nodes begin a new sequence of changes. M-1."""
+        with self._engine.writing() as transaction:
+            transaction.run("restore_ended")
 
     def trim(self, retention: Retention, now_ms: int) -> int:
         """Export and remove what history has too much; return how many entries: `retention.py`."""

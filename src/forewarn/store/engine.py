@@ -61,13 +61,22 @@ class Transaction:
         """Run a statement that has no values as it stands: one of the schema or of an engine."""
         self._connection.execute(text)
 
+    def insert(self, table: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Add rows that have all the columns of a table, in their order."""
+        text = self._statements.insertion(table, len(rows[0]))
+        self._connection.executemany(text, rows)
+
     def rows(self, name: str, /, **values: Value) -> list[Row]:
         """Run a named statement and return all its rows."""
         return self.rows_filled(name, {}, **values)
 
-    def each(self, name: str, /) -> Iterator[Row]:
+    def run_filled(self, name: str, /, **fills: str) -> None:
+        """Run a named statement that has no values, filled from fixed texts."""
+        self._connection.execute(self._statements.named(name, **fills).text)
+
+    def each(self, name: str, /, **fills: str) -> Iterator[Row]:
         """Run a named statement without values; yield its rows one after another."""
-        statement = self._statements.named(name)
+        statement = self._statements.named(name, **fills)
         yield from self._connection.execute(statement.text)
 
     def rows_filled(self, name: str, fills: dict[str, str], /, **values: Value) -> list[Row]:
@@ -105,6 +114,10 @@ class Statements:
             known = self._compiled[key] = _compile(text, self._mark)
         return known
 
+    def insertion(self, table: str, columns: int) -> str:
+        """Return the text that adds a whole row to a table."""
+        return f"INSERT INTO {table} VALUES ({', '.join([self._mark] * columns)})"  # noqa: S608 - a name
+
 
 class Engine(abc.ABC):
     """One open database. Safe to use from several threads.
@@ -137,6 +150,10 @@ class Engine(abc.ABC):
     def lease_writing(self) -> AbstractContextManager[Transaction]:
         """Begin what `writing` begins, where nothing else that goes on here can hold it up."""
         return self.writing()
+
+    @abc.abstractmethod
+    def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
+        """Yield every row of a table, some thousands at a time."""
 
     @abc.abstractmethod
     def lock_schema(self, transaction: Transaction) -> None:

@@ -31,6 +31,15 @@ class StoreAddressInvalid(CallerError):
     advice = "Give a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
 
 
+class StoreUnrestored(OurError):
+    """A restore has not ended."""
+
+    code = "store-unrestored"
+    status = 503
+    message = "The restore of the store {place} has not ended."
+    advice = "Restore the backup again, into an empty place, with `forewarn store restore`."
+
+
 class StoreInUse(CallerError):
     """Another process writes this SQLite store."""
 

@@ -14,7 +14,7 @@ from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.store.engine import Engine
+    from forewarn.store.engine import Engine, Row, Transaction
 
 
 @value
@@ -65,25 +65,47 @@ def migrate(
         return 0
     with engine.writing() as transaction:
         engine.lock_schema(transaction)
-        transaction.run_text(engine.schema_text(engine.statements.named("schema_table").text))
-        done = transaction.rows("schema_steps")
-        if must_exist and not done:
-            raise StoreMissing(place=engine.place)
-        if len(done) > len(known):
-            raise StoreTooNew(place=engine.place, found=len(done), known=len(known))
-        for (number, name, checksum), step in zip(done, known, strict=False):
-            if (number, checksum) != (step.number, step.checksum):
-                raise StoreDamaged(
-                    place=engine.place,
-                    reason=f"schema step {name} is not the one this version has",
-                )
-        for step in known[len(done) :]:
-            for statement in step.statements(engine.schema_text(step.text)):
-                transaction.run_text(statement)
-            transaction.run(
-                "schema_step_done", number=step.number, name=step.name, checksum=step.checksum
-            )
+        return run_steps(engine, transaction, known, must_exist=must_exist)
+
+
+def run_steps(
+    engine: Engine,
+    transaction: Transaction,
+    known: tuple[SchemaMigration, ...],
+    *,
+    must_exist: bool = False,
+) -> int:
+    """Run the steps that are missing, in a transaction that holds the schema's lock.
+
+    Raises: what `migrate` does.
+    """
+    transaction.run_text(engine.schema_text(engine.statements.named("schema_table").text))
+    done = transaction.rows("schema_steps")
+    if must_exist and not done:
+        raise StoreMissing(place=engine.place)
+    check_steps(engine.place, done, known)
+    for step in known[len(done) :]:
+        for statement in step.statements(engine.schema_text(step.text)):
+            transaction.run_text(statement)
+        transaction.run(
+            "schema_step_done", number=step.number, name=step.name, checksum=step.checksum
+        )
     return len(known) - len(done)
+
+
+def check_steps(place: str, done: list[Row], known: tuple[SchemaMigration, ...]) -> None:
+    """Refuse a store that other steps have made.
+
+    Raises:
+        StoreTooNew: a newer version did.
+        StoreDamaged: something else did.
+    """
+    if len(done) > len(known):
+        raise StoreTooNew(place=place, found=len(done), known=len(known))
+    for (number, name, checksum), step in zip(done, known, strict=False):
+        if (number, checksum) != (step.number, step.checksum):
+            reason = f"schema step {name} is not the one this version has"
+            raise StoreDamaged(place=place, reason=reason)
 
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from forewarn.errors import ForewarnError
-    from forewarn.store.engine import Cursor, Value
+    from forewarn.store.engine import Cursor, Row, Value
 
 CHANNEL = "forewarn_changed"
 """Where commits are announced; documented, so that others may listen as well."""
@@ -193,6 +193,14 @@ class PostgresEngine(Engine):
             self._idle.append(reader)
             # A question that the database held up may end after the store was closed.
             self._keep_readers(0 if self._closed else IDLE_READERS_MAX)
+
+    def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
+        """Read by a cursor of the database, so that no table need fit into memory."""
+        transaction.run_text("SET LOCAL statement_timeout = 0")
+        transaction.run_text("SET LOCAL idle_in_transaction_session_timeout = 0")
+        transaction.run_filled("copied_open", table=table)
+        while rows := transaction.rows_filled("copied_next", {"table": table}):
+            yield rows
 
     def lock_schema(self, transaction: Transaction) -> None:
         """Wait for the schema's lock, longer than for any other; prepare nothing meanwhile.

@@ -15,6 +15,31 @@ SELECT number, name, checksum FROM migration ORDER BY number
 -- name: schema_step_done
 INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum)
 
+-- name: copied
+SELECT * FROM {table}
+
+-- name: copied_open
+DECLARE copied_{table} NO SCROLL CURSOR FOR SELECT * FROM {table}
+
+-- name: copied_next
+FETCH 5000 FROM copied_{table}
+
+-- name: copy_emptied
+DELETE FROM {table}
+
+-- name: raise
+UPDATE service SET
+    generation = :number, history_seq = :number, last_number = :number,
+    writer = '', boot = '', clock_ahead_ms = 0, epoch = :epoch
+WHERE id = 1 AND generation < :number AND history_seq < :number AND last_number < :number
+RETURNING generation
+
+-- name: restore_ended
+UPDATE service SET epoch = '', writer = '' WHERE id = 1
+
+-- name: lease_freed
+UPDATE lease SET holder = '', beat = beat + 1 WHERE id = 1
+
 -- name: claim
 UPDATE service SET
     generation = generation + 1, writer = :writer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sqlite3
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.errors import ForewarnError
+    from forewarn.store.engine import Row
 
 BUSY_TIMEOUT_MS = 5000
 """How long a statement waits for another process's lock. Only a backup or a person with `sqlite3`
@@ -38,6 +40,9 @@ STATEMENTS_CACHED = 256
 
 IDLE_READERS_MAX = 8
 """Reading connections kept open between reads; more are made when needed and closed again."""
+
+COPIED_AT_ONCE = 5000
+"""Rows of a table that are read at a time where all of it is copied."""
 
 CHECKPOINT_PAGES = 4000
 """Pages in the write-ahead log after which a commit also folds it into the file: 16 MiB, read in
@@ -79,12 +84,13 @@ _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
 class SqliteEngine(Engine):
     """A SQLite database, held by this process alone as its writer."""
 
-    def __init__(self, path: Path | None, *, must_exist: bool) -> None:
+    def __init__(self, path: Path | None, *, must_exist: bool, read_only: bool = False) -> None:
         """Open, and make if need be, the database at `path`; None keeps it in memory.
 
         Args:
             path: where it is.
             must_exist: whether a database must be there already.
+            read_only: whether another process may go on writing it, and this one may not.
 
         Raises:
             StoreMissing: there is none, and there must be one.
@@ -96,6 +102,13 @@ class SqliteEngine(Engine):
         self._lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
         self._news = threading.Event()
+        self._file: DatabaseFile | None = None
+        if read_only:
+            assert path is not None
+            if not path.exists():
+                raise StoreMissing(place=self.place)
+            self._writer = self._reader(path)
+            return
         self._file = self._taken(path, must_exist=must_exist) if path else None
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
@@ -144,6 +157,12 @@ class SqliteEngine(Engine):
             else:
                 reader.close()
 
+    def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
+        """Read on as rows are taken."""
+        rows = transaction.each("copied", table=table)
+        while portion := list(itertools.islice(rows, COPIED_AT_ONCE)):
+            yield portion
+
     def lock_schema(self, transaction: Transaction) -> None:
         """Do nothing: a writing transaction has the only write lock."""
 
@@ -163,6 +182,19 @@ class SqliteEngine(Engine):
         heard = self._news.wait(timeout_s)
         self._news.clear()
         return heard
+
+    def check(self) -> None:
+        """Have SQLite look at every page, index and reference. Cost: the size of the file.
+
+        Raises:
+            StoreDamaged: something is wrong.
+        """
+        with self._undone_on_error(self._writer):
+            found = self._writer.execute("PRAGMA integrity_check(1)").fetchall()
+            broken = self._writer.execute("PRAGMA foreign_key_check").fetchall()
+        if found != [("ok",)] or broken:
+            reason = f"SQLite says: {found[0][0] if found != [('ok',)] else broken[0]}"
+            raise StoreDamaged(place=self.place, reason=reason)
 
     def close(self) -> None:
         """Close every connection, the writer last, which folds the log into the file."""

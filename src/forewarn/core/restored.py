@@ -1,0 +1,84 @@
+"""What a state that comes from a backup must become before anybody is shown it.
+
+Theory of operation: between the backup and the restore there was a time that the state does not
+know. VMs may have read documents in it, work that waits here may have been done, and work that
+runs here may have ended. So every document goes ahead of what may have been read, work that had
+not started is withdrawn and not asked for again, and what runs is left to its driver's answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core import transitions
+from forewarn.core.document import Enrolment, fresh
+from forewarn.core.lifecycle import Move, OperationState, move_event
+from forewarn.core.maintenance_commands import pause
+from forewarn.core.maintenance_stimuli import PauseMaintenance
+from forewarn.protocol.documents import Document
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.document import View
+    from forewarn.core.draft import Draft
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.stimulus import Restored
+
+REASON = "a backup was restored"
+UNKNOWN = "unknown since a backup was restored; its driver is asked"
+
+
+def restored(draft: Draft, restore: Restored) -> tuple[int, ...]:
+    """Go on from a backup. Costs the whole state. Source: U-2, U-3."""
+    for name in draft.topology.groups:
+        _raise_documents(draft, name, restore.incarnation)
+    for number in tuple(draft.maintenances):
+        maintenance = draft.maintenances.get(number)
+        if maintenance is not None and maintenance.running:
+            pause(draft, PauseMaintenance(number, REASON))
+    for before in tuple(draft.state.operations.values()):
+        operation = draft.operation(before.number)
+        if operation is None or not operation.live:
+            continue
+        if operation.state is OperationState.RUNNING:
+            _doubt(draft, operation)
+        else:
+            transitions.cancel(draft, operation, REASON)
+    return ()
+
+
+def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
+    """Count a group as enabled: it may have been since the backup, and have read documents."""
+    enrolment = draft.enrolment(group)
+    known = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
+    views = [
+        _raised(draft.view(key) or fresh(key, group), incarnation)
+        for key in draft.topology.views_of(group)
+    ]
+    draft.put("group.restored", f"the documents of {group} go on from a backup", known, *views)
+    draft.show(group)
+
+
+def _raised(view: View, incarnation: int) -> View:
+    assert view.document.incarnation < incarnation, view
+    return replace(view, document=Document(incarnation, view.document.events))
+
+
+def _doubt(draft: Draft, operation: Operation) -> None:
+    """Leave running work to its driver's answer; it is never begun by a restore.
+
+    It may have ended since the backup, and its events have left their documents, where they must
+    not return: VMs are shown it by other ids. Source: D-3.
+    """
+    gone = [move_event(event, Move.FAIL) for event in draft.events_of(operation)]
+    shown = [replace(event, id=draft.new_guid()) for event in draft.events_of(operation)]
+    doubted = replace(
+        operation,
+        begun_ms=operation.begun_ms or operation.started_ms,
+        events=tuple(event.id for event in shown),
+        progress=UNKNOWN,
+        progress_percent=-1,
+    )
+    draft.put("operation.unknown", f"{operation.id} is {UNKNOWN}", doubted, *gone, *shown)
+    for event in shown:
+        draft.show(event.group)

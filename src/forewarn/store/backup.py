@@ -1,0 +1,286 @@
+"""Backups of a store: made while it is written, checked, and put back without going back in time.
+
+A backup is a SQLite file with the tables of the schema, from whichever engine. So one way of
+copying serves every engine, a backup is checked without a server, and a store can be moved from
+one engine to the other.
+
+Theory of operation: a restore copies the tables and raises generation, history and numbers
+in one transaction, which marks the store as unfinished (`RESTORING`). Then one step of
+the core raises the documents and ends what was announced (`core/restored.py`), and the mark goes
+with it. A store that has the mark is not loaded by a service.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.core.document import NUMBERS_PER_INCARNATION
+from forewarn.core.draft import Terms
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.step import step
+from forewarn.core.stimulus import Restored
+from forewarn.errors import CallerError
+from forewarn.ids import Ids
+from forewarn.store import RESTORING, Store, open_store
+from forewarn.store.addresses import engine_of
+from forewarn.store.errors import StoreDamaged, StoreUnavailable
+from forewarn.store.migrations import check_steps, every_step, run_steps
+from forewarn.store.sqlite import SqliteEngine
+from forewarn.store.sqlite_file import sentence
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.core.state import State
+    from forewarn.store.engine import Engine, Transaction
+
+NUMBERING_FROM_MS = 1_767_225_600_000
+"""2026-01-01: a restore goes on from the seconds since then, not from what the backup has.
+
+So any restore is ahead of every earlier one, whatever backups they are of and in whatever order,
+while no document changes more than once a second on average. The 31 bits that clients may read an
+incarnation into last until 2094. The
+other numbers are `NUMBERS_PER_INCARNATION` times as far, and have 63 bits.
+"""
+
+
+@value
+class BackupFacts:
+    """What a backup holds."""
+
+    hosts: int
+    vms: int
+    #: Operations that had not ended, and maintenances.
+    operations: int
+    maintenances: int
+    generation: int
+    history_seq: int
+    bytes: int
+
+
+@value
+class RestoreFacts:
+    """What a restore has done, for the person who must look at it."""
+
+    #: Work that is not done, in the words of its entries: `op-7`.
+    withdrawn: tuple[str, ...]
+    #: Work whose driver is asked what became of it.
+    unknown: tuple[str, ...]
+    #: Maintenances that wait for a person's word.
+    paused: tuple[str, ...]
+
+
+class BackupExists(CallerError):
+    """A file is in the place of a backup."""
+
+    code = "backup-exists"
+    status = 409
+    message = "There is a file {path} already."
+    advice = "Give the backup another name; backups are never written over."
+
+
+class RestoreOccupied(CallerError):
+    """There is a store where a backup is to be restored."""
+
+    code = "restore-occupied"
+    status = 409
+    message = "There is a store at {place} already."
+    advice = "Move it away, or restore into an empty database: a restore writes over nothing."
+
+
+class RestoreClockBehind(CallerError):
+    """A restore at a time that the backup is ahead of."""
+
+    code = "restore-clock-behind"
+    status = 409
+    message = "The backup is ahead of this machine's clock."
+    advice = "Set the clock, then restore again into an empty place."
+
+
+def back_up(address: str, target: Path) -> BackupFacts:
+    """Copy a store into a file, as of one moment, while its service goes on; then check the copy.
+
+    Raises:
+        BackupExists: the file is there.
+        StoreUnavailable: the store cannot be read, or the file not be written.
+        StoreDamaged: the copy is not sound.
+    """
+    if target.exists():
+        raise BackupExists(path=target)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent) as folder:
+            unfinished = Path(folder) / target.name
+            source = _readable(address)
+            try:
+                _copy_store(source, SqliteEngine(unfinished, must_exist=False))
+            finally:
+                source.close()
+            _make_single_file(unfinished)
+            facts = verify(unfinished)
+            unfinished.rename(target)
+            _sync(target.parent)
+    except OSError as error:
+        raise StoreUnavailable(place=str(target), reason=sentence(error)) from error
+    return facts
+
+
+def verify(backup: Path) -> BackupFacts:
+    """Check every page, reference and live record of a backup, and the newest of its history.
+
+    Raises:
+        StoreMissing: there is no such file.
+        StoreDamaged: it is not sound.
+        StoreTooNew: a newer version made it.
+    """
+    engine = SqliteEngine(backup, must_exist=True, read_only=True)
+    try:
+        engine.check()
+        with engine.reading() as transaction:
+            check_steps(engine.place, transaction.rows("schema_steps"), every_step())
+        store = Store(engine)
+        state = store.look()
+        store.check()
+        return BackupFacts(
+            hosts=len(state.topology.hosts),
+            vms=len(state.topology.vms),
+            operations=sum(each.live for each in state.operations.values()),
+            maintenances=len(state.maintenances),
+            generation=store.generation,
+            history_seq=store.history_seq,
+            bytes=backup.stat().st_size,
+        )
+    finally:
+        engine.close()
+
+
+def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
+    """Put a backup back into an empty place; the service may be started afterwards.
+
+    Args:
+        backup: what to restore; None: the store at `address` was put back by its database's own
+            means, and goes on from there.
+        address: of the store.
+        now_ms: ms since the epoch, UTC.
+
+    Raises:
+        RestoreOccupied: there is a store.
+        RestoreClockBehind: the clock cannot be right.
+        ForewarnError: the backup is not sound, or the store cannot be written; what is there then
+            is refused by a service, and may be removed.
+    """
+    if backup is not None:
+        verify(backup)
+    incarnation = (now_ms - NUMBERING_FROM_MS) // 1000
+    engine = engine_of(address)(must_exist=backup is None)
+    try:
+        with engine.writing() as transaction:
+            engine.lock_schema(transaction)
+            if backup is not None:
+                _copy_backup(backup, engine, transaction)
+            number = NUMBERS_PER_INCARNATION * incarnation
+            if not transaction.rows("raise", number=number, epoch=RESTORING):
+                raise RestoreClockBehind
+            transaction.run("lease_freed")
+    finally:
+        engine.close()
+    store = open_store(address, must_exist=True)
+    try:
+        return _go_on(store, incarnation, now_ms)
+    finally:
+        store.close()
+
+
+def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
+    """Have the core end what nobody may rely on any more."""
+    store.restoring = True
+    state = store.load()
+    read = [view.document.incarnation for view in state.views.values()]
+    if max(read, default=0) >= incarnation:
+        raise RestoreClockBehind
+    terms = Terms(NoticePolicy(), "operator", partial(Ids().guid, "event"))
+    changes = step(state, Restored(incarnation), now_ms=now_ms, terms=terms).changes
+    store.commit(changes)
+    state.keep()
+    store.end_restore()
+    ended = [each for each in changes.operations.values() if not each.live]
+    return RestoreFacts(
+        withdrawn=tuple(each.id for each in ended),
+        unknown=_unknown(state),
+        paused=tuple(
+            each.id
+            for each in changes.maintenances.values()
+            if each.state is MaintenanceState.PAUSED
+        ),
+    )
+
+
+def _unknown(state: State) -> tuple[str, ...]:
+    running = OperationState.RUNNING
+    return tuple(each.id for each in state.operations.values() if each.state is running)
+
+
+def _readable(address: str) -> Engine:
+    """Open a store that another process may write."""
+    make = engine_of(address)
+    if getattr(make, "func", None) is SqliteEngine:
+        return make(must_exist=True, read_only=True)
+    return make(must_exist=True)
+
+
+def _copy_store(source: Engine, target: Engine) -> None:
+    try:
+        with source.reading() as read, target.writing() as write:
+            _copy(source, read, target, write)
+    finally:
+        target.close()
+
+
+def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
+    source = SqliteEngine(backup, must_exist=True, read_only=True)
+    try:
+        with source.reading() as read:
+            _copy(source, read, target, write)
+    finally:
+        source.close()
+
+
+def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction) -> None:
+    """Copy every table, in an order that references allow. Cost: all rows, a portion in memory."""
+    done = read.rows("schema_steps")
+    check_steps(source.place, done, every_step())
+    steps = every_step()[: len(done)]
+    if run_steps(target, write, steps) != len(steps):
+        raise RestoreOccupied(place=target.place)
+    for each in steps:
+        for table in _TABLE.findall(each.text):
+            write.run_filled("copy_emptied", table=table)  # the schema gives some tables their row
+            for rows in source.portions(read, table):
+                write.insert(table, rows)
+
+
+def _make_single_file(path: Path) -> None:
+    """Leave nothing beside the file, so that it can be read where nothing can be written."""
+    with sqlite3.connect(path) as connection:
+        [(mode,)] = connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+    connection.close()
+    if mode != "delete":
+        raise StoreDamaged(place=str(path), reason=f"its journal stays {mode}")
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)

@@ -1,0 +1,25 @@
+"""`forewarn store`: a backup, a restore, and what each says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forewarn import exit_codes
+from forewarn.store import open_store
+from tests.cli.conftest import Run
+from tests.store.story import begin
+
+
+def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
+    """The three commands, one after the other, beside a process that writes the store."""
+    store = open_store(f"sqlite://{tmp_path}/forewarn.db")
+    begin(store)
+    backup = str(tmp_path / "backup")
+    done = run("store", "backup", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
+    assert "3 VMs" in done.out
+    assert run("--json", "store", "verify", backup).json["vms"] == 3
+    store.close()
+    again = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
+    assert (again.status, "There is a store" in again.err) == (exit_codes.REFUSED, True)
+    done = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/new.db")
+    assert "may be started" in done.err
