@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.control.liveness import SILENT_MS_MAX, Liveness
 from forewarn.control.standby import LeaseKeeper, become_writer, leave
 from forewarn.store import Lease
 from forewarn.store.errors import StoreLost, StoreUnavailable
@@ -16,6 +17,8 @@ from forewarn.store.lease import Tenure
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.errors import ForewarnError
 
 TERM_MS = 30
@@ -172,3 +175,38 @@ def test_leaving_gives_the_lease_up_if_it_can(outages: list[str]) -> None:
     asyncio.run(leave(tenure))
     assert (table.held.holder == "") is not bool(outages)
     assert not tenure.held(0)
+
+
+def test_lease_lapses_while_a_part_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    """Another process takes over; once the part answers, the lease is renewed again. H-3."""
+    lapses: list[bool] = []
+    table, hanging = LeaseTable(), [("event loop",)]
+    tenure = Tenure(table, TERM_MS)
+    assert tenure.attempt(SystemTime().now_ms())
+    keeper = LeaseKeeper(
+        tenure,
+        SystemTime(),  # type: ignore[arg-type]
+        print,
+        silent=lambda: hanging[0] if hanging else (),
+        on_lapse=lapses.append,
+    )
+    wait_until(lambda: lapses == [True])
+    assert keeper.lapsed()
+    assert table.held.beat == 1
+    hanging.clear()
+    wait_until(lambda: lapses == [True, False])
+    keeper.stop()
+    assert "event loop" in caplog.text
+
+
+def test_part_that_does_not_answer_is_named() -> None:
+    """It is asked once, and is well once that is answered. Source: H-3."""
+    asked: list[Callable[[], object]] = []
+    now = [0]
+    liveness = Liveness(lambda: now[0])
+    liveness.watch("deciding thread", asked.append)
+    assert liveness.silent() == ()
+    now[0] = SILENT_MS_MAX + 1
+    assert liveness.silent() == ("deciding thread",)
+    asked.pop()()
+    assert liveness.silent() == ()

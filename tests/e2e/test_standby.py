@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.clock import SystemClock
+from forewarn.control import liveness
+from forewarn.control.engine import LAPSED
+from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.settings import ListenSettings, Settings, StoreSettings
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
 from tests.agent.programs import free_port
@@ -130,3 +139,42 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
                 process.send_signal(signal.SIGTERM)
     store.close()
     assert process.returncode == 0
+
+
+def test_writer_that_hangs_is_followed_by_another(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its deciding thread answers nothing: it is not ready, closes its feed, and loses the lease.
+
+    Source: H-3.
+    """
+    monkeypatch.setattr(liveness, "SILENT_MS_MAX", 300)
+    settings = Settings(
+        store=StoreSettings(url=address),
+        listen=ListenSettings(metadata=("127.0.0.1:0",), operator=f"unix:{tmp_path}/operator"),
+    )
+
+    async def story() -> None:
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        daemon.term_ms = 600
+        await daemon.start()
+        rival_store = await asyncio.to_thread(open_store, address)
+        rival = Tenure(rival_store, daemon.term_ms)
+        for path in ("/v1/health", "/ready", "/leader", "/live"):
+            assert (await asyncio.to_thread(asked, tmp_path / "operator", path))[0] == 200
+        released = threading.Event()
+        daemon.control.read(lambda _: released.wait())
+        began = time.monotonic()
+        while not await asyncio.to_thread(rival.attempt, time.monotonic_ns() // 1_000_000):
+            assert time.monotonic() - began < TAKE_OVER_S_MAX
+        assert daemon.control.trouble == LAPSED
+        assert (await asyncio.to_thread(asked, tmp_path / "operator", "/leader"))[0] == 503
+        assert (await asyncio.to_thread(asked, tmp_path / "operator", "/live"))[0] == 200
+        while (await asyncio.to_thread(asked, tmp_path / "operator", "/v1/health"))[0] != 503:
+            assert time.monotonic() - began < TAKE_OVER_S_MAX
+        released.set()
+        await asyncio.wait_for(daemon.ended.wait(), TAKE_OVER_S_MAX)
+        rival_store.close()
+        await daemon.stop()
+
+    asyncio.run(story())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -124,28 +123,6 @@ def test_log_is_read_to_its_last_whole_step(story: Story, path: Path, cut: int) 
     assert replayed(again) == live_records(state)
     assert cut or state == story.state
     again.close()
-
-
-def test_backup_of_a_running_store_is_whole_and_private(
-    story: Story, path: Path, tmp_path: Path
-) -> None:
-    """The documented backup takes everything committed, while the service runs. Source: L-7."""
-    story.reboot("h0")
-    copy, program = tmp_path / "copy.db", tmp_path / "sqlite3"
-    program.write_text(f"#!{sys.executable}\n{_SQLITE3}")
-    program.chmod(0o755)
-    document = (ROOT / "docs/reference/store.md").read_text("utf-8")
-    [backup] = [line for line in document.splitlines() if "VACUUM INTO" in line]
-    backup = backup.replace("/var/lib/forewarn/forewarn.db", str(path))
-    backup = backup.replace("/backup/forewarn.db", str(copy))
-    search = f"{tmp_path}:{os.environ['PATH']}"
-    subprocess.run(["sh", "-c", f"umask 022; {backup}"], check=True, env={"PATH": search})
-    assert copy.stat().st_mode & 0o777 == 0o600
-    story.reboot("h1")
-    restored = open_store(str(copy))
-    assert restored.load().last_number == 1
-    assert replayed(restored) == live_records(restored.load())
-    restored.close()
 
 
 #: What the program `sqlite3` does with a file and a statement.

@@ -58,6 +58,9 @@ _SHORT = {
 #: The page's files are public: what they show they ask for with the caller's token.
 _TEXT = """
 public:
+    GET /live
+    GET /ready
+    GET /leader
     GET /v1/health
     GET /v1/openapi.json
     GET /v1/docs

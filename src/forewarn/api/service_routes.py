@@ -87,6 +87,16 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
     return health, 503 if reason else 200
 
 
+async def _live(_call: ApiCall) -> ApiResponse:
+    return ApiResponse({"live": True})
+
+
+async def _leader(call: ApiCall) -> ApiResponse:
+    """Answer for load balancers that send changes to the process that decides. Source: H-3."""
+    leads = not call.control.loop.lapsed()
+    return ApiResponse({"leader": leads}, 200 if leads else 503)
+
+
 async def _version(_call: ApiCall) -> ApiResponse:
     return ApiResponse({"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)})
 
@@ -123,14 +133,41 @@ def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:
 
 def routes() -> tuple[Route, ...]:
     """Return the routes of one application."""
+    health = ServiceHealth()
     return (
+        Route(
+            method="GET",
+            path="/live",
+            name="get_live",
+            summary="Say that the process answers; restart it where it does not.",
+            act=_live,
+            answer=_truth("live"),
+        ),
+        Route(
+            method="GET",
+            path="/ready",
+            name="get_ready",
+            summary="Say whether the service can decide, for load balancers.",
+            act=health.answer,
+            answer=_HEALTH,
+            also={503: "It is not ready."},
+        ),
+        Route(
+            method="GET",
+            path="/leader",
+            name="get_leader",
+            summary="Say whether this process decides, for load balancers.",
+            act=_leader,
+            answer=_truth("leader"),
+            also={503: "Another process decides, or may."},
+        ),
         Route(
             method="GET",
             path="/v1/health",
             name="get_health",
             summary="Say whether the service runs, whether it can decide, and whether it can "
             "publish; only the first three members without a token.",
-            act=ServiceHealth().answer,
+            act=health.answer,
             answer=_HEALTH,
             also={503: "It is not ready."},
         ),
@@ -152,6 +189,16 @@ def routes() -> tuple[Route, ...]:
             },
         ),
     )
+
+
+def _truth(name: str) -> Schema:
+    """Return the schema of an answer that is one truth."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": "boolean"}},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 _NAMES: Schema = {"type": "array", "items": {"type": "string"}}

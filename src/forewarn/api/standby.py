@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 HEALTH_PATH = "/v1/health"
+LIVE_PATH = "/live"
 
 
 class StandingBy(PeerError):
@@ -31,7 +32,9 @@ class StandbyApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer for health, refuse everything else."""
         answer = refusal(StandingBy())
-        if scope["path"] == HEALTH_PATH:
+        if scope["path"] == LIVE_PATH:
+            answer = Response(encoded({"live": True}), media_type="application/json")
+        elif scope["path"] in {HEALTH_PATH, "/ready"}:
             body = encoded({"live": True, "ready": False, "state": STANDBY})
             answer = Response(body, 503, media_type="application/json")
         await answer(scope, receive, send)

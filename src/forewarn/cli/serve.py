@@ -119,12 +119,17 @@ def _check_rest(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
+    import asyncio  # noqa: PLC0415
     import logging  # noqa: PLC0415
 
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import BoundAddresses, Daemon  # noqa: PLC0415
-    from forewarn.service.process import notify, run_until_stopped  # noqa: PLC0415
+    from forewarn.service.process import (  # noqa: PLC0415
+        keep_watchdog,
+        notify,
+        run_until_stopped,
+    )
     from forewarn.service.reload import Reload  # noqa: PLC0415
     from forewarn.service.settings_check import warnings_of  # noqa: PLC0415
 
@@ -161,8 +166,10 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
     daemon.on_standby = standing_by
     daemon.reload = Reload(daemon, read_again)
+    watchdog = asyncio.create_task(keep_watchdog(daemon))
     await daemon.start()
     status = await run_until_stopped(daemon, started)
+    watchdog.cancel()
     if daemon.failure:
         log.error("%s %s", daemon.failure, daemon.failure.advice_text())
     log.info("stopped", extra={"action": "stopped"})

@@ -6,6 +6,7 @@ service runs, a restore only while none does.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ def add_commands(commands: CommandGroup) -> None:
 def _back(arguments: argparse.Namespace) -> int:
     from forewarn.store.backup import back_up  # noqa: PLC0415 - `--help` needs none of it
 
+    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it says that it makes a store
     return _show(arguments, back_up(_address(arguments), arguments.file))
 
 

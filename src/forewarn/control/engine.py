@@ -55,6 +55,10 @@ REQUESTS_FIRST = 8
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
 
+#: Why a process that has not renewed its lease for a term is not ready. Source: H-3.
+LAPSED = "The lease has not been renewed for a term: another process may be the writer."
+
+
 class ControlEngine:
     """Runs a control plane in a thread of its own."""
 
@@ -102,6 +106,7 @@ class ControlEngine:
         self._shown: Future[None] = Future()
         #: Called for each commit on the loop's thread, after its answer was given.
         self.on_committed = CommitListeners(self.replica.look)
+        self.lapsed: Callable[[], bool] = lambda: False  # the same
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
@@ -118,7 +123,7 @@ class ControlEngine:
     @property
     def trouble(self) -> str:
         """Why nothing can be decided now; empty while it can. May be asked on any thread."""
-        return self._status.trouble
+        return LAPSED if self.lapsed() else self._status.trouble
 
     def recover(self) -> Future[None]:
         """Take up what was left and publish everything; once, before `start`.

@@ -2,7 +2,8 @@
 
 Only the waiting and renewing live here; who may hold the lease is judged in `store/lease.py`.
 The lease is renewed from a thread of its own, over a connection of its own: a long commit, a large
-load or a busy event loop costs no failover.
+load or a busy event loop costs no failover. It is not renewed while the event loop or the deciding
+thread hangs, so that another process takes over. Source: H-3.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from forewarn.errors import ForewarnError, PeerError
+from forewarn.errors import ForewarnError, OurError, PeerError
 from forewarn.store.errors import StoreLost
 
 if TYPE_CHECKING:
@@ -25,13 +26,23 @@ log = logging.getLogger("forewarn.control")
 
 #: How long a lease lasts unrenewed. Long enough for a database's failover, short enough that a
 #: standby takes over well within the shortest notice but Preempt's.
-TERM_MS = 10_000
+TERM_MS = 5000
 #: Renewals within a term: two may fail before the lease is at risk.
 RENEWALS = 3
+#: Longest time between two looks of a standby, in seconds.
+LOOK_S_MAX = 0.5
 
 
 #: Longest wait for a renewal under way once the service stops, in seconds.
 LAST_RENEWAL_S_MAX = 1.0
+
+
+class ServiceHangs(OurError):
+    """A part of this process does not answer."""
+
+    code = "service-hangs"
+    message = "The {parts} of this process does not answer."
+    advice = "Another process takes over; end this one if it stays so, and report it."
 
 
 async def become_writer(
@@ -54,7 +65,7 @@ async def become_writer(
         if reason != message:
             log.info("standing by: %s", reason, extra={"action": "standby"})
             message = reason
-        await asyncio.sleep(tenure.term_ms / RENEWALS / 1000)
+        await asyncio.sleep(min(tenure.term_ms / RENEWALS / 1000, LOOK_S_MAX))
 
 
 class LeaseKeeper:
@@ -62,14 +73,35 @@ class LeaseKeeper:
 
     An outage of the database ends nothing: VMs are answered from memory, nothing can be
     committed meanwhile, and if another process has become the writer by then, the store refuses
-    this one's commits and the lease shows.
+    this one's commits and the lease shows. A term after the last renewal nobody may take this
+    process for the newest any more: it is `lapsed`.
     """
 
-    def __init__(self, tenure: Tenure, clock: Clock, lost: Callable[[ForewarnError], None]) -> None:
-        """Begin to renew the lease that `tenure` holds; `lost` is called on the keeper's thread."""
+    def __init__(
+        self,
+        tenure: Tenure,
+        clock: Clock,
+        lost: Callable[[ForewarnError], None],
+        *,
+        silent: Callable[[], tuple[str, ...]] = tuple,
+        on_lapse: Callable[[bool], object] = lambda _: None,
+    ) -> None:
+        """Begin to renew the lease that `tenure` holds.
+
+        Args:
+            tenure: the lease.
+            clock: elapsed time.
+            lost: called on the keeper's thread once another process holds it.
+            silent: names the parts of the service that hang.
+            on_lapse: called on the keeper's thread when the lease has lapsed, and when it is held
+                again.
+        """
         self._tenure = tenure
         self._clock = clock
         self._lost = lost
+        self._silent = silent
+        self._on_lapse = on_lapse
+        self._was_lapsed = False
         self._stopping = threading.Event()
         self._said = ""
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -80,9 +112,19 @@ class LeaseKeeper:
         self._stopping.set()
         self._thread.join(LAST_RENEWAL_S_MAX)
 
+    def lapsed(self) -> bool:
+        """Whether another process may be the writer by now; may be asked on any thread."""
+        return not self._tenure.held(self._clock.now_ms())
+
     def _run(self) -> None:
         while not self._stopping.wait(self._tenure.term_ms / RENEWALS / 1000):
+            lapsed = self.lapsed()
+            if lapsed is not self._was_lapsed:
+                self._was_lapsed = lapsed
+                self._on_lapse(lapsed)
             try:
+                if silent := self._silent():
+                    raise ServiceHangs(parts=" and ".join(silent))
                 held = self._tenure.attempt(self._clock.now_ms())
             except ForewarnError as error:
                 if str(error) != self._said:

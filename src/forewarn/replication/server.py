@@ -96,6 +96,8 @@ class FeedServer:
         self._moves = Moves(self.nodes, self._scopes, access=access, over=self._leave)
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
+        #: Whether nobody may follow this process now.
+        self._suspended = False
         self._servers: list[asyncio.Server] = []
         self._path = ""
         self._unproved = ConnectionTable(2 * NODES_MAX, UNPROVED_MAX)
@@ -145,6 +147,13 @@ class FeedServer:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)  # noqa: PTH108
 
+    def suspend(self, *, suspended: bool) -> None:
+        """Hang up on every node and serve none, or serve them again. Source: H-3."""
+        self._suspended = suspended
+        if suspended:
+            for session in tuple(self._sessions.values()):
+                session.writer.close()
+
     async def serve(
         self,
         reader: asyncio.StreamReader,
@@ -165,6 +174,8 @@ class FeedServer:
         try:
             async with asyncio.timeout(wait_s):
                 said = read_greeting(await reader.readline())
+            if self._suspended:
+                return
             session = self._admitted(said, writer, access, source)
             if unproved is not None:
                 unproved.admit()

@@ -21,6 +21,7 @@ from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
+from forewarn.control.liveness import Liveness
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
@@ -151,6 +152,9 @@ class Daemon:
         self._task: asyncio.Future[None] | None = None
         #: What addresses prove themselves with, by the section of their certificates.
         self._tls: dict[str, ssl.SSLContext] = {}
+        #: Whether the event loop and the deciding thread answer.
+        self.liveness = Liveness(SystemClock().elapsed_ms)
+        self._lapsed: Callable[[], bool] = lambda: False
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -178,6 +182,7 @@ class Daemon:
     async def _start_planes(self) -> tuple[str, ...]:
         settings = self.settings
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
+        self.liveness.watch("event loop", bridge.call)
         # Checking and loading a large store takes seconds: callers that are served already go on.
         self.store = await asyncio.to_thread(
             open_store, settings.store.url, must_exist=settings.store.must_exist
@@ -196,6 +201,7 @@ class Daemon:
         self.feed = self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
         wait_s = settings.lifecycle.show_timeout_s
+        self.control.lapsed = self._lapsed
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
         bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
@@ -218,6 +224,7 @@ class Daemon:
         self.control.start()
         observers.watch_outbox(lambda: self.outbox)
         self.control.on_committed.add(lambda _: self._outbox_grew())
+        self.liveness.watch("deciding thread", self._ask_control)
         if self.destinations:
             await self._start_outbox()
         self._closing.push_async_callback(self._stop_outbox)
@@ -246,6 +253,10 @@ class Daemon:
             publisher=bridge,
             on_lost=self._lost,
         )
+
+    def _ask_control(self, answer: Callable[[], object]) -> None:
+        """Have the deciding thread answer; one that ends is not waited for."""
+        self.control.read(lambda _: None).add_done_callback(lambda _: answer())
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return what the metadata processes of this service count, by their names."""
@@ -387,8 +398,15 @@ class Daemon:
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by))
         self._closing.push_async_callback(leave, tenure)
-        keeper = LeaseKeeper(tenure, clock, self._lost)
+        keeper = LeaseKeeper(
+            tenure, clock, self._lost, silent=self.liveness.silent, on_lapse=self._take_lapse
+        )
+        self._lapsed = keeper.lapsed
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
+
+    def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
+        """Have nodes follow this process only while nobody else may have the lease. H-3."""
+        self.bridge.call(lambda: self.feed.suspend(suspended=lapsed) if self.feed else None)
 
     async def _stand_by(self, until: contextlib.AsyncExitStack) -> None:
         """Say that this process stands by, and answer for its health and scrapes meanwhile."""

@@ -83,6 +83,15 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], 
     return 1 if daemon.failure else 0
 
 
+async def keep_watchdog(daemon: Daemon) -> None:
+    """Notify systemd (`WatchdogSec=`) again and again, while every part answers. Source: H-3."""
+    interval_s = int(os.environ.get("WATCHDOG_USEC", "0")) / 1_000_000 / 3
+    while interval_s:
+        if not daemon.liveness.silent():
+            notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
+
+
 def notify(text: str) -> None:
     """Notify the service manager of our state; nothing happens where there is none."""
     path = os.environ.get(NOTIFY_VARIABLE, "")
