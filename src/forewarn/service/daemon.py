@@ -212,13 +212,16 @@ class Daemon:
             figures=self._figures,
             lags=lambda: self.feed.lags() if self.feed else {},
         )
-        # The first caller gets its document, not a 404.
-        await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))
+        # The first caller gets its document, not a 404: this process shows it by the time that
+        # `recover` returns. Nodes show it once they can connect, so nothing waits for them here.
+        shown = await asyncio.to_thread(self.control.recover)
+        if shown.done():
+            shown.result()
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
-        bound = await self._listen(settings.listen.metadata, workers)
         if self.feed is not None and settings.feed.listen:
             self.feed_address = await self._start_feed(self.feed)
+        bound = await self._listen(settings.listen.metadata, workers)
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()

@@ -1,0 +1,47 @@
+"""What a service that starts waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from forewarn.clock import SystemClock
+from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.settings import (
+    FeedSettings,
+    ListenSettings,
+    PolicySettings,
+    Settings,
+    StoreSettings,
+)
+from forewarn.store import open_store
+from tests.store.story import begin
+
+#: Longer than a start may take on a busy machine, and far shorter than nodes are waited for.
+START_S_MAX = 20
+
+
+def test_start_does_not_wait_for_nodes(tmp_path: Path) -> None:
+    """VMs and nodes are served at once, however long work waits for nodes. Source: H-2."""
+    store = open_store(f"sqlite://{tmp_path}/store.db")
+    begin(store)
+    store.close()
+    settings = Settings(
+        store=StoreSettings(url=f"sqlite://{tmp_path}/store.db"),
+        listen=ListenSettings(metadata=("127.0.0.1:0",), operator=""),
+        feed=FeedSettings(
+            listen="127.0.0.1:0", hosts=("n1=h0", "n2=h1"), tokens=("n1:" + "a" * 32,)
+        ),
+        policy=PolicySettings(show_timeout_s=300.0),
+    )
+
+    async def story() -> None:
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        bound = await asyncio.wait_for(daemon.start(), START_S_MAX)
+        assert bound.metadata
+        assert daemon.feed_address
+        assert set(daemon.control.node_troubles().behind) == {"n1", "n2"}
+        await daemon.stop()
+
+    asyncio.run(story())
