@@ -126,9 +126,6 @@ def test_log_is_read_to_its_last_whole_step(story: Story, path: Path, cut: int) 
 
 
 #: What the program `sqlite3` does with a file and a statement.
-_SQLITE3 = "import sqlite3, sys\nsqlite3.connect(sys.argv[1]).execute(sys.argv[2])\n"
-
-
 def test_file_that_is_no_database_is_damage(path: Path) -> None:
     """What is not a database is left as it is. Source: L-7."""
     path.write_bytes(b"no database at all " * 100)
