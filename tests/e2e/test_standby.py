@@ -14,6 +14,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from forewarn.clock import SystemClock
@@ -28,6 +29,7 @@ from tests.agent.programs import free_port
 from tests.e2e.crashing import VMS, Client, Doom, Life
 from tests.postgres import running_postgres
 from tests.telemetry.scraping import samples, scrape
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,6 +141,23 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
                 process.send_signal(signal.SIGTERM)
     store.close()
     assert process.returncode == 0
+
+
+def test_signal_while_starting_gives_the_lease_up(address: str, tmp_path: Path) -> None:
+    """The next process need not wait for a term. Source: H-2."""
+    store = open_store(address)
+    settings = tmp_path / "forewarn.toml"
+    settings.write_text(f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n')
+    with psycopg.connect(address) as lock:
+        lock.execute("LOCK TABLE vm IN ACCESS EXCLUSIVE MODE")  # it cannot load
+        with subprocess.Popen(
+            [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)]
+        ) as process:
+            wait_until(lambda: store.lease().holder, limit_s=TAKE_OVER_S_MAX)
+            process.send_signal(signal.SIGTERM)
+            wait_until(lambda: not store.lease().holder, limit_s=4.0)
+    assert process.returncode == 0
+    store.close()
 
 
 def test_writer_that_hangs_is_followed_by_another(

@@ -11,7 +11,7 @@ from forewarn.service.daemon import Daemon
 from forewarn.settings import (
     FeedSettings,
     ListenSettings,
-    PolicySettings,
+    LifecycleSettings,
     Settings,
     StoreSettings,
 )
@@ -30,10 +30,8 @@ def test_start_does_not_wait_for_nodes(tmp_path: Path) -> None:
     settings = Settings(
         store=StoreSettings(url=f"sqlite://{tmp_path}/store.db"),
         listen=ListenSettings(metadata=("127.0.0.1:0",), operator=""),
-        feed=FeedSettings(
-            listen="127.0.0.1:0", hosts=("n1=h0", "n2=h1"), tokens=("n1:" + "a" * 32,)
-        ),
-        policy=PolicySettings(show_timeout_s=300.0),
+        feed=FeedSettings(listen="127.0.0.1:0", hosts=("n1=h0", "n2=h1")),
+        lifecycle=LifecycleSettings(show_timeout_s=300.0),
     )
 
     async def story() -> None:

@@ -129,6 +129,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
         keep_watchdog,
         notify,
         run_until_stopped,
+        start_unless_stopped,
     )
     from forewarn.service.reload import Reload  # noqa: PLC0415
     from forewarn.service.settings_check import warnings_of  # noqa: PLC0415
@@ -167,8 +168,9 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     daemon.on_standby = standing_by
     daemon.reload = Reload(daemon, read_again)
     watchdog = asyncio.create_task(keep_watchdog(daemon))
-    await daemon.start()
-    status = await run_until_stopped(daemon, started)
+    status = 0
+    if await start_unless_stopped(daemon):
+        status = await run_until_stopped(daemon, started)
     watchdog.cancel()
     if daemon.failure:
         log.error("%s %s", daemon.failure, daemon.failure.advice_text())

@@ -54,6 +54,27 @@ def run(
     return status
 
 
+async def start_unless_stopped(daemon: Daemon) -> bool:
+    """Start a service; return whether it was, or was stopped by a signal while it started.
+
+    What it had opened by then is closed again, and its lease given up.
+    """
+    starting = asyncio.ensure_future(daemon.start())
+    _on_signals(starting.cancel)
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+def _on_signals(act: Callable[[], object]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
+            loop.add_signal_handler(number, act)
+
+
 async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], None]) -> int:
     """Wait until a signal or a lost store ends a started service, then stop it.
 
@@ -61,12 +82,9 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], 
         0 after a signal, 1 if the service ended unasked; `daemon.failure` says why.
         The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
     """
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
-            loop.add_signal_handler(number, daemon.ended.set)
+    _on_signals(daemon.ended.set)
     with contextlib.suppress(NotImplementedError, AttributeError):  # Windows has none
-        loop.add_signal_handler(signal.SIGHUP, daemon.reload_soon)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload_soon)
     assert daemon.bound is not None
     started(daemon.bound)
     freeze_garbage()
