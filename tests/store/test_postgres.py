@@ -14,6 +14,7 @@ from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreFull,
     StoreLost,
+    StorePooled,
     StoreUnavailable,
     StoreUncertain,
 )
@@ -294,3 +295,14 @@ def test_place_holds_no_password(server: PostgresServer, database: str) -> None:
         with pytest.raises((StoreUnavailable, StoreAddressInvalid)) as refused:
             open_store(wrong)
         assert "s3cret" not in str(refused.value)
+
+
+def test_pooler_in_transaction_mode_is_named(postgres_address: str, opened: Opener) -> None:
+    """What was prepared is on another connection, as behind a pooler. Source: H-9."""
+    store = opened(postgres_address)
+    begin(store)
+    with (
+        pytest.raises(StorePooled, match="pooler in transaction mode"),
+        store._engine.writing() as transaction,
+    ):
+        transaction.run_text("DEALLOCATE ALL")

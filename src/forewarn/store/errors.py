@@ -31,6 +31,15 @@ class StoreAddressInvalid(CallerError):
     advice = "Give a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
 
 
+class StorePooled(PeerError):
+    """A connection pooler changes the connection between transactions."""
+
+    code = "store-pooled"
+    status = 503
+    message = "A connection pooler in transaction mode is before the store {place}: {reason}."
+    advice = "Have it pool sessions (PgBouncer: pool_mode = session), or name the database itself."
+
+
 class StoreUnrestored(OurError):
     """A restore has not ended."""
 

@@ -17,6 +17,7 @@ from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreFull,
+    StorePooled,
     StoreUnavailable,
     StoreUncertain,
     redacted,
@@ -325,6 +326,8 @@ _KINDS: dict[str, type[ForewarnError]] = {
     "55": StoreUnavailable,  # lock not available
     "57": StoreUnavailable,  # cancelled, shut down, starting up
     "58": StoreUnavailable,  # input and output
+    "26000": StorePooled,  # a statement that was prepared on another connection
+    "42P05": StorePooled,  # one that another client has prepared on this one
     "25P03": StoreUnavailable,  # idle in transaction for too long
     "28": StoreUnavailable,  # who are you
     "42501": StoreUnavailable,  # you may not
