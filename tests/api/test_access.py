@@ -182,6 +182,10 @@ def test_owner_acts_on_own_vms_only(both: Guarded) -> None:
     """Work, and how a group is asked; not the group's owner, nor a host. Source: P-2."""
     assert both.ask("owner-of-shop", "POST", "/v1/vms/web-1/reboot", {}).status == 202
     assert both.ask("owner-of-shop", "POST", "/v1/vms/bank-0/reboot", {}).status == 404
+    for host in ("h1", "h3", "none"):
+        asked = {"cause": "host-reboot", "targets": [host]}
+        refused = both.ask("owner-of-shop", "POST", "/v1/operations", asked)
+        assert (refused.status, refused.code) == (403, "not-permitted")
     kept = {"owner": "shop", "strict_approval": True}
     assert both.ask("owner-of-shop", "PUT", "/v1/groups/web", kept).status == 200
     taken = both.ask("owner-of-shop", "PUT", "/v1/groups/web", {**kept, "owner": "bank"})

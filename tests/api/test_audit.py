@@ -44,13 +44,16 @@ def test_change_and_refusal_are_recorded(live: Live) -> None:
     """Who, from where, what, and what became of it. Source: P-7."""
     viewer = live.add_token("viv", Role.VIEWER)
     assert live.call("PUT", "/v1/hosts/h1", {}, headers=bearer(TOKEN)).status == 201
+    asked = {"cause": "reboot", "targets": ["a", "b"]}
+    assert live.call("POST", "/v1/operations", asked, headers=bearer(TOKEN)).status == 404
     assert live.call("POST", "/v1/hosts/none/reboot", {}, headers=bearer(TOKEN)).status == 404
     assert live.call("POST", "/v1/hosts/h1/reboot", {}, headers=bearer(viewer)).status == 403
     assert live.call("GET", "/v1/audit", headers=bearer(viewer)).status == 403
     assert live.call("GET", "/v1/hosts", headers=bearer("fw_no_token")).status == 401
     shown = [(e["principal"], e["request"], e["object"], e["outcome"]) for e in records(live)]
-    assert shown[-5:] == [
+    assert shown[-6:] == [
         ("anna", "PUT /v1/hosts/h1", "h1", "done"),
+        ("anna", "POST /v1/operations", "a, b", "unknown"),
         ("anna", "POST /v1/hosts/none/reboot", "none", "unknown"),
         ("viv", "POST /v1/hosts/h1/reboot", "h1", "not-permitted"),
         ("viv", "GET /v1/audit", "", "not-permitted"),

@@ -10,8 +10,8 @@ from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import (
     FeedSettings,
-    ListenSettings,
     LifecycleSettings,
+    ListenSettings,
     Settings,
     StoreSettings,
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from forewarn.control.engine import ControlEngine
+    from forewarn.validation.fields import Values
 
 #: Longest description of a request, in characters.
 REQUEST_LENGTH_MAX = 256
@@ -29,6 +30,13 @@ class CallAudit:
         self.record = record
         #: Whether a change has been committed with the record.
         self.written = False
+
+    def name_objects(self, form: Values) -> None:
+        """Record what a call is about where its body says so."""
+        named = form.get("targets") or form.get("hosts") or form.get("principal")
+        if named:
+            text = named if isinstance(named, str) else ", ".join(map(str, named))
+            self.record = replace(self.record, object=text[:REQUEST_LENGTH_MAX])
 
     def __enter__(self) -> Self:
         """Begin the call."""

@@ -156,6 +156,7 @@ class Dispatch:
             media=_taken(route, media, body),
             headers=request.headers,
         )
+        audit.name_objects(call.form)
         if route.method == "POST" and IDEMPOTENCY_KEY in request.headers and call.principal.name:
 
             async def act() -> tuple[Response, bool]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.api.auth import NotPermitted
 from forewarn.control.plane import StateView
+from forewarn.core.access import Permission
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.maintenance_stimuli import PostponeHosts
@@ -126,13 +128,14 @@ def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
     """Refuse to do anything to what is outside a layout, as if it were not there.
 
     Raises:
-        Unknown: it names such a thing, or asks for what only operators may ask for.
+        Unknown: it names such a thing.
+        NotPermitted: it asks for what only operators may ask for.
     """
     match stimulus:
         case RequestMaintenance():
             traits = TRAITS[stimulus.cause]
             if traits.target is not TargetKind.VM or stimulus.source is Source.PLATFORM:
-                raise Unknown(kind="vm", name=stimulus.targets[0] if stimulus.targets else "")
+                raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
             for name in stimulus.targets:
                 if name not in layout.vms:
                     raise Unknown(kind="vm", name=name)
