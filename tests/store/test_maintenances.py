@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.core.impact import Cause, Impact
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -18,7 +19,9 @@ from forewarn.core.maintenance import (
 from forewarn.core.state import Changes
 from forewarn.store import Store
 from forewarn.store.maintenances import HostState
+from forewarn.values import replace
 from tests.store.strategies import plan_saying
+from tests.store.test_round_trip import OPERATION
 
 STATES = (
     MaintenanceState.DONE,
@@ -96,6 +99,26 @@ def test_ended_maintenance_stays_readable(filled: Store) -> None:
         ]
         assert reader.counts(number) == {HostState.DONE: 2}
     assert (reader.get(9), reader.plan("9" * 16), reader.work(9)) == (None, None, [])
+
+
+def test_hosts_of_a_cancelled_maintenance_stand_as_their_work_has_ended(filled: Store) -> None:
+    """Work that ends after its maintenance is done or failed; withdrawn work is none. F-6."""
+    states = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CANCELLED)
+    ended = [replace(OPERATION, number=n, state=each) for n, each in enumerate(states, start=11)]
+    working = [
+        Target(target_key(3, f"w{each.number}"), 3, f"w{each.number}", 1, each.number)
+        for each in ended
+    ]
+    filled.commit(
+        Changes(
+            last_number=13,
+            operations={each.number: each for each in ended},
+            targets={each.key: each for each in working},
+        )
+    )
+    assert filled.maintenances.counts(3) == {HostState.DONE: 3, HostState.FAILED: 1}
+    names = [(each.host, each.state.value) for each in filled.maintenances.work(3)]
+    assert names[2:] == [("w11", "done"), ("w12", "failed")]
 
 
 @pytest.mark.parametrize(
