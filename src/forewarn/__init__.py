@@ -9,6 +9,7 @@ Example:
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.sdk.aio import AsyncClient
     from forewarn.agent.sdk.client import Client
     from forewarn.agent.sdk.dialogue import (
         ClientClosed,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VERSIONS",
+    "AsyncClient",
     "CallerError",
     "Client",
     "ClientClosed",
@@ -39,6 +41,7 @@ __all__ = [
 
 _HOMES = {
     "VERSIONS": "forewarn.protocol.versions",
+    "AsyncClient": "forewarn.agent.sdk.aio",
     "CallerError": "forewarn.errors",
     "Client": "forewarn.agent.sdk.client",
     "ClientClosed": "forewarn.agent.sdk.dialogue",

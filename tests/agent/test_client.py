@@ -1,7 +1,8 @@
-"""The SDK's client before a small metadata service."""
+"""The SDK's clients, sync and async, before a small metadata service."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -10,7 +11,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 
 EVENT = event(not_before_ms=4_000_000_000_000)
+Kind: TypeAlias = type[forewarn.Client] | type[forewarn.AsyncClient]
+KINDS = pytest.mark.parametrize("kind", [forewarn.Client, forewarn.AsyncClient])
 
 
 @pytest.fixture
@@ -119,21 +122,35 @@ def test_proxies_of_the_environment_are_ignored(
         assert client.get() == Document(0)
 
 
-def test_approval_says_what_it_approved(service: Service) -> None:
+def call(kind: Kind, endpoint: str, name: str, *arguments: object) -> object:
+    """Have a client of either kind do one thing."""
+    if issubclass(kind, forewarn.Client):
+        with kind(endpoint) as client:
+            return getattr(client, name)(*arguments)
+
+    async def run() -> object:
+        async with kind(endpoint) as client:
+            return await getattr(client, name)(*arguments)
+
+    return asyncio.run(run())
+
+
+@KINDS
+def test_approval_says_what_it_approved(service: Service, kind: Kind) -> None:
     """An event that was withdrawn meanwhile is left out; the others are approved. Source: A-3."""
     service.show(EVENT)
-    with forewarn.Client(service.endpoint) as client:
-        assert client.approve("GONE", "e1") == ("e1",)
-        assert service.approvals == ["E1"]
-        assert client.approve("GONE") == ()
+    assert call(kind, service.endpoint, "approve", "GONE", "e1") == ("e1",)
+    assert service.approvals == ["E1"]
+    assert call(kind, service.endpoint, "approve", "GONE") == ()
 
 
-def test_refused_approval_of_a_shown_event_is_an_error(service: Service) -> None:
+@KINDS
+def test_refused_approval_of_a_shown_event_is_an_error(service: Service, kind: Kind) -> None:
     """A service that takes no approvals is not taken for one that has withdrawn the event."""
     service.show(EVENT)
     service.faults = [status(403)]
-    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.RequestRejected):
-        client.approve(EVENT)
+    with pytest.raises(forewarn.RequestRejected):
+        call(kind, service.endpoint, "approve", EVENT)
 
 
 def test_change_that_is_read_meanwhile_is_yielded(service: Service) -> None:
@@ -156,6 +173,7 @@ def test_refusal_ends_no_changes_that_have_begun(service: Service) -> None:
         assert next(changes).events == (EVENT,)
 
 
+@KINDS
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -164,11 +182,11 @@ def test_refusal_ends_no_changes_that_have_begun(service: Service) -> None:
     ],
     ids=str,
 )
-def test_wrong_argument_of_a_client_is_named(wrong: dict[str, Any]) -> None:
+def test_wrong_argument_of_a_client_is_named(kind: Kind, wrong: dict[str, Any]) -> None:
     """What cannot be used is refused at once, with its name."""
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
-        forewarn.Client(**wrong)
+        kind(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, 5])
@@ -178,14 +196,14 @@ def test_name_that_is_not_text_is_refused(wrong: object) -> None:
         EVENT.names(wrong)  # type: ignore[arg-type]
 
 
+@KINDS
 @pytest.mark.parametrize("wrong", [None, "", 5, (EVENT,)], ids=str)
-def test_what_is_no_event_is_not_approved(service: Service, wrong: object) -> None:
+def test_what_is_no_event_is_not_approved(service: Service, kind: Kind, wrong: object) -> None:
     """A list in place of its events is the usual slip."""
-    client = forewarn.Client(service.endpoint)
     with pytest.raises(ValueError, match="events must be events or their ids"):
-        client.approve(wrong)  # type: ignore[arg-type]
+        call(kind, service.endpoint, "approve", wrong)
     with pytest.raises(ValueError, match="interval_s must be seconds"):
-        client.changes(interval_s=-1)
+        kind(service.endpoint).changes(interval_s=-1)
     assert service.requests == []
 
 
@@ -203,6 +221,25 @@ def test_name_is_what_the_service_calls_this_vm(service: Service) -> None:
         assert client.instance_name() == "vm_0"
 
 
+def test_async_client_does_the_same(service: Service) -> None:
+    """The async client has the same manners."""
+
+    async def story() -> None:
+        service.faults = [status(500), reset, cut]
+        async with forewarn.AsyncClient(service.endpoint) as client:
+            assert await client.get() == Document(0)
+            assert await client.instance_name() == "vm_0"
+            changes = client.changes(interval_s=0.01)
+            assert await anext(changes) == Document(0)
+            service.show(EVENT)
+            document = await anext(changes)
+            assert await client.approve(*document.events) == ("E1",)
+            await changes.aclose()
+
+    asyncio.run(story())
+    assert service.approvals == ["E1"]
+
+
 def late(gate: threading.Event) -> Fault:
     """Return the fault of answering only when a gate is opened."""
 
@@ -216,6 +253,14 @@ def late(gate: threading.Event) -> Fault:
 
 def test_connection_notices_that_its_vm_was_moved(service: Service) -> None:
     """What was asked of the host before is not waited for at the next one. Source: C-6, C-7."""
+
+    async def asked() -> int:
+        async with forewarn.AsyncClient(service.endpoint) as client:
+            await client.get()
+            assert client._streams is not None
+            option = client._streams[1].get_extra_info("socket").getsockopt
+            return int(option(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+
     with forewarn.Client(service.endpoint) as client:
         client.get()
         assert client._socket is not None
@@ -223,6 +268,7 @@ def test_connection_notices_that_its_vm_was_moved(service: Service) -> None:
         if hasattr(socket, "TCP_KEEPIDLE"):  # macOS has another name for it
             idle_s = client._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
             assert idle_s == KEEPALIVE["TCP_KEEPIDLE"]
+    assert asyncio.run(asked())
     line = Line()
     line.begin(target_of(service.endpoint), "GET", request=b"")
     assert line._socket is not None
@@ -230,8 +276,26 @@ def test_connection_notices_that_its_vm_was_moved(service: Service) -> None:
     line.close()
 
 
+def test_cancelled_poll_does_not_answer_an_approval(service: Service) -> None:
+    """Whoever gives up waiting must not take the late answer for that of what comes next."""
+    gate = threading.Event()
+    service.faults = [late(gate)]
+
+    async def story() -> None:
+        async with forewarn.AsyncClient(service.endpoint) as client:
+            poll = asyncio.create_task(client.get())
+            await asyncio.to_thread(service.until, lambda: service.requests, "the poll")
+            poll.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await poll
+            gate.set()
+            assert await client.approve("no-such-event") == ()
+
+    asyncio.run(story())
+
+
 def test_interrupted_poll_does_not_answer_an_approval(service: Service) -> None:
-    """A late answer to an interrupted poll is not taken for that of what comes next."""
+    """The same for the sync client, interrupted by a signal."""
     gate = threading.Event()
 
     def interrupt(handler: _Handler) -> None:
@@ -274,15 +338,23 @@ def test_refused_connection_is_said_without_its_number() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     wanted = re.escape(f"connection refused ({endpoint}).")
+
+    async def ask() -> None:
+        async with forewarn.AsyncClient(endpoint, patience_s=0) as client:
+            await client.get()
+
     with forewarn.Client(endpoint, patience_s=0) as client, pytest.raises(PeerError, match=wanted):
         client.get()
+    with pytest.raises(PeerError, match=wanted):
+        asyncio.run(ask())
 
 
 @pytest.mark.parametrize("version", ["2020-07-01\r\nA: b", "2020-07-01&vm=x", "a b", "-", "\u0661"])
 def test_version_that_would_change_the_request_is_refused(version: str) -> None:
     """A version is part of the request line; nothing else may come with it. Source: E-3."""
-    with pytest.raises(ApiVersionInvalid):
-        forewarn.Client("http://127.0.0.1:9", api_version=version)
+    for kind in (forewarn.Client, forewarn.AsyncClient):
+        with pytest.raises(ApiVersionInvalid):
+            kind("http://127.0.0.1:9", api_version=version)
 
 
 # -- A client of the SDK that is closed while it waits -------------------------------------------
@@ -306,6 +378,25 @@ def test_closing_ends_changes_in_another_thread(waits: bool) -> None:
         assert not follower.is_alive()
         with pytest.raises(forewarn.ClientClosed):
             client.get()
+
+
+@WAITS
+def test_closing_ends_changes_in_another_task(waits: bool) -> None:
+    """The same for the async client."""
+
+    async def story(service: Service) -> None:
+        client = forewarn.AsyncClient(service.endpoint)
+        changes = client.changes(interval_s=60)
+        await anext(changes)
+        follower = asyncio.ensure_future(anext(changes, None))
+        await asyncio.to_thread(service.until, lambda: len(service.requests) > waits)
+        await client.close()
+        assert await asyncio.wait_for(follower, 1) is None
+        with pytest.raises(forewarn.ClientClosed):
+            await client.get()
+
+    with Service(waits=waits) as service:
+        asyncio.run(story(service))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a full queue of connections hangs on Linux")

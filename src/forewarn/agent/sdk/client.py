@@ -1,4 +1,4 @@
-"""The SDK's client: read documents, follow changes, approve; with the manners of C-1 to C-9.
+"""The SDK's sync client: read documents, follow changes, approve; with the manners of C-1 to C-9.
 
 Raw sockets: no proxy is ever used and no redirect followed, whatever the environment says.
 Source: C-7.

@@ -1,6 +1,6 @@
 """The dialogue with a metadata service: what is asked, and what an answer means; no socket here.
 
-The client and the agent's runner use it, so both behave alike: they negotiate versions downwards,
+The clients and the agent's runner use it, so all behave alike: they negotiate versions downwards,
 drop `wait` where it is not offered, and distinguish transient errors. Source: C-7, E-3, E-9.
 """
 
