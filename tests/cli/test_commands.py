@@ -406,3 +406,16 @@ def test_show_finds_any_record(run: Run) -> None:
         assert run("show", name, "--json").json["kind"] == kind
     assert run("status", "--json").json["groups"]
     assert "[id-unknown]" in run("show", "nothing-at-all").err
+
+
+def test_event_that_has_ended_has_an_outcome(run: Run, live: Live) -> None:
+    """One event's, and a month's for its owner, as a table and as CSV. Source: X-1."""
+    run("vm", "reboot", "web-0")
+    [operation] = live.get("/v1/operations?live=true")["operations"]
+    live.post(f"/v1/operations/{operation['id']}/cancel")
+    assert "cancelled" in run("event", "outcome", operation["events"][0]).out
+    assert "1 cancelled" in run("event", "report", "--group", "web", "--month", "2027-01").out
+    rows = run("event", "report", "--month", "2026-12", "--format", "csv").out.splitlines()
+    assert len(rows) == 1
+    wrong = run("event", "report", "--month", "January")
+    assert wrong.status == 2 or "2026-10" in wrong.err

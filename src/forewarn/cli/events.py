@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import Time, note, offset, print_facts, print_json, print_table, when
 from forewarn.cli.parsing import add_filters, add_list_options
+from forewarn.cli.reports import add_format
 from forewarn.core.lifecycle import EventState
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
     from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
     from forewarn.protocol.documents import Document
+
+
+class MonthInvalid(CallerError):
+    """A report was asked for of something that is not a month."""
+
+    code = "month-invalid"
+    message = "{text} is not a month."
+    advice = "Write the year and the month: 2026-10."
 
 
 class VmUnnamed(CallerError):
@@ -36,6 +46,15 @@ def add_commands(commands: CommandGroup) -> None:
     add_list_options(listing, states=[each.value for each in EventState], limit=None)
     show = event.command("show", "show one event", run=_show)
     show.add_argument("id", metavar="ID", help="an event's id, or the beginning of it")
+    outcome = event.command("outcome", "show how an event ended", run=_outcome)
+    outcome.add_argument("id", metavar="ID", help="an event's id")
+    report = event.command("report", "report how events ended, for an owner", run=_report)
+    report.add_argument("--owner", metavar="NAME", help="only of groups of this owner")
+    report.add_argument("--group", metavar="NAME", help="only of this group")
+    report.add_argument("--month", metavar="YYYY-MM", help="only of this month, in UTC")
+    report.add_argument("--since", metavar="TIME", help="only work that ended since")
+    report.add_argument("--until", metavar="TIME", help="only work that ended before")
+    add_format(report)
     document = commands.command("document", run=_document)
     whose = document.add_mutually_exclusive_group()
     whose.add_argument(
@@ -88,6 +107,42 @@ def _print_events(events: Iterable[Answer], now_ms: int) -> None:
         ],
         empty="No scheduled events.",
     )
+
+
+def _outcome(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.reports import print_outcome  # noqa: PLC0415
+
+    outcome = client_of(arguments).get(f"/v1/events/{part(arguments.id)}/outcome")
+    if arguments.json:
+        return print_json(outcome)
+    print_outcome(outcome)
+    return OK
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.reports import all_outcomes, print_outcomes, summary  # noqa: PLC0415
+
+    span = _month(arguments.month) if arguments.month else (arguments.since, arguments.until)
+    query = {"owner": arguments.owner, "group": arguments.group, "since": span[0], "until": span[1]}
+    outcomes = all_outcomes(client_of(arguments), "/v1/outcomes", **query)
+    if arguments.json:
+        return print_json({"summary": summary(outcomes), "outcomes": outcomes})
+    of = [f"of {each}" for each in (arguments.owner or arguments.group, arguments.month) if each]
+    print_outcomes(outcomes, arguments.format, title=" ".join(["Events", *of]))
+    return OK
+
+
+def _month(text: str) -> tuple[str, str]:
+    """Return the first moment of a month and of the one after, in UTC."""
+    match = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", text)
+    if match is None:
+        raise MonthInvalid(text=text[:64])
+    year, month = int(match[1]), int(match[2])
+    end = (year + 1, 1) if month == 12 else (year, month + 1)
+    first, after = (f"{y:04}-{m:02}-01T00:00:00Z" for y, m in ((year, month), end))
+    return first, after
 
 
 def _document(arguments: argparse.Namespace) -> int:

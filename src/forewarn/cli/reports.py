@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import noun, print_table
+from forewarn.cli.output import noun, print_facts, print_table
 
 if TYPE_CHECKING:
     import argparse
@@ -77,6 +77,11 @@ def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None
         print(f"{title}: {summary(outcomes)}")
         heads = [COLUMNS[name] for name in _SHORT]
         print_table(heads, [[_shown(each[name]) for name in _SHORT] for each in outcomes])
+
+
+def print_outcome(outcome: Answer) -> None:
+    """Print what became of one event."""
+    print_facts([(head, _shown(outcome[name])) for name, head in COLUMNS.items()])
 
 
 def summary(outcomes: Sequence[Answer]) -> str:
