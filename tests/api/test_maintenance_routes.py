@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core.access import Role
 from tests.api.live import Json, Live
 from tests.waiting import wait_until
 
@@ -152,6 +153,21 @@ def test_maintenance_that_cannot_be_is_refused(
     asked = {name: each for name, each in {**FORM, **form}.items() if each is not None}
     for path in ("/v1/maintenances", "/v1/maintenances/plan"):
         assert shared.call("POST", path, asked).status == status
+
+
+def test_owners_token_postpones_own_events_only(fleet: Live) -> None:
+    """An owner reads no maintenance, and has its event done later. Source: P-2, F-8."""
+    fleet.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    started(fleet, max_at_once=1)
+    events = {each["group"]: each["id"] for each in fleet.get("/v1/events")["events"]}
+    headers = {"Authorization": f"Bearer {fleet.add_token('kim', Role.OWNER, 'shop')}"}
+    path, form = "/v1/events/{}/postpone", {"until": "+3h"}
+    foreign = fleet.call("POST", path.format(events["db"]), form, headers=headers)
+    assert foreign.code == "unknown-operation"
+    shown = fleet.call("POST", path.format(events["web"]), form, headers=headers)
+    assert shown.status == 200
+    assert set(shown.json["operations"][0]["vms"]) <= {"web-0", "web-1"}
+    assert fleet.call("GET", "/v1/maintenances", headers=headers).code == "not-permitted"
 
 
 def test_owner_postpones_an_event(fleet: Live) -> None:
