@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,13 +12,20 @@ import schemathesis
 from hypothesis import HealthCheck, assume, settings
 from schemathesis.checks import CHECKS
 
-from forewarn.api import outbox_routes
+from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import every_route
 from forewarn.api.openapi import document
+from forewarn.api.service_routes import reload_route
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
-ROUTES = every_route(outbox_routes.routes(lambda: None))
+ROUTES = every_route(
+    (
+        *driver_routes.routes({}),
+        *outbox_routes.routes(lambda: None),
+        reload_route(lambda: asyncio.sleep(0, ())),
+    )
+)
 DOCUMENT: Json = document(ROUTES, "v1")
 EXAMPLES = 20
 """Random requests to each method of each path; more are tried by `--hypothesis-seed`."""
