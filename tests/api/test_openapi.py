@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +18,17 @@ from forewarn.api.service_routes import reload_route
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
+
+async def nothing() -> tuple[str, ...]:
+    """Reload nothing."""
+    return ()
+
+
 ROUTES = every_route(
     (
         *driver_routes.routes({}),
         *outbox_routes.routes(lambda: None),
-        reload_route(lambda: asyncio.sleep(0, ())),
+        reload_route(nothing),
     )
 )
 DOCUMENT: Json = document(ROUTES, "v1")
