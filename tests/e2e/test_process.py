@@ -12,10 +12,12 @@ WAIT_S = 60
 HANGING = """
 import asyncio, sys, threading
 from forewarn.service import process
-from forewarn.service.daemon import Bound, Daemon
+from forewarn.service.daemon import BoundAddresses
 
 class Hanging:
-    failure, bound = None, Bound(("nowhere",), "")
+    failure, bound = None, BoundAddresses(("nowhere",), "")
+    def reload_soon(self):
+        pass
     def __init__(self):
         self.ended = asyncio.Event()
     async def stop(self):

@@ -424,8 +424,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.transitions",
-                "            end(draft, other, failed=True, reason=reason, abort=True)",
-                "            end(draft, other, failed=True, reason=reason)",
+                "            end(draft, replaced, failed=True, reason=reason, abort=True)",
+                "            end(draft, replaced, failed=True, reason=reason)",
             ),
         ),
         "exploration failures: L-7",
@@ -448,8 +448,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.document",
-                "Document(incarnation=0, events=()))",
-                "Document(incarnation=1, events=()))",
+                "if last_number >= RESTORED_FROM else 0",
+                "if last_number >= RESTORED_FROM else 1",
             ),
         ),
         "exploration silence: 2",

@@ -72,8 +72,8 @@ def serve(arguments: argparse.Namespace) -> int:
     check_settings(settings)
 
     def read_again() -> Settings:
-        found = load_settings(files)
-        return replace(found, listen=settings.listen) if arguments.workers is not None else found
+        again = load_settings(files)
+        return replace(again, listen=settings.listen) if arguments.workers is not None else again
 
     configure_logs(settings.log.level, settings.log.format)
     if arguments.check:

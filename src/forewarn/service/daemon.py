@@ -307,12 +307,12 @@ class Daemon:
         Raises:
             TlsFilesInvalid: one cannot be used.
         """
-        found: list[Callable[[], None]] = []
+        loaders: list[Callable[[], None]] = []
         for name, context in self._tls.items():
             section = getattr(settings, name)
             if tls_of(section) is not None:
-                found.append(partial(context.load_cert_chain, section.certificate, section.key))
-        return found
+                loaders.append(partial(context.load_cert_chain, section.certificate, section.key))
+        return loaders
 
     async def restart_outbox(self) -> None:
         """Deliver to the destinations there are now; each goes on where it was."""

@@ -69,7 +69,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         daemon.destinations = destinations
         await daemon.restart_outbox()
     kept = [each for each in daemon.settings.drivers.tables if each.name not in after]
-    taken = replace(
+    applied = replace(
         daemon.settings,
         log=settings.log,
         drivers=replace(daemon.settings.drivers, tables=settings.drivers.tables),
@@ -77,12 +77,12 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         outbox=settings.outbox,
         audit=settings.audit,
     )
-    daemon.settings = taken
+    daemon.settings = applied
     left = [f"[drivers.{each.name}]" for each in kept]  # work may have been begun with it
     left += [
         f"[{section.name}]"
-        for section in fields(taken)
-        if getattr(taken, section.name) != getattr(settings, section.name)
+        for section in fields(applied)
+        if getattr(applied, section.name) != getattr(settings, section.name)
     ]
     waiting = f"; a restart is needed for {', '.join(left)}" if left else ""
     log.info("the settings were reloaded%s", waiting, extra={"action": "settings.reloaded"})

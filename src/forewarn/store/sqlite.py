@@ -190,10 +190,10 @@ class SqliteEngine(Engine):
             StoreDamaged: something is wrong.
         """
         with self._undone_on_error(self._writer):
-            found = self._writer.execute("PRAGMA integrity_check(1)").fetchall()
+            integrity = self._writer.execute("PRAGMA integrity_check(1)").fetchall()
             broken = self._writer.execute("PRAGMA foreign_key_check").fetchall()
-        if found != [("ok",)] or broken:
-            reason = f"SQLite says: {found[0][0] if found != [('ok',)] else broken[0]}"
+        if integrity != [("ok",)] or broken:
+            reason = f"SQLite says: {integrity[0][0] if integrity != [('ok',)] else broken[0]}"
             raise StoreDamaged(place=self.place, reason=reason)
 
     def close(self) -> None:
