@@ -152,7 +152,6 @@ def packages_in_their_rooms(source: Source) -> Found:
 
 #: Modules whose locals are still to be named; only ever taken off.
 LOCALS_STILL_TO_BE_NAMED = (
-    "forewarn.core",
     "forewarn.agent.sdk.handler",
     "forewarn.api.access_routes",
     "forewarn.api.audit_routes",

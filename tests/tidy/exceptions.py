@@ -21,7 +21,7 @@ UNREAD = {
     "docs/reference/scenarios.md", "docs/reference/settings.md", "src/forewarn",
     "src/forewarn/agent", "src/forewarn/agent/core", "src/forewarn/agent/preparations",
     "src/forewarn/agent/sdk", "src/forewarn/api", "src/forewarn/azure", "src/forewarn/cli",
-    "src/forewarn/conformance", "src/forewarn/control", "src/forewarn/core",
+    "src/forewarn/conformance", "src/forewarn/control",
     "src/forewarn/drivers", "src/forewarn/drivers/command",
     "src/forewarn/drivers/kubernetes", "src/forewarn/drivers/libvirt",
     "src/forewarn/drivers/nova", "src/forewarn/drivers/webhook", "src/forewarn/emulator",

@@ -1,1 +1,1 @@
-"""The pure core: what is promised, shown, released and carried out; no I/O, clock or chance."""
+"""The pure core: decides what to announce, show, start and end; no I/O, clock or randomness."""

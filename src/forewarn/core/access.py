@@ -30,7 +30,7 @@ class Permission(Word):
     READ = "read"
     #: Reading what belongs to no owner: maintenances, policy, drivers, destinations.
     READ_FLEET = "read-fleet"
-    #: Approving and postponing what is announced.
+    #: Approving and postponing announced work.
     APPROVE = "approve"
     #: Asking for work on VMs, as their user.
     REQUEST = "request"
@@ -45,7 +45,7 @@ class Permission(Word):
 
 
 class Role(Word):
-    """What somebody is here for. Source: P-2."""
+    """A set of permissions that a binding grants. Source: P-2."""
 
     VIEWER = "viewer"
     OWNER = "owner"
@@ -84,7 +84,7 @@ class ScopeInvalid(CallerError):
 
 
 class UnknownBinding(CallerError):
-    """A binding or token that is to be taken away and is not there."""
+    """A binding or token that cannot be removed because it does not exist."""
 
     code = "unknown-binding"
     status = 404
@@ -146,14 +146,14 @@ def written_token(token_id: str, secret: str) -> str:
 
 
 def digest_of(secret: str) -> str:
-    """Return what is kept of a secret."""
+    """Return the digest under which a secret is stored."""
     return sha256(secret.encode()).hexdigest()
 
 
 def proved(
     given: str, find: Callable[[str], AccessToken | None], now_ms: int
 ) -> AccessToken | None:
-    """Return the token that was sent; None: there is none such, or it has expired.
+    """Return the token that was sent; None if it is unknown or has expired.
 
     Args:
         given: `fw_ID_SECRET`, as it came.
@@ -170,7 +170,7 @@ def proved(
     return token
 
 
-#: Who is not known.
+#: A caller who has not been recognised.
 NOBODY = Principal("")
 #: The built-in user of an emulator, and the service's own user at the Unix socket.
 BUILT_IN = ((Role.ADMIN.value, ""),)
@@ -178,7 +178,7 @@ BUILT_IN = ((Role.ADMIN.value, ""),)
 
 @value
 class Grant:
-    """Somebody gets a role in a scope."""
+    """A principal gets a role in a scope."""
 
     principal: str
     role: Role
@@ -187,7 +187,7 @@ class Grant:
 
 @value
 class Revoke:
-    """Somebody loses a role in a scope."""
+    """A principal loses a role in a scope."""
 
     principal: str
     role: Role
@@ -196,14 +196,14 @@ class Revoke:
 
 @value
 class AddToken:
-    """A token is good from now on."""
+    """A token becomes valid."""
 
     token: AccessToken
 
 
 @value
 class RevokeToken:
-    """A token is good no longer."""
+    """A token becomes invalid."""
 
     id: str
 

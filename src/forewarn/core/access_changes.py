@@ -1,4 +1,4 @@
-"""What follows from changing who may do what. Source: P-2, P-4."""
+"""Changes of bindings and tokens. Source: P-2, P-4."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def change_access(draft: Draft, stimulus: AccessStimulus) -> tuple[int, ...]:
-    """Change who may do what.
+    """Grant or revoke a role, or add or revoke a token.
 
     Raises:
         ScopeInvalid: the role cannot have this scope.
-        UnknownBinding: what is to be taken away is not there.
+        UnknownBinding: the binding or token does not exist.
     """
     match stimulus:
         case Grant():

@@ -27,7 +27,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.created": "Maintenance of many hosts was described, as a draft.",
     "maintenance.started": "It is running.",
     "maintenance.planned": "A plan takes force.",
-    "maintenance.replanning": "It is planned again: the plan in force cannot go on as it is.",
+    "maintenance.replanning": "It is planned again: the plan in force no longer holds.",
     "maintenance.unplanned": "No plan could be made; it is tried again later.",
     "maintenance.wave-begun": "The hosts of a wave are announced from here.",
     "maintenance.wave-announced": "Every host of a wave that may be is announced.",

@@ -255,10 +255,10 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
 
     Costs the work on the same VM, host, destination and groups.
     """
-    found = _work_at_its_places(draft, operation)
-    if found is None and operation.routine:
-        found = _other_fault_domain_disturbed(draft, operation)
-    return found
+    blocker = _work_at_its_places(draft, operation)
+    if blocker is None and operation.routine:
+        blocker = _other_fault_domain_disturbed(draft, operation)
+    return blocker
 
 
 def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
@@ -309,7 +309,7 @@ def waits_since_ms(operation: Operation) -> int:
 
 
 def _busy(other: Operation, place: Place) -> str:
-    """Say what work does at a place that other work waits for."""
+    """Return a clause that names the work at a place and what it does there."""
     kind, name = place
     if kind == "destination":
         return f"{other.id} is moving VMs to host {name}"

@@ -1,6 +1,6 @@
 """What a step must look at again: one ordered set of keys, drained by `step.py`.
 
-What wakes whom is decided where something changes, what is then done by the rule of each key.
+The code that changes a record adds the keys; the rule of each key decides what follows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StepRule(IntEnum):
     ANNOUNCE = 4
     #: Hosts of a maintenance's wave that is due are announced.
     WAVE = 5
-    #: A group's documents show what is true.
+    #: A group's documents are brought up to date.
     DOCUMENTS = 6
 
 
@@ -40,7 +40,7 @@ class Agenda:
         self._keys: set[Key] = set()
 
     def add(self, rule: StepRule, subject: int | str, first: int = 0) -> None:
-        """Have a number or a group looked at; the smallest `first` under a rule goes first."""
+        """Add a number or a group; the smallest `first` under a rule goes first."""
         key: Key = (rule, first, subject)  # type: ignore[assignment]  # each rule has one type
         if key not in self._keys:
             self._keys.add(key)
@@ -51,7 +51,7 @@ class Agenda:
         return self._heap[0][0] if self._heap else None
 
     def take(self) -> int | str:
-        """Take out what is looked at next."""
+        """Remove and return the next number or group."""
         key = heappop(self._heap)
         self._keys.discard(key)
         return key[2]

@@ -1,8 +1,8 @@
 """Approvals: who may approve an event, when it is approved, and what waits for that.
 
 Whose approvals a deletion waits for besides those of its own groups is decided here, too. Which
-document an event belongs in is decided in `lifecycle.py`, what a group's policy approves as it is
-announced in `transitions.py`, when work may start in `step.py`. Source: A-1 to A-10, L-2, B-3.
+document an event belongs in is decided in `lifecycle.py`, which events a group's policy approves
+automatically in `transitions.py`, when work may start in `step.py`. Source: A-1 to A-10, L-2, B-3.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _count(draft: Draft, event: Event, vm: str) -> Event:
 
 
 def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
-    """Let one approval be enough where a group was strict and is not any more. Source: A-4, A-7."""
+    """Approve events with one approval whose group is no longer strict. Source: A-4, A-7."""
     for group in groups:
         for _, event in draft.live_events_in(group.name):
             counts = event.approved_by and not group.strict_approval
@@ -122,7 +122,7 @@ def is_coupled(draft: Draft, operation: Operation) -> bool:
 
 
 def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int]) -> None:
-    """Have the deletions looked at that waited for one's approval, once they wait for none.
+    """Wake the deletions of a request once all of them are approved.
 
     As long as one is undecided the others would wait on; so each is looked at once, however many
     of them start in one step. Source: A-8.

@@ -12,7 +12,7 @@ SLACK = 64
 
 
 class Deadlines(Generic[K]):
-    """Deadlines by key. A look costs what is due, a change the logarithm of how many there are.
+    """Deadlines by key. A query costs the deadlines that are due, a change O(log n).
 
     The heap is repaired when it is looked at: a deadline that was put off, as a group's is with
     every poll, costs nothing until its old time has come.
@@ -30,15 +30,15 @@ class Deadlines(Generic[K]):
         self._passed_ms = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of deadlines."""
         return len(self._at)
 
     def put(self, key: K, at_ms: int) -> None:
         """Set a deadline, ms since the epoch UTC, again or for the first time."""
         known_ms = self._at.get(key)
         self._at[key] = at_ms
-        taken = key in self._due or key in self._passed
-        if known_ms is not None and at_ms >= known_ms and not (taken and at_ms != known_ms):
+        is_due = key in self._due or key in self._passed
+        if known_ms is not None and at_ms >= known_ms and not (is_due and at_ms != known_ms):
             return
         self._due.pop(key, None)
         self._passed.discard(key)
@@ -79,7 +79,7 @@ class Deadlines(Generic[K]):
         return min(later, default=None)
 
     def due(self, now_ms: int) -> list[K]:
-        """Return what is due by then and was not `passed`, sorted."""
+        """Return the keys due by then that have not `passed`, sorted."""
         self._surface(now_ms)
         return sorted(key for key in self._due if self._at[key] <= now_ms)
 
@@ -95,7 +95,7 @@ class Deadlines(Generic[K]):
         self._passed_ms = now_ms
 
     def _surface(self, until_ms: int) -> None:
-        """Note what is due by then; the top of the heap is true afterwards."""
+        """Move the keys due by then off the heap, and drop outdated entries from its top."""
         heap = self._heap
         while heap:
             entry_ms, key = heap[0]

@@ -1,4 +1,4 @@
-"""One step in the making: what it writes, with its history, and what it must look at again.
+"""One step in progress: its writes, their history entries, and its agenda.
 
 Every write changes the state in place, and is noted in `changes`, which are to be durable.
 Which change is right is decided in `step.py` and `admission.py`, never here.
@@ -43,7 +43,7 @@ class Terms:
 
 
 class Draft:
-    """One step in the making; or a look at what is, if nothing is written."""
+    """One step in progress, or a read-only view of the state if nothing is written."""
 
     def __init__(self, state: State, now_ms: int, terms: Terms) -> None:
         """Begin with nothing changed."""
@@ -70,7 +70,7 @@ class Draft:
         self.begin: list[int] = []
         self.abort: list[int] = []
 
-    # ---- what is -------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------
 
     @property
     def topology(self) -> Topology:
@@ -128,29 +128,29 @@ class Draft:
 
     def views_in(self, group: str) -> list[View]:
         """Every view of an enabled group, the shared one first."""
-        found = [self.view(key) for key in self.topology.views_of(group)]
-        return [view for view in found if view is not None]
+        views = [self.view(key) for key in self.topology.views_of(group)]
+        return [view for view in views if view is not None]
 
     def target(self, maintenance: int, host: str) -> Target | None:
         """Return what a maintenance has made of a host; None if it has not touched it."""
         return self.state.targets.get(target_key(maintenance, host))
 
-    # ---- what is to be looked at ---------------------------------------------------------------
+    # ---- the agenda ----------------------------------------------------------------------------
 
     def wake(self, operation: Operation) -> None:
-        """Have those looked at again that wait for an operation."""
+        """Look again at operations that wait for this one."""
         for number in self.state.waiting.of(operation.number):
             self.look_at(number)
         self.wake_room(operation.budget_key)
 
     def wake_room(self, disturbed: Disturbed) -> None:
-        """Have those looked at again that wait for room where something took it."""
+        """Look again at operations that wait for room in the budgets of a host or operation."""
         if self.state.usage.short:
             for number in self.state.usage.waiting(disturbed):
                 self.look_at(number)
 
     def look_at(self, number: int) -> None:
-        """Have a live operation or maintenance looked at once more before this step is done."""
+        """Look at a live operation or maintenance again before this step ends."""
         operation = self.operation(number)
         if operation is None:
             if number in self.maintenances:
@@ -162,7 +162,7 @@ class Draft:
             self.agenda.add(StepRule.START if bound else StepRule.START_UNBOUND, number)
 
     def show(self, group: str) -> None:
-        """Have a group's documents show what is true once this step is done."""
+        """Bring a group's documents up to date at the end of this step."""
         self.agenda.add(StepRule.DOCUMENTS, group)
 
     # ---- writing -------------------------------------------------------------------------------

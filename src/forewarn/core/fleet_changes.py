@@ -219,7 +219,7 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
 
 
 def set_health(draft: Draft, name: str, health: Health) -> None:
-    """Write down what is known of a host's hardware."""
+    """Set the health of a host's hardware."""
     host = draft.topology.hosts[name]
     if host.health is health:
         return

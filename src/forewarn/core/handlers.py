@@ -40,7 +40,7 @@ def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
 
 
 def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
-    """End a running operation by an operator's word. Source: L-8."""
+    """End a running operation as an operator reports it. Source: L-8."""
     operation = _running(draft, completion.operation, "completed")
     failed, reason = completion.failed, completion.reason
     transitions.end(draft, operation, failed=failed, reason=reason, abort=True)
@@ -48,7 +48,7 @@ def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
 
 
 def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
-    """Have a running operation begun once more. Source: L-8."""
+    """Begin a running operation again. Source: L-8."""
     operation = _running(draft, retry.operation, "retried")
     again = replace(
         operation, attempt=operation.attempt + 1, reason="", alert=Alert.NONE, begun_ms=0
@@ -60,7 +60,7 @@ def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
 
 
 def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
-    """Take a host for well again; its failure and what was foreseen for it are over."""
+    """Mark a host as repaired; end its failure and cancel work for its predicted failure."""
     if repair.host not in draft.topology.hosts:
         raise Unknown(kind="host", name=repair.host)
     about = []
@@ -234,7 +234,7 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
 def tick(draft: Draft) -> tuple[int, ...]:
     """Do what time alone makes due, but starting: that is a joint rule. Source: B-2, L-8.
 
-    Costs what is due, and nothing twice: what is due and blocked waits for what blocks it.
+    Costs the work that is due, once: blocked work waits for the end of its blocker.
     """
     policy = draft.policy
     silent_ms = draft.now_ms - disabled_ms(0, policy.disable_after_s)

@@ -69,7 +69,7 @@ class HistoryIllegal(OurError):
 class Rows:
     """The rows of live records as history so far left them: makes images whole.
 
-    Memory: what is live; what has ended is never written again.
+    Memory: O(live records); an ended record is never written again.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Replay:
 
 
 def _step(before: Record | None, after: Record) -> tuple[str, str] | None:
-    """Return the states of an illegal step, None if the step is legal or no step at all."""
+    """Return the states of an illegal step; None if the step is legal or the state is the same."""
     for name, first, steps in _MACHINES.get(type(after), ()):
         was: Word = first if before is None else getattr(before, name)
         now: Word = getattr(after, name)

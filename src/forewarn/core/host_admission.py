@@ -119,7 +119,7 @@ class Admission:
         return any(each.wave == maintenance.wave for each in targets)
 
     def too_late(self, operation: Operation) -> str:
-        """Say why work that is due must not start any more; empty if it may.
+        """Return why work that is due must no longer start; empty if it may.
 
         It was announced to start at a time for which the plan holds; where it starts later, its
         window may have closed, or its deadline may be missed.
@@ -135,11 +135,11 @@ class Admission:
         return ""
 
     def closed_since(self, operation: Operation) -> str:
-        """Say why announced work must be withdrawn since its time is closed; empty if it stays.
+        """Return why announced work must be withdrawn: its time has closed; empty if it stays.
 
-        By a policy applied since, or where the clock was put back, or is being put ahead, into
-        closed time, or beyond the deadline. It may start between its hold and its notice's end, so
-        that the whole time must be open.
+        A policy applied since may have closed it, or the clock may have been set to a closed time
+        or beyond the deadline. Work may start between its hold and the end of its notice, so the
+        whole of that time must be open.
         """
         draft = self._draft
         put_back = draft.now_ms < operation.created_ms
@@ -250,14 +250,14 @@ def postpone(draft: Draft, word: PostponeHosts) -> None:
 
 
 def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
-    """Have planned again what is not announced, unless that is to come anyway."""
+    """Request a new plan for hosts that are not announced, unless one is already due."""
     between = isinstance(maintenance.phase, Planning | Due | Announcing)
     if between and not maintenance.plan_wanted:
         plan_again(draft, maintenance, text)
 
 
 def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
-    """Have a plan made; while a wave is worked on, for its budgets alone."""
+    """Request a new plan; while a wave is being worked on, only for its budgets."""
     phase, reason = maintenance.phase, maintenance.halt_reason
     wanted: Phase = Planning(reason=reason)
     if isinstance(phase, Working) and maintenance.due_ms is not None:
@@ -282,7 +282,7 @@ def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
 def _problem(
     draft: Draft, maintenance: Maintenance, host: str, *, from_ms: int, until_ms: int
 ) -> str:
-    """Say why a host may not be postponed until then; empty if it may."""
+    """Return why a host may not be postponed until then; empty if it may."""
     if host not in maintenance.hosts:
         return "it is not among its hosts"
     target = draft.target(maintenance.number, host)

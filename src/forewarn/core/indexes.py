@@ -75,7 +75,7 @@ class Places:
         self.undecided: dict[Place, list[int]] = {}
 
     def put(self, operation: Operation, topology: Topology) -> None:
-        """Have a live operation found where it belongs, and nowhere else."""
+        """Index a live operation under its places, and remove it from all others."""
         number = operation.number
         before = set(self._places.get(number, ()))
         after = tuple(places_of(operation, topology))

@@ -76,10 +76,10 @@ def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
         NothingSelected: no host has it.
     """
     wanted = frozenset(read_selector(selector))
-    found = tuple(host.name for host in hosts if wanted.issubset(pairs_of(host)))
-    if not found:
+    names = tuple(host.name for host in hosts if wanted.issubset(pairs_of(host)))
+    if not names:
         raise NothingSelected(selector=selector)
-    return found
+    return names
 
 
 def pairs_of(host: Labelled) -> frozenset[tuple[str, str]]:

@@ -143,7 +143,7 @@ class Operation:
     description: str
     #: Expected interruption in seconds; -1 unknown, 0 none. Source: D-9.
     duration_s: int = DURATION_UNKNOWN_S
-    #: Notice owed, in seconds; 0 where none is (faults, silent deletions). Source: N-1.
+    #: Notice owed, in seconds; 0 for faults and silent deletions. Source: N-1.
     notice_s: int = 0
     #: No event is made: nobody asked for notice. Source: N-1 (Terminate), O-2 (reimage).
     silent: bool = False

@@ -154,7 +154,7 @@ class Maintenance:
 
     @property
     def keeps_announced(self) -> bool:
-        """Whether what is announced stays so although it is paused. Source: F-6."""
+        """Whether announced hosts stay announced while it is paused. Source: F-6."""
         return isinstance(self.phase, Halted) and self.phase.keeps_announced
 
     @property

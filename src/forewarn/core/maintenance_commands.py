@@ -1,4 +1,4 @@
-"""What an operator's word about a maintenance, and a plan that was made, do to a draft.
+"""Commands of operators about a maintenance, and plans and gate results for it.
 
 What follows for its waves is decided in `waves.py`.
 """
@@ -77,7 +77,7 @@ def handle(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ..
 
 
 def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
-    """Note what is asked for, as a draft; its plan is made beside. Costs its hosts. Source: F-1."""
+    """Create a draft; the planner plans it separately. Costs its hosts. Source: F-1."""
     _check(draft, asked)
     maintenance = Maintenance(
         draft.next_number(),
@@ -137,7 +137,7 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
 
 
 def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
-    """Have a draft begin: it is planned for now, and its waves follow. Source: F-1.
+    """Start a draft: plan it from now; its waves follow. Source: F-1.
 
     Raises:
         MaintenanceImpossible: a host can never be done as things are, by its plan.
@@ -155,7 +155,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
 
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
-    """Announce nothing more, and withdraw what is announced. Source: F-6."""
+    """Announce nothing more, and withdraw announced hosts. Source: F-6."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
     phase = maintenance.phase
     halted = Halted(
@@ -173,7 +173,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
 
 
 def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
-    """Go on, by an operator's word; hosts that failed are tried again. Source: F-1."""
+    """Resume a maintenance; hosts that failed are tried again. Source: F-1."""
     halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
     number, phase = maintenance.number, maintenance.phase
@@ -213,7 +213,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
-    """End it for good: what is announced is withdrawn, what runs ends. Source: F-6."""
+    """Cancel a maintenance: withdraw announced work; running work ends first. Source: F-6."""
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
@@ -226,15 +226,18 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     draft.put("maintenance.cancelled", text, cancelled)
 
 
-def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
-    """Let a plan take force if it follows the one in force; grows with its hosts. Source: F-2."""
-    maintenance = draft.maintenances.get(made.maintenance)
+def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
+    """Put a plan in force if its parent is the plan in force; O(its hosts). Source: F-2."""
+    maintenance = draft.maintenances.get(report.maintenance)
     if maintenance is None or not maintenance.live:
-        raise UnknownMaintenance(name=f"m-{made.maintenance}")
-    plan = made.plan
-    older = (made.rests_until_ms, made.policy) != (maintenance.rests_until_ms, draft.applied_policy)
+        raise UnknownMaintenance(name=f"m-{report.maintenance}")
+    plan = report.plan
+    older = (report.rests_until_ms, report.policy) != (
+        maintenance.rests_until_ms,
+        draft.applied_policy,
+    )
     outdated = older or _leaves_out(draft, maintenance, plan)
-    outdated = outdated or made.postponed != postponed_hosts(maintenance)
+    outdated = outdated or report.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
             plan=plan.id,
@@ -243,7 +246,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
             in_force=maintenance.plan or "(none)",
         )
     phase = maintenance.phase
-    if isinstance(phase, Working | Halted):  # it is for its budgets; what is left is planned later
+    if isinstance(phase, Working | Halted):  # for its budgets; the other hosts are planned later
         following: Phase = replace(phase, plan=None)
     else:
         following = _next_phase(draft, plan)
@@ -292,7 +295,7 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
 
 
 def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
-    """Have a maintenance go on whose checks have found nothing wrong. Source: F-5."""
+    """Resume a maintenance whose gate has passed. Source: F-5."""
     maintenance = draft.maintenances.get(passed.maintenance)
     if maintenance is None:
         return

@@ -46,7 +46,7 @@ class PauseMaintenance:
 
     maintenance: int
     reason: str = ""
-    #: Whether what is announced stays so.
+    #: Whether announced hosts stay announced.
     keep_announced: bool = False
 
 

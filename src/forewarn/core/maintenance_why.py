@@ -104,7 +104,7 @@ def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
 
 
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return why a host of a draft can never be done as things are; None if none is known to be."""
+    """Return why a host of a draft can never be done now; None if no such host is known."""
     owed_s = draft.policy.notice_s[maintenance.impact] + maintenance.duration_s
     if 0 < maintenance.deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
@@ -161,9 +161,9 @@ def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | No
     """Return what keeps a wave that was due from being announced; costs its hosts at most."""
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
-        found = admission.blocker(host, wave)
-        if found is not None and found.code is not Code.NOTICE:  # which a new plan gives
-            return _of_host(host, found)
+        blocker = admission.blocker(host, wave)
+        if blocker is not None and blocker.code is not Code.NOTICE:  # which a new plan gives
+            return _of_host(host, blocker)
     return None
 
 

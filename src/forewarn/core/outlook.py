@@ -53,12 +53,12 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
             group = topology.vms[name].group
             disturbed.setdefault(group, Counter())[entry.wave] += 1
             notices.setdefault(group, []).append(entry.shown_ms)
-    found = []
+    groups = []
     for group, waves in disturbed.items():
         names = topology.vms_in(group)
         down = sum(1 for name in names if _is_down(topology, topology.vms[name].host, occupied))
         up = len(names) - down
-        found.append(
+        groups.append(
             GroupOutlook(
                 group,
                 topology.groups[group].owner,
@@ -70,8 +70,8 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
                 max(notices[group]),
             )
         )
-    found.sort(key=lambda each: (each.up_least / each.vms, each.group))
-    return tuple(found)
+    groups.sort(key=lambda each: (each.up_least / each.vms, each.group))
+    return tuple(groups)
 
 
 def _is_down(topology: Topology, host: str, occupied: Collection[str]) -> bool:

@@ -2,8 +2,8 @@
 
 A maintenance is planned (`Planning`), its next wave comes due (`Due`), is announced in portions
 (`Announcing`) and worked on (`Working`); then a gate is checked, where there is one (`Checking`),
-and what is left is planned again. Whatever it does, it can be `Halted`; it goes on from there with
-the wave it stood in, the check that was due, or a new plan.
+and the remaining hosts are planned again. It can be `Halted` in any phase, and goes on from there
+with its wave, the check that was due, or a new plan.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Working:
     """Every host of a wave that may be is announced; they are waited for."""
 
     wave: int
-    #: The plan that is made beside, for new budgets of what is announced; None: none is wanted.
+    #: The plan being made meanwhile, for new budgets of announced hosts; None: not needed.
     plan: Planning | None = None
 
 
@@ -67,9 +67,9 @@ class Halted:
     wave: int | None = None
     #: The gate that was to be checked.
     gate: str | None = None
-    #: The plan that is made all the same, for the budgets of what stays announced.
+    #: The plan being made all the same, for the budgets of hosts that stay announced.
     plan: Planning | None = None
-    #: Whether what is announced stays so. Source: F-6.
+    #: Whether announced hosts stay announced. Source: F-6.
     keeps_announced: bool = False
 
 

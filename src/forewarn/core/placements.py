@@ -23,7 +23,7 @@ def update_placements(
     left: Mapping[str, _V],
     come: Mapping[str, _V],
 ) -> None:
-    """Have VMs found where they come to, and no more where they were; costs who is there."""
+    """Index VMs under their new host or group instead of the old; costs the VMs there."""
     gone: dict[str, set[str]] = {}
     for name, vm in left.items():
         gone.setdefault(place(vm), set()).add(name)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
-    """Put a policy in force and have what is not announced yet planned again.
+    """Put a policy in force and plan hosts again that are not announced yet.
 
-    What is announced stays, unless its time is no longer open, and starts once the new budgets have
-    room. Costs what maintenances work on.
+    Announced work stays, unless its time is no longer open, and starts once the new budgets have
+    room. Costs the hosts that maintenances work on.
     """
     if word.policy == draft.maintenance_policy:
         return
@@ -47,7 +47,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
 
 
 def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
-    """Have the budgets found that hold for announced work now, also where all is announced."""
+    """Request a plan for the budgets of announced work, even if every host is announced."""
     maintenance = draft.maintenances.get(number)
     if maintenance is None or maintenance.plan_wanted or not draft.progress(number).counts[1]:
         return

@@ -27,7 +27,7 @@ class FleetBusy(CallerError):
 
 
 class AlreadyExists(CallerError):
-    """Something new that has the name of something there."""
+    """A new object whose name is already in use."""
 
     code = "already-exists"
     status = 409
@@ -53,7 +53,7 @@ class UnknownOperation(Unknown):
 
 
 class InUse(CallerError):
-    """A removal of something others still stand on."""
+    """A removal of an object that others still refer to."""
 
     code = "in-use"
     status = 409
@@ -97,7 +97,7 @@ class TooManyUserOperations(CallerError):
         "Owner {owner} has {count} user-initiated operations scheduled and asks for {asked} more;"
         " {limit} may be."
     )
-    advice = "Ask for fewer, or approve, wait for or cancel what is scheduled; nothing was changed."
+    advice = "Ask for fewer, or approve, wait for or cancel scheduled work; nothing was changed."
 
 
 class AlreadyAsked(CallerError):

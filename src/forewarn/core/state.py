@@ -100,7 +100,7 @@ class Entry:
 
 @dataclass(slots=True)
 class State:
-    """Everything that is true now: the fleet, live work, who is asked, what is shown.
+    """The whole current state: the fleet, live work, enabled groups and their documents.
 
     It is changed in place by `put`, `remove`, `lay_out`, `wait` and `wait_for_room`, each of which
     keeps the indexes and deadlines and notes in a journal what was there before. `keep` forgets
@@ -131,8 +131,8 @@ class State:
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
     mark: tuple[str, int] = ("", 0)
-    #: When announced work may start, running work has run as long as it said, and a group was
-    #: heard of last; policy says what is added to the last two. In ms since the epoch, UTC.
+    #: When announced work may start, when running work should be finished, and when a group last
+    #: polled; the policy adds a grace period to the last two. In ms since the epoch, UTC.
     starts: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
@@ -192,14 +192,14 @@ class State:
         return self._lay_out(change)
 
     def wait(self, number: int, blocker: int) -> None:
-        """Have an operation woken by another's end; by none's, if that is 0."""
+        """Wake an operation when another ends; 0: when none does."""
         before = self.waits.get(number, 0)
         if before != blocker:
             self._undo.append(partial(self._wait, number, before))
             self._wait(number, blocker)
 
     def wait_for_room(self, number: int, subject: Subject | None) -> None:
-        """Have an operation woken when there may be room for it; not any more if None."""
+        """Wake an operation when a budget may have room for it; None: no longer."""
         before = self.usage.short.get(number)
         if before != subject:
             self._undo.append(partial(self.usage.wait, number, before))
@@ -283,7 +283,7 @@ class State:
     def _replace(
         self, kind: str, key: str | int, before: Record | None, after: Record | None
     ) -> None:
-        """Put one record in place of another, with what is found by it; None: there is none."""
+        """Replace one record by another, with its index entries; None: no record."""
         either = after or before
         if isinstance(either, Operation):
             self._replace_operation(before, after)  # type: ignore[arg-type]  # both are of a kind
@@ -395,10 +395,10 @@ class State:
     # ---- asking it -----------------------------------------------------------------------------
 
     def record(self, kind: str, key: str | int) -> Record | None:
-        """Return a record as it is now; None where there is none that is live."""
+        """Return the current record; None if it is not live."""
         home = self.topology if kind in OF_TOPOLOGY else self
-        found: Record | None = getattr(home, TABLES[kind]).get(key)
-        return self.aborts.get(int(key)) if found is None and kind == "operation" else found
+        record: Record | None = getattr(home, TABLES[kind]).get(key)
+        return self.aborts.get(int(key)) if record is None and kind == "operation" else record
 
     def counted(self) -> Usage:
         """What is taken of each budget; costs the VMs of what was touched since the last time."""
@@ -407,8 +407,8 @@ class State:
 
     def copy(self) -> State:
         """A state of its own with the same records, for another thread; costs what there is."""
-        made = State()
-        made.adopt(
+        state = State()
+        state.adopt(
             Changes(
                 self.last_number,
                 topology=self.topology.copy(),
@@ -425,10 +425,10 @@ class State:
                 mark=self.mark,
             )
         )
-        made.rested_ms.update(self.rested_ms)
+        state.rested_ms.update(self.rested_ms)
         for number, blocker in self.waits.items():
-            made._wait(number, blocker)
-        return made
+            state._wait(number, blocker)
+        return state
 
     @property
     def applied_policy(self) -> AppliedPolicy | None:
@@ -477,5 +477,5 @@ class Changes:
                 yield kind, key, record
 
     def __bool__(self) -> bool:
-        """Whether anything is written at all."""
+        """Whether anything is written."""
         return bool(self.entries or self.mark) or any(True for _ in self.images())

@@ -14,10 +14,10 @@ the commit fails, the state is rolled back. After a crash the process loads the 
 2.  *A stimulus acts first.* `_act` calls one function of `handlers.py` or its like. It checks,
     writes records, and puts what depends on them on the agenda.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it is to look at. The
-    loop of `_settle` takes the first key and calls its rule until none is left.
+    loop of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A rule that finds work that goes first notes it: an operation that waits for
     another is woken by the end of that one (`State.wait`), one that a budget holds back by what
-    leaves room in the same budget (`State.wait_for_room`). Time wakes what is due, a driver's
+    leaves room in the same budget (`State.wait_for_room`). Time wakes work that is due, a driver's
     report and an approval their own operation, the end of an operation its maintenance, a change
     of the layout the work on its hosts and VMs.
 5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first: what its
@@ -113,12 +113,12 @@ class Outcome:
 
 
 def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outcome:
-    """Change the state as follows from a stimulus; return what is to be done about it.
+    """Apply a stimulus to the state; return the changes and what must follow them.
 
-    The caller has the state `keep` that once it is durable, or `rollback` it, before anything else.
+    The caller then calls `State.keep` once the changes are durable, or `State.rollback`.
 
     Args:
-        state: what is true now.
+        state: the current state.
         stimulus: what happens.
         now_ms: the service's time, ms since the epoch UTC.
         terms: policy, actor and ids.
@@ -173,7 +173,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
     Deadlines already past are not named: the caller has stepped `Tick` since.
     """
-    found = []
+    deadlines_ms = []
     for deadlines, later_ms in (
         (state.starts, 0),
         (state.holds, 0),
@@ -183,8 +183,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
     ):
         next_ms = deadlines.next_ms(now_ms - later_ms)
         if next_ms is not None:
-            found.append(next_ms + later_ms)
-    return min(found, default=None)
+            deadlines_ms.append(next_ms + later_ms)
+    return min(deadlines_ms, default=None)
 
 
 # --- what each stimulus does ---------------------------------------------------------------
@@ -249,7 +249,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
 
 
 def _settle(draft: Draft) -> tuple[int, ...]:
-    """Do what follows until nothing more does, or this is a portion; return what is left."""
+    """Run the agenda until it is empty or a portion is full; return the remaining numbers."""
     agenda, moved, rest = draft.agenda, 0, []
     documents = []
     while (rule := agenda.next_rule()) is not None:
@@ -271,7 +271,7 @@ def _settle(draft: Draft) -> tuple[int, ...]:
 
 
 def _announce_or_wait(draft: Draft, number: int) -> bool:
-    """Announce planned work that nothing stands in the way of; else have it woken. L-1, G-1.
+    """Announce planned work if nothing blocks it; else note what wakes it. L-1, G-1.
 
     Only routine work waits to be announced; other work is announced at once (N-2, N-3) and may
     have to wait before it starts.
@@ -287,12 +287,12 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
 
 
 def _withdrawn_because(draft: Draft, operation: Operation) -> str:
-    """Say why announced work must not start at all; empty if it may."""
+    """Return why announced work must be withdrawn; empty if it may start."""
     return waves.withdrawn_because(draft, operation) if operation.maintenance else ""
 
 
 def _start_or_wait(draft: Draft, number: int) -> bool:
-    """Withdraw announced work, or start it if it may; else have it woken. L-1, L-2, G-1, F-3."""
+    """Withdraw or start announced work; else note what wakes it. L-1, L-2, G-1, F-3."""
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.ANNOUNCED:
         return False
@@ -321,7 +321,7 @@ def _number_of(blocked: Blocker | None) -> int:
 
 
 def _reason_to_start(draft: Draft, operation: Operation) -> str:
-    """Say why an announced operation may start now, other work aside; empty if it may not."""
+    """Return why an announced operation may start now, other work aside; empty if not."""
     if operation.earliest_start_ms > draft.now_ms:
         return ""
     if operation.shown_ms and operation.not_before_ms <= draft.now_ms:

@@ -90,7 +90,7 @@ class Retry:
 
 @value
 class Repair:
-    """An operator says that a host is well again."""
+    """An operator marks a host as repaired."""
 
     host: str
 
@@ -180,7 +180,7 @@ class ClockMarked:
 class PutOff:
     """The service's clock is about to go ahead while no time passes. Source: N-4."""
 
-    #: By how much, in ms; what is announced is put off by it.
+    #: By how much, in ms; announced work is put off by it.
     by_ms: int
 
 

@@ -65,7 +65,7 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     touched, and the VMs of the last wave's. Source: F-5.
 
     Args:
-        draft: what is true.
+        draft: the draft to read.
         number: the maintenance.
         since_ms: polls that count are later than this, too, ms since the epoch UTC: when the
             service was last back, or its clock last stepped. Until then nobody counted as silent
@@ -77,7 +77,7 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
         return ()
     last = max(each.wave for each in targets)
     before_s = POLLED_BEFORE_S + maintenance.duration_s
-    found, topology = set(), draft.topology
+    groups, topology = set(), draft.topology
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:
             continue
@@ -88,8 +88,8 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
                 continue
             polled_ms = enrolment.polled_ms if enrolment.polled_ms <= draft.now_ms else since_ms
             if ended_ms - before_s * SECOND_MS <= polled_ms < max(ended_ms, since_ms + 1):
-                found.add(group)
-    return tuple(sorted(found))
+                groups.add(group)
+    return tuple(sorted(groups))
 
 
 def _fail(draft: Draft, failed: Target) -> None:

@@ -108,7 +108,7 @@ class Group:
     strict_approval: bool = False
     #: User-initiated impacts approved as they are asked for. Source: A-10.
     automatic_approval: frozenset[Impact] = frozenset()
-    #: Terminate notification in seconds, 300 to 900; 0: none is given. Source: N-1.
+    #: Terminate notification in seconds, 300 to 900; 0: off. Source: N-1.
     terminate_notice_s: int = 0
     #: Announce guest image upgrades and reimages. Source: O-2.
     reimage_notice: bool = False
@@ -245,12 +245,12 @@ class Topology:
 
     def copy(self) -> Topology:
         """A layout of its own, for a reader on another thread; costs a copy of the tables."""
-        made = self._same()
-        made._own_tables()  # noqa: SLF001 - of its own kind
-        return made
+        topology = self._same()
+        topology._own_tables()  # noqa: SLF001 - of its own kind
+        return topology
 
     def shared(self) -> Topology:
-        """Return this layout as it is now, for readers on other threads; costs nothing.
+        """Return an unchanging view of this layout, for readers on other threads; costs nothing.
 
         A change copies the tables before, where somebody still has it by then.
         """
@@ -261,11 +261,11 @@ class Topology:
         return shared
 
     def _same(self) -> Topology:
-        made = object.__new__(Topology)
+        topology = object.__new__(Topology)
         for name in _TABLES:
-            setattr(made, name, getattr(self, name))
-        made._reader = _nobody
-        return made
+            setattr(topology, name, getattr(self, name))
+        topology._reader = _nobody
+        return topology
 
     def _own_tables(self) -> None:
         for name in _TABLES:
@@ -348,10 +348,10 @@ class Topology:
 
     def grouped(self, vms: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Split VM names by group, both sorted: who must get notice of a disturbance of them."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+        names: defaultdict[str, list[str]] = defaultdict(list)
         for name in sorted(vms):
-            found[self.vms[name].group].append(name)
-        return {group: tuple(found[group]) for group in sorted(found)}
+            names[self.vms[name].group].append(name)
+        return {group: tuple(names[group]) for group in sorted(names)}
 
     def view_of(self, vm: str) -> str:
         """The key of the document a VM reads: its group's, or one of its own. Source: S-1, S-3."""
@@ -385,10 +385,10 @@ def _signs(vm: Vm) -> Sequence[_Sign]:
     """What a VM's requests are recognised by. Source: S-6."""
     if not vm.interface and not vm.instance_id:
         return vm.addresses  # as of nearly all
-    found: list[_Sign] = [(each, vm.interface) if vm.interface else each for each in vm.addresses]
+    signs: list[_Sign] = [(each, vm.interface) if vm.interface else each for each in vm.addresses]
     if vm.instance_id:
-        found.append((vm.instance_id, "instance id"))
-    return found
+        signs.append((vm.instance_id, "instance id"))
+    return signs
 
 
 def _there(records: Mapping[str, _R | None]) -> dict[str, _R]:

@@ -97,11 +97,11 @@ def earliest_ms(draft: Draft, operation: Operation) -> int:
 
 
 def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
-    """Give the owed notice again, because it was shown late or not at all. Source: N-1, L-7.
+    """Give the owed notice again, because it was shown late or never. Source: N-1, L-7.
 
     Args:
         draft: the draft to write to.
-        operation: a announced operation.
+        operation: an announced operation.
         delay_ms: how late it was shown; twice that is added, so that the next try holds.
     """
     assert operation.state is OperationState.ANNOUNCED, operation
@@ -153,7 +153,7 @@ def start_unannounced(draft: Draft, operation: Operation) -> Operation:
 
 
 def start(draft: Draft, operation: Operation, why: str) -> Operation:
-    """Let a announced operation run: its events become Started. Source: L-1, D-7."""
+    """Start an announced operation: its events become Started. Source: L-1, D-7."""
     running = _running(draft, move_operation(operation, Move.DUE))
     events = draft.events_of(operation)
     started = [move_event(event, Move.DUE) for event in events]
@@ -175,16 +175,18 @@ def note_blocked(draft: Draft, operation: Operation, why: str) -> None:
 def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> None:
     """Keep how far a driver is, and where it takes VMs; what cannot be is left out. Source: R-1."""
     hosts = draft.topology.hosts
-    said = {vm: host for vm, host in report.placements if vm in operation.vms and host in hosts}
+    placements = {
+        vm: host for vm, host in report.placements if vm in operation.vms and host in hosts
+    }
     further = replace(
         operation,
         progress=report.text,
         progress_percent=report.percent,
-        placements=tuple(sorted((dict(operation.placements) | said).items())),
+        placements=tuple(sorted((dict(operation.placements) | placements).items())),
     )
     if further == operation:
         return
-    new = sorted(said.items() - dict(operation.placements).items())
+    new = sorted(placements.items() - dict(operation.placements).items())
     text = progress_text(further)
     if new:
         vm, host = new[0]
@@ -305,7 +307,7 @@ def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
 
 
 def _settle_fleet(draft: Draft, ended: Operation) -> None:
-    """Change the fleet as a successful operation has: VMs gone or moved, hosts well again."""
+    """Apply a successful operation to the fleet: remove or move VMs, mark hosts as repaired."""
     before = draft.topology
     machines = [before.vms[name] for name in ended.vms if name in before.vms]
     changed: dict[str, Vm | None] = {}
@@ -327,7 +329,7 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
 
 
 def _follow_vms(draft: Draft, ended: Operation) -> None:
-    """Let announced work follow VMs that are gone or have arrived. Source: L-5, N-1."""
+    """Adapt announced work to VMs that have gone or arrived. Source: L-5, N-1."""
     places: list[Place] = [("host", host) for host in ended.destinations]
     places += [("vm", name) for name in ended.vms]
     for other in draft.operations(*places):

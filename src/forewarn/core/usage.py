@@ -41,7 +41,7 @@ class Usage:
 
     def __init__(self) -> None:
         """Begin with nothing taken."""
-        #: By everything that is announced, runs or has failed; and without what is announced.
+        #: By announced and running work and failures; and by running work and failures only.
         self.taken: Counter[Subject] = Counter()
         self.running: Counter[Subject] = Counter()
         self._shares: dict[Disturbed, Share] = {}
@@ -54,7 +54,7 @@ class Usage:
     def count(
         self, topology: Topology, operations: Mapping[int, Operation], places: Places
     ) -> None:
-        """Count what is left to be; costs the VMs of that."""
+        """Count the changes not counted yet; costs their VMs."""
         for disturbed in self.uncounted:
             if isinstance(disturbed, str):
                 on = [operations[number] for number in places.of(("host", disturbed))]
@@ -82,7 +82,7 @@ class Usage:
             self._shares[disturbed] = share
 
     def wait(self, number: int, subject: Subject | None) -> None:
-        """Have an operation found by the subject in which it waits for room; by none if None."""
+        """Note in which subject an operation waits for room; None: in no subject."""
         before = self.short.pop(number, None)
         if before is not None:
             self._waiting.discard(before, number)
@@ -97,11 +97,11 @@ class Usage:
             yield from self._waiting.of(subject)
 
 
-def add(taken: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:
+def add(counts: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:
     """Add a share to counts, or take it from them."""
     subjects, is_running = share
     for subject in subjects:
-        taken[subject] += sign
+        counts[subject] += sign
         if is_running:
             running[subject] += sign
 
@@ -109,11 +109,11 @@ def add(taken: Counter[Subject], running: Counter[Subject], share: Share, *, sig
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
     """Return what a host takes with the live operations on it; work twice disturbs it once."""
     known = topology.hosts.get(name)
-    found = [each for each in operations if not each.of_vm and is_disturbing(each)]
+    disturbing = [each for each in operations if not each.of_vm and is_disturbing(each)]
     failed = known is not None and known.health is Health.FAILED
-    if not found and not failed:
+    if not disturbing and not failed:
         return None
-    running = failed or any(each.state is OperationState.RUNNING for each in found)
+    running = failed or any(each.state is OperationState.RUNNING for each in disturbing)
     return subjects_of_host(topology, name), running
 
 

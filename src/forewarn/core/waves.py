@@ -116,7 +116,7 @@ def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
 
 
 def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
-    """End a wave: its gate is checked, if there is one, and what is left is planned again."""
+    """End a wave: check its gate, if it has one, and plan the remaining hosts again."""
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     after = Checking(maintenance.gate) if maintenance.gate else Planning()
     between = replace(move_phase(maintenance, after), rests_until_ms=draft.now_ms + pause_ms)
@@ -125,7 +125,7 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
 
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
-    """Stop a maintenance by its gate; what is announced is withdrawn, what runs ends. F-5."""
+    """Stop a maintenance by its gate; withdraw announced work, let running work end. F-5."""
     stopped = move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms)
     stopped = move_phase(stopped, Halted(reason, maintenance.wave))
     draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)
@@ -133,7 +133,7 @@ def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
 
 
 def withdraw(draft: Draft, maintenance: Maintenance) -> None:
-    """Have what is announced withdrawn, in portions; none of it starts from now on. F-6.
+    """Withdraw announced work, in portions; it no longer starts. Source: F-6.
 
     Costs a look-up for each host that is worked on.
     """
@@ -142,7 +142,7 @@ def withdraw(draft: Draft, maintenance: Maintenance) -> None:
 
 
 def withdrawn_because(draft: Draft, operation: Operation) -> str:
-    """Say why announced work of a maintenance must not start at all; empty if it may."""
+    """Return why announced work of a maintenance must be withdrawn; empty if it may start."""
     assert operation.maintenance, operation
     assert operation.state is OperationState.ANNOUNCED, operation
     maintenance = draft.maintenances.get(operation.maintenance)

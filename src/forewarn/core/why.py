@@ -1,6 +1,6 @@
 """Everything a live operation waits for, in words for people: who, what, and until when.
 
-What stands in the way of work is decided in `admission.py` and `step.py`.
+What blocks work is decided in `admission.py` and `step.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocke
     """Return everything an operation waits for now; empty when it has ended.
 
     Args:
-        draft: what is true now.
+        draft: the draft to read.
         operation: a live operation, or one that has ended.
         driver: whom or what its driver says it waits for; empty while the driver works.
     """
@@ -43,7 +43,7 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocke
 
 
 def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
-    found: list[Blocker] = []
+    blockers: list[Blocker] = []
     since_ms, due_ms = waits_since_ms(operation), operation.not_before_ms
     due = bool(operation.shown_ms) and due_ms <= draft.now_ms
     for event in draft.events_of(operation) if not due else ():
@@ -51,22 +51,22 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
             text = f"group {event.group} has not approved event {event.id}"
             if draft.topology.groups[event.group].strict_approval:
                 text += f" (missing: {', '.join(unapproving(draft, event))})"
-            found.append(
+            blockers.append(
                 Blocker(Code.APPROVAL, event.group, since_ms, operation.not_before_ms, text)
             )
     siblings = undecided_siblings(draft, operation)
-    if siblings and not found and not due:
+    if siblings and not blockers and not due:
         names = ", ".join(sibling.id for sibling in siblings)
         text = f"the same request's {names} is not approved"
-        found.append(Blocker(Code.COUPLED, names, since_ms, due_ms, text))
+        blockers.append(Blocker(Code.COUPLED, names, since_ms, due_ms, text))
     blocked = work_before(draft, operation)
     if blocked:
-        found.append(blocked)
+        blockers.append(blocked)
     short = no_room(operation, start_shortage(draft, operation))
     if short:
-        found.append(short)
-    if found:
-        return tuple(found)
+        blockers.append(short)
+    if blockers:
+        return tuple(blockers)
     asks = any(draft.enabled(event.group) for event in draft.events_of(operation))
     if operation.earliest_start_ms > draft.now_ms and (due or asks):  # all have approved it
         at_ms, text = operation.earliest_start_ms, "its earliest start is not reached"
@@ -85,8 +85,8 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
     if driver:
         return (Blocker(Code.OPERATOR, operation.target, since_ms, text=f"{driver}{late}"),)
     does = "works" if operation.begun_ms else "has not begun to work"
-    said = progress_text(operation)
-    text = f"the driver {does} on {operation.target}{said and ': '}{said}{late}"
+    progress = progress_text(operation)
+    text = f"the driver {does} on {operation.target}{progress and ': '}{progress}{late}"
     due_ms = operation.started_ms + operation.duration_s * SECOND_MS
     clears_ms = due_ms if due_ms > now_ms else 0
     return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)
