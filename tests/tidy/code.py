@@ -172,16 +172,11 @@ LOCALS_STILL_TO_BE_NAMED = (
     "forewarn.cli.maintenance_output",
     "forewarn.cli.operations",
     "forewarn.cli.work_requests",
-    "forewarn.control.driver_host",
-    "forewarn.control.inbox",
-    "forewarn.control.plane",
     "forewarn.drivers.command.driver",
     "forewarn.drivers.messages",
     "forewarn.replication.access",
     "forewarn.replication.server",
     "forewarn.service.settings_check",
-    "forewarn.store.answers",
-    "forewarn.store.audit",
 )
 
 

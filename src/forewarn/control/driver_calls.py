@@ -75,7 +75,7 @@ class CallEnded:
     progress: Progress | None = None
     #: Why it failed; empty if it did not.
     failed: str = ""
-    #: Why the driver was not called at all: this process may not be the writer any more.
+    #: Why the driver was not called: this process may no longer be the writer.
     unconfirmed: ForewarnError | None = None
 
 
@@ -124,7 +124,7 @@ class DaemonThreads:
         self._idle = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have an idle thread, or a new one, do some work."""
+        """Run work on an idle thread, or on a new one."""
         with self._lock:
             new = not self._idle
             self._idle -= not new
@@ -189,7 +189,7 @@ class DriverCalls:
         return len(slots.running) + len(slots.hanging) < self._limits.max_concurrent
 
     def exhausted(self, driver: str) -> DriverExhausted | None:
-        """Say so if all the calls that a driver may have under way hang."""
+        """Return an error if every call that a driver may have under way hangs; else None."""
         slots = self._drivers.get(driver)
         if slots is None or len(slots.hanging) < self._limits.max_concurrent:
             return None
@@ -265,7 +265,7 @@ def _result(ended: CallEnded) -> CallResult:
 
 
 def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
-    """Make a call and return what became of it; only a process that ends gets through."""
+    """Make a call and return its result; only the end of the process is raised."""
     try:
         answer = act()
         if call.verb is not Verb.PROGRESS:
@@ -308,8 +308,8 @@ def _share(answer: object) -> float | None:
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:
     """Call a driver, on whatever thread this is.
 
-    What has an effect outside is done only by the writer, which another process may be since a
-    pause: that is seen to immediately before each such call. Source: R-2, L-7.
+    Only the writer may call a driver with an effect, and another process may have become the
+    writer during a pause: the lease is checked right before each such call. Source: R-2, L-7.
     """
     if call.verb is Verb.PROGRESS:
         return driver.progress(call.task, now_ms)

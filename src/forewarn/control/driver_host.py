@@ -91,7 +91,7 @@ class DriverHost:
         deliver: Callable[[CallEnded], None],
         report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Call nobody yet.
+        """Begin with no calls.
 
         Args:
             plane: whose operations are carried out.
@@ -107,11 +107,11 @@ class DriverHost:
         self._setup = setup
         self._calls = DriverCalls(setup.executor, setup.limits, deliver, observe=setup.observe)
         plane.default_driver = setup.default
-        self._said = DriverReportBatch(report)
-        self._report = self._said.add
+        self._batch = DriverReportBatch(report)
+        self._report = self._batch.add
         self._progress = ProgressReports()
         self._next: dict[int, _Next] = {}
-        #: (when, operation), the earliest first; one that `_next` says otherwise of is void.
+        #: (when, operation), the earliest first; an entry is void if `_next` has another time.
         self._due: list[tuple[int, int]] = []
         #: Driver -> operations that are due, in order; one may be void.
         self._ready: dict[str, deque[int]] = {}
@@ -129,7 +129,7 @@ class DriverHost:
 
     @property
     def next_ms(self) -> int | None:
-        """When a driver is to be called or given up, ms since the epoch UTC; None if none is."""
+        """When a driver is to be called or given up, ms since the epoch UTC; None: never."""
         while self._due and not self._is_due(*self._due[0]):
             heapq.heappop(self._due)
         times = (self._due[0][0] if self._due else None, self._calls.next_ms)
@@ -145,7 +145,7 @@ class DriverHost:
         return self._waits.get(number, "")
 
     def check(self, hosts: Iterable[Host]) -> None:
-        """Refuse hosts that name a driver nobody has.
+        """Refuse hosts that name an unknown driver.
 
         Raises:
             DriverUnknown: one does.
@@ -154,7 +154,7 @@ class DriverHost:
             self._setup.named(host.driver or self._setup.default)
 
     def resume(self, now_ms: int) -> None:
-        """Ask after everything that was begun, by what is on record."""
+        """Ask drivers for the progress of every operation on record as begun."""
         self._tried.clear()
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.begun_ms:
@@ -169,14 +169,14 @@ class DriverHost:
         heapq.heapify(self._due)
 
     def begin(self, operation: Operation, now_ms: int) -> None:
-        """Have an operation begun, unless it has, or another attempt has taken its place."""
+        """Begin an operation, unless it has begun, or another attempt has replaced it."""
         number, attempt = operation.number, operation.attempt
         if number not in self._plane.state.operations or self._tried.get(number) == attempt:
             return  # it has ended meanwhile, or several publications have it follow
         self._plan(number, _Next(Verb.BEGIN, attempt, now_ms))
 
     def withhold(self, numbers: Iterable[int]) -> tuple[Operation, ...]:
-        """Do not begin these operations yet; return those that were to be begun now. L-7."""
+        """Put off beginning these operations; return those that were due now. L-7."""
         operations = self._plane.state.operations
         begin = {n for n in numbers if n in self._next and self._next[n].verb is Verb.BEGIN}
         for number in begin:
@@ -184,14 +184,14 @@ class DriverHost:
         return tuple(operations[number] for number in sorted(begin & operations.keys()))
 
     def abort(self, number: int, now_ms: int) -> None:
-        """Have a driver stop caring for an operation that ended without it, unless it has."""
+        """Ask a driver to abort an operation that ended without it, unless it has."""
         self._waits.pop(number, None)
         self._tried.pop(number, None)
         self._progress.forget(number)
         self._plan(number, _Next(Verb.ABORT, 0, now_ms))
 
     def turn(self, now_ms: int) -> None:
-        """Give up calls that hang, and make those that are due as far as drivers are free."""
+        """Give up calls that hang, and make the calls that are due for drivers that are free."""
         for call, since_ms in self._calls.overdue(now_ms):
             self._give_up(call, since_ms)
         while self._due and self._due[0][0] <= now_ms:
@@ -206,7 +206,7 @@ class DriverHost:
         self._report_all()
 
     def ended(self, ends: Iterable[CallEnded], now_ms: int) -> list[ForewarnError]:
-        """Take what became of calls; return why they were not made, of those that were not."""
+        """Handle the results of calls; return the reasons of those that were not made."""
         for ended in ends:
             self._ended(ended, now_ms)
         self._report_all()
@@ -229,7 +229,7 @@ class DriverHost:
         if number in self._next:  # it may have had to wait for the end of this call
             self._plan(number, self._next[number])
 
-    # --- what is due ----------------------------------------------------------------------
+    # --- planned calls --------------------------------------------------------------------
 
     def _call_again(self, call: DriverCall, due_ms: int) -> None:
         """Plan a call that was not made once more, unless another has taken its place."""
@@ -246,7 +246,7 @@ class DriverHost:
         heapq.heappush(self._due, (planned.due_ms, number))
 
     def _is_due(self, due_ms: int, number: int) -> bool:
-        """Whether what was noted in `_due` is still so."""
+        """Whether an entry of `_due` still holds."""
         planned = self._next.get(number)
         return (
             planned is not None
@@ -315,7 +315,7 @@ class DriverHost:
             operation = call.task.operation
             self._report(DriverFailed(operation.number, operation.attempt, reason), call.driver)
 
-    # --- what became of a call ------------------------------------------------------------
+    # --- results of calls -----------------------------------------------------------------
 
     def _begun(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
@@ -334,20 +334,20 @@ class DriverHost:
     def _progressed(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
         number, attempt = operation.number, operation.attempt
-        said = ended.progress or Progress(failed=ended.failed)
-        further = self._progress.report(self._plane.state.operations[number], said, now_ms)
+        progress = ended.progress or Progress(failed=ended.failed)
+        further = self._progress.report(self._plane.state.operations[number], progress, now_ms)
         if further is not None:
             self._report(further, name)
-        if said.done:
+        if progress.done:
             self._progress.forget(number)
-            self._report(DriverDone(number, attempt, said.interruption_ms), name)
-        elif said.failed:
-            self._report(DriverFailed(number, attempt, said.failed), name)
+            self._report(DriverDone(number, attempt, progress.interruption_ms), name)
+        elif progress.failed:
+            self._report(DriverFailed(number, attempt, progress.failed), name)
         elif number not in self._next:
-            if said.waits:
-                self._waits[number] = said.waits
-            if said.again_ms:
-                again_ms = max(said.again_ms, ended.call.made_ms + 1)  # which may be due by now
+            if progress.waits:
+                self._waits[number] = progress.waits
+            if progress.again_ms:
+                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # which may be due by now
                 due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
 
@@ -394,8 +394,8 @@ class DriverHost:
         self._report(DriverFailed(operation.number, operation.attempt, reason), name)
 
     def _report_all(self) -> None:
-        """Report what drivers have said; what is on record by then is known from there."""
-        for number in self._said.commit():
+        """Commit the reports of drivers; forget attempts that the record now shows as begun."""
+        for number in self._batch.commit():
             operation = self._plane.state.operations.get(number)
             if operation is None or operation.begun_ms:
                 self._tried.pop(number, None)
@@ -414,27 +414,29 @@ class ProgressReports:
     """Decides which progress is reported; remembers the last time for each operation."""
 
     def __init__(self) -> None:
-        """Have reported nothing."""
+        """Begin with no reports."""
         #: Operation -> its attempt, and when it was last reported, ms since the epoch UTC.
         self._last: dict[int, tuple[int, int]] = {}
 
-    def report(self, operation: Operation, said: Progress, now_ms: int) -> DriverProgressed | None:
-        """Return the report of what was said; None if it is not new, or comes too soon."""
-        percent = -1 if said.share is None else int(said.share * 100)
+    def report(
+        self, operation: Operation, progress: Progress, now_ms: int
+    ) -> DriverProgressed | None:
+        """Return a report of the progress; None if it is not new, or comes too soon."""
+        percent = -1 if progress.share is None else int(progress.share * 100)
         number, attempt = operation.number, operation.attempt
-        chosen = tuple(sorted(said.placements.items() - set(operation.placements)))
+        chosen = tuple(sorted(progress.placements.items() - set(operation.placements)))
         if chosen:  # where a VM may be asked for soon cannot wait
-            return DriverProgressed(number, attempt, said.text, percent, chosen)
-        if said.done or said.failed or (not said.text and percent < 0):
+            return DriverProgressed(number, attempt, progress.text, percent, chosen)
+        if progress.done or progress.failed or (not progress.text and percent < 0):
             return None
-        if (said.text, percent) == (operation.progress, operation.progress_percent):
+        if (progress.text, percent) == (operation.progress, operation.progress_percent):
             return None
         reported_attempt, reported_ms = self._last.get(number, (0, 0))
         apart_ms = max(BETWEEN_MS, (now_ms - operation.begun_ms) // SHARE_OF_TIME)
         if reported_attempt == attempt and 0 <= now_ms - reported_ms < apart_ms:
             return None
         self._last[number] = attempt, now_ms
-        return DriverProgressed(number, attempt, said.text, percent)
+        return DriverProgressed(number, attempt, progress.text, percent)
 
     def forget(self, number: int) -> None:
         """Keep nothing of an operation that has ended."""
@@ -442,7 +444,7 @@ class ProgressReports:
 
 
 class DriverReportBatch:
-    """Gathers what drivers say, so that calls which end together cost one transaction."""
+    """Gathers reports of drivers, so that calls which end together cost one transaction."""
 
     def __init__(self, commit: Callable[[Stimulus, str], None]) -> None:
         """Hold nothing; `commit` is given one driver's reports at once, and its name."""
@@ -454,9 +456,9 @@ class DriverReportBatch:
         self._reports.setdefault(driver, []).append(report)
 
     def commit(self) -> list[int]:
-        """Have them committed, each driver's in its order; return their operations."""
-        taken, self._reports = self._reports, {}
-        for driver, reports in taken.items():
+        """Commit the reports, each driver's in its order; return their operations."""
+        batches, self._reports = self._reports, {}
+        for driver, reports in batches.items():
             together = reports[0] if len(reports) == 1 else Reports(tuple(reports))
             self._commit(together, driver)
-        return [report.operation for reports in taken.values() for report in reports]
+        return [report.operation for reports in batches.values() for report in reports]

@@ -47,7 +47,7 @@ log = logging.getLogger("forewarn.control")
 
 T = TypeVar("T")
 
-#: How long the loop waits before it tries again what the store refused, in seconds.
+#: How long the loop waits before it retries writes that the store refused, in seconds.
 RETRY_S = 1.0
 #: Requests that come before one portion of large work, while they wait.
 REQUESTS_FIRST = 8
@@ -126,7 +126,7 @@ class ControlEngine:
         return LAPSED if self.lapsed() else self._status.trouble
 
     def recover(self) -> Future[None]:
-        """Take up what was left and publish everything; once, before `start`.
+        """Resume unfinished work and publish everything; once, before `start`.
 
         The future is done once every node shows it. If the store will not take what follows now,
         what was loaded is shown, and nothing is decided.
@@ -138,7 +138,7 @@ class ControlEngine:
             return self._publishing.publish(self._plane.loaded(), (), FollowUp())
 
     def _take_up(self) -> Future[None]:
-        """Publish and begin what was left again, which is safe; see `Recover`. Source: L-7."""
+        """Publish and begin unfinished work again, which is safe; see `Recover`. Source: L-7."""
         self._time.take_up()
         now_ms = self._clock.now_ms()
         # Before `Recover` disables groups that were silent. Source: B-2.
@@ -203,15 +203,15 @@ class ControlEngine:
         return self.replica.read(lambda view: view.why(number, now(), driver=waits(number)))
 
     def audit(self, call: CallRecord) -> None:
-        """Have a call recorded that was refused, or has changed nothing; on any thread."""
+        """Record a call that was refused, or has changed nothing; on any thread."""
         self._inbox.put(call)
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
-        """Report something that nobody waits for, such as poll marks."""
+        """Queue a report that no caller waits for, such as poll marks."""
         self._inbox.note(stimulus, actor)
 
     def wake(self) -> None:
-        """Have the loop look at the clock again."""
+        """Make the loop look at the clock again."""
         self._inbox.put(None)
 
     def _run(self) -> None:
@@ -226,7 +226,7 @@ class ControlEngine:
         self._inbox.refuse_waiting()
 
     def turn(self, item: Item) -> None:
-        """Handle one thing, and do what is due by then, as the thread does again and again."""
+        """Handle one item, and all work due by then: one turn of the thread's loop."""
         self._handle(item)
         self._pass_time()
         self._handled = 0 if item is None else self._handled + 1
@@ -243,7 +243,7 @@ class ControlEngine:
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
-        """Ask the store what it has, once in `RETRY_S`; what is shown stays. Source: L-7, D-1."""
+        """Ask the store for its state, once in `RETRY_S`; documents stay. Source: L-7, D-1."""
         if self._clock.elapsed_ms() < self._ask_ms:
             return
         self._ask_ms = self._clock.elapsed_ms() + int(RETRY_S * 1000)
@@ -262,7 +262,7 @@ class ControlEngine:
             self._on_lost(why)
 
     def _doubt(self, error: ForewarnError) -> None:
-        """Decide nothing more until the store has said what it has, or at all if it is lost."""
+        """Decide nothing more until the store's state is known; end if the store is lost."""
         if isinstance(error, StoreLost):
             self._end(ServiceState.SUPERSEDED, error)
         else:
@@ -323,7 +323,7 @@ class ControlEngine:
                 answer.set_result(committed)
 
     def _commit(self, stimulus: Stimulus, actor: str, call: CallRecord | None = None) -> Committed:
-        """Commit and publish; what comes after publishing waits for its confirmation."""
+        """Commit and publish; the effects wait until nodes confirm the publication."""
         if self._status.ended:
             raise Stopping
         if not self._status.ready:
@@ -355,7 +355,7 @@ class ControlEngine:
         return committed
 
     def _record(self, calls: list[CallRecord]) -> None:
-        """Write what was refused, or has changed nothing, into the audit."""
+        """Write calls that were refused, or have changed nothing, into the audit."""
         try:
             if not self._status.ready:
                 raise Stopping
@@ -387,7 +387,7 @@ class ControlEngine:
             self._report(NoticeShown(follow_up.announced), "clock")
 
     def _take_calls(self, ends: list[CallEnded]) -> None:
-        """Take what became of drivers' calls; this process may not be the writer any more."""
+        """Handle results of drivers' calls; this process may no longer be the writer."""
         for unconfirmed in self._drivers.ended(ends, self._clock.now_ms()):
             if isinstance(unconfirmed, StoreLost):
                 self._end(ServiceState.SUPERSEDED, unconfirmed)
@@ -395,7 +395,7 @@ class ControlEngine:
                 self._status.trouble_with(unconfirmed)  # the call is tried again
 
     def _pass_time(self) -> None:
-        """Do what time alone makes due: deadlines, then drivers to be asked."""
+        """Handle what time makes due: deadlines, then calls of drivers."""
         if not self._status.ready:
             if not self._status.ended:
                 self._find_out()
@@ -423,7 +423,7 @@ class ControlEngine:
             self._doubt(error)
 
     def _report_again(self) -> bool:
-        """Commit what the store would not take before; False if it is unknown now what it has."""
+        """Commit kept reports again; False if the state of the store is now unknown."""
         try:
             if self._kept.write_polls(self._commit, self._clock.now_ms()):
                 self._status.trouble_is_over()
@@ -434,7 +434,7 @@ class ControlEngine:
         return self._status.ready
 
     def _report(self, stimulus: Stimulus, actor: str) -> None:
-        """Commit what nobody waits for; keep it for the next pass if the store will not."""
+        """Commit a report that no caller waits for; keep it for later if the store fails."""
         try:
             self._commit(stimulus, actor)
         except CallerError as refusal:

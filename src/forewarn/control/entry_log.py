@@ -1,4 +1,4 @@
-"""What is said of each commit: a line of the log for each entry, and those who listen.
+"""Announces each commit: a log line for each entry, and calls of listeners.
 
 Nothing is decided in here, and nothing that fails here stops the run loop.
 """
@@ -29,7 +29,7 @@ ALERTS = frozenset(
 
 
 def log_entries(entries: Iterable[Entry]) -> None:
-    """Say what has become durable, to people and to machines."""
+    """Log the entries that have become durable, for people and for machines."""
     silent = not log.isEnabledFor(logging.INFO)
     for entry in entries:
         level = logging.WARNING if entry.action in ALERTS else logging.INFO

@@ -177,7 +177,7 @@ def _get(gate: Gate, address: str) -> tuple[int, bytes]:
 
 
 def _of_query(gate: Gate, status: int, body: bytes) -> str:
-    """Say why the answer to a query fails the gate; empty if it passes."""
+    """Return why the answer to a query fails the gate; empty if it passes."""
     if len(body) > ANSWER_BYTES_MAX:
         return f"the query gives more than {ANSWER_BYTES_MAX} bytes"
     try:

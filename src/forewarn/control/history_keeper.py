@@ -24,7 +24,7 @@ STOP_S_MAX = 1.0
 
 
 class HistoryKeeper:
-    """Exports and removes what history has too much until it is stopped."""
+    """Exports and deletes history beyond its limits until it is stopped."""
 
     def __init__(self, store: Store, retention: Retention, clock: Clock) -> None:
         """Begin."""
@@ -36,7 +36,7 @@ class HistoryKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; what is under way is done again next time."""
+        """Stop; a trim that is cut off is repeated next time."""
         self._stopping.set()
         self._thread.join(STOP_S_MAX)
 

@@ -1,4 +1,4 @@
-"""The inbox of the run loop: what is asked of it, and what has ended elsewhere.
+"""The inbox of the run loop: requests to it, and results of work on other threads.
 
 Any thread puts something in, the loop's thread takes it out; nothing is decided here.
 Requests whose callers wait come before the others; each of the two keeps its order.
@@ -48,7 +48,7 @@ class Overloaded(OurError):
 
 
 class Stopping(OurError):
-    """The service is going down and has not done what was asked."""
+    """The service is stopping and has not done what was asked."""
 
     code = "stopping"
     status = 503
@@ -63,9 +63,9 @@ class Submission:
     stimulus: Stimulus
     #: Who asks, for history.
     actor: str
-    #: None where nobody waits for the answer.
+    #: None if no caller waits for the answer.
     answer: Future[Committed] | None
-    #: Whether the answer waits until metadata nodes show what was committed.
+    #: Whether the answer waits until metadata nodes show the change.
     shown: bool = False
     #: The call that asks, for the audit; None: the service itself does.
     call: CallRecord | None = None
@@ -117,7 +117,7 @@ class Inbox:
         return self._items.qsize() + len(self._requests) + len(self._others)
 
     def put(self, item: Item) -> None:
-        """Have something handled that must not be refused."""
+        """Queue an item that must not be refused."""
         self._items.put(item)
 
     def submit(
@@ -134,7 +134,7 @@ class Inbox:
         return answer
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
-        """Have a query run on the loop's thread, where the state holds still."""
+        """Run a query on the loop's thread, where nothing else changes the state."""
         answer: Future[T] = Future()
         if self._status.ended:
             answer.set_exception(Stopping())
@@ -143,12 +143,12 @@ class Inbox:
         return answer
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
-        """Report something that nobody waits for, such as poll marks."""
+        """Queue a report that no caller waits for, such as poll marks."""
         if len(self) < INBOX_MAX:
             self.put(Submission(stimulus, actor, None))
 
     def take(self, timeout_s: float) -> Item:
-        """Return what comes next, waiting for it as long; None if nothing came."""
+        """Wait up to the timeout for the next item and return it; None if nothing came."""
         self._sort()
         if not self._requests and not self._others:
             try:
@@ -163,14 +163,14 @@ class Inbox:
 
     def take_ends(self, first: E) -> list[E]:
         """Return an end of a driver's call, or a record, with those that came right after it."""
-        found = [first]
-        while self._others and len(found) < ENDS_MAX:
+        items = [first]
+        while self._others and len(items) < ENDS_MAX:
             following = self._others[0]
             if not isinstance(following, type(first)):
                 break
-            found.append(following)
+            items.append(following)
             self._others.popleft()
-        return found
+        return items
 
     def _sort(self) -> None:
         for _ in range(self._items.qsize()):
@@ -220,7 +220,7 @@ class KeptReports:
         return reports
 
     def write_polls(self, commit: Callable[..., object], now_ms: int) -> bool:
-        """Have the polls committed at once, each with its own time; what fails stays kept.
+        """Commit the polls at once, each with its own time; keep them if that fails.
 
         Args:
             commit: is given a stimulus and its `actor`.

@@ -88,10 +88,10 @@ class StateView:
         """Look at a state.
 
         Args:
-            state: what is true.
-            store: where what has ended is found.
-            policy: by which it is judged.
-            new_guid: gives ids to what is only tried.
+            state: the current state.
+            store: holds ended operations and events.
+            policy: notice and limits.
+            new_guid: gives ids to the events of drafts.
         """
         self.state = state
         self.store = store
@@ -104,7 +104,7 @@ class StateView:
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
 
     def adopt(self, changes: Changes, sequence: int) -> None:
-        """Make durable changes the truth, as of a commit; costs what they touch."""
+        """Apply durable changes, as of a commit; costs the records they touch."""
         if changes.of_fleet or changes.topology is not None:
             self.scoped_layouts.clear()
         self.scoped.clear()
@@ -112,22 +112,22 @@ class StateView:
         self.sequence = sequence
 
     def fleet(self) -> Topology:
-        """Return the fleet as it is, for other threads to read; costs nothing.
+        """Return an unchanging view of the fleet, for other threads to read; costs nothing.
 
-        A change of the fleet copies it before, where somebody still has it by then.
+        A change of the fleet copies it first, if a reader still has it by then.
         """
         return self.state.topology.shared()
 
     def beside(self, state: State) -> StateView:
         """Return a view of another state, as of the same commit."""
-        made = StateView(state, self.store, self.policy, new_guid=self._new_guid)
-        made.sequence = self.sequence
-        return made
+        view = StateView(state, self.store, self.policy, new_guid=self._new_guid)
+        view.sequence = self.sequence
+        return view
 
     def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Blocker, ...]:
         """Everything a live operation waits for; empty if it has ended or never was.
 
-        `driver` is whom or what its driver waits for; empty while that works.
+        `driver`: what its driver waits for; empty while the driver works.
         """
         operation = self.state.operations.get(number)
         if operation is None:
@@ -135,7 +135,7 @@ class StateView:
         return why(self.draft(now_ms), operation, driver=driver)
 
     def draft(self, now_ms: int) -> Draft:
-        """Return a draft to look at what is; nothing of it is kept."""
+        """Return a draft to read the state; nothing of it is kept."""
         return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
 
 
@@ -156,11 +156,11 @@ class ControlPlane(StateView):
         self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
 
     def view(self) -> StateView:
-        """Return a copy of what is true now, for another thread; costs the tables."""
+        """Return a copy of the current state, for another thread; costs the tables."""
         return StateView(self.state.copy(), self.store, self.policy, new_guid=self._new_guid)
 
     def recover(self, now_ms: int) -> Committed:
-        """Take up what a crash cut off; publish `whole` in place of the change. Source: L-7.
+        """Resume work that a crash cut off; publish `whole` in place of the change. Source: L-7.
 
         Raises:
             ForewarnError: the store cannot be written; nothing may be decided.
@@ -301,7 +301,7 @@ class ControlPlane(StateView):
         )
 
     def _note(self, written: Changes) -> None:
-        """Have those follow who keep a copy of the state."""
+        """Pass a change to those who keep a copy of the state."""
         self.sequence = self.store.generation
         self.on_adopted((written, self.sequence))
 
@@ -323,7 +323,7 @@ class ControlPlane(StateView):
         return live[0] if live else None
 
     def _ended(self, stimulus: Stimulus) -> CallerError | None:
-        """Say that an operation or maintenance has ended, rather than that it is not there."""
+        """Return an error if an operation or maintenance has ended; else None."""
         if isinstance(stimulus, OperatorWord):
             return self._ended_maintenance(stimulus)
         asked = {Cancel: "cancelled", Complete: "completed", Retry: "retried"}

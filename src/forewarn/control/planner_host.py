@@ -1,4 +1,4 @@
-"""Has plans made and gates of maintenances checked beside the writer, which never waits for one.
+"""Makes plans and checks gates of maintenances outside the writer, which never waits for them.
 
 What a plan is made from is in `planning.py`; whether it takes force is decided in the core. A large
 plan is seconds of plain Python, and on a thread each poll waits for it again and again: one
@@ -72,10 +72,10 @@ class PlannerHost:
         replica: StateReplica,
         report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Plan for a plane; what is made comes back through `inbox`, and is taken by `report`.
+        """Plan for a plane; results come back through `inbox`, and `report` commits them.
 
-        A large fleet is read on the thread of the `replica`: the writer would take a fifth of a
-        second for a million VMs, to copy it, and each poll as long.
+        A large fleet is read on the thread of the `replica`: to copy a million VMs would hold the
+        writer, and each poll, for a fifth of a second.
         """
         self._plane, self._clock = plane, clock
         self._inbox, self._replica, self._report = inbox, replica, report
@@ -90,7 +90,7 @@ class PlannerHost:
         self._begun_ms = self._took_ms = 0
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Have plans made for maintenances that want one, one at a time. On the loop's thread."""
+        """Plan maintenances that want a plan, one at a time. On the loop's thread."""
         for number in numbers:
             if self._wants_gate(number):
                 self._begin_check(number)
@@ -100,7 +100,7 @@ class PlannerHost:
             self._begin(self._waiting.popleft())
 
     def check(self, stimulus: CreateMaintenance) -> None:
-        """Refuse a maintenance that names a gate nobody has.
+        """Refuse a maintenance that names an unknown gate.
 
         Raises:
             GateUnknown: it does.
@@ -121,7 +121,7 @@ class PlannerHost:
         return (self._planner or made)(task)
 
     def take(self, report: PlannerReport) -> None:
-        """Have a plan take force, or a gate decide."""
+        """Commit a plan or the result of a gate."""
         if isinstance(report, GatePassed | GateFailed):
             self._checking.discard(report.maintenance)
             self._report(report, "gate")
@@ -132,9 +132,9 @@ class PlannerHost:
         self.request(())
 
     def decided(self, stimulus: Stimulus) -> None:
-        """Make what is wanted now, if that was one of these reports.
+        """Begin the next plan or check after one of these reports was committed.
 
-        Not before: what the store would not take is kept, and more would be made for as long.
+        Not before: a report that the store refuses is kept, and more would pile up meanwhile.
         """
         if isinstance(stimulus, PlanMade | PlanFailed | GatePassed | GateFailed):
             self.request((stimulus.maintenance,))

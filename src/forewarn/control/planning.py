@@ -161,7 +161,7 @@ class PlannerTask:
 
 
 def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
-    """Have a plan made, and say what it was made by.
+    """Make a plan; return it with the facts that it was made from.
 
     Raises:
         PlanRefused: the plan breaks a rule.
@@ -172,7 +172,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
 
 
 def task_of(basis: PlanningSnapshot) -> PlannerTask:
-    """Return what the planner is to do, in which nothing changes any more; costs hosts and VMs.
+    """Return the planner's task, which never changes; costs hosts and VMs.
 
     On the thread that owns the state; others go on meanwhile.
     """
@@ -291,7 +291,7 @@ def policy_of(basis: PlanningSnapshot) -> MaintenancePolicy:
 
 
 def asked_of(maintenance: Maintenance) -> Asked:
-    """Return what a maintenance asks the planner for."""
+    """Return the request of a maintenance to the planner."""
     return Asked(
         maintenance.hosts,
         maintenance.duration_s,
@@ -306,7 +306,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
 
 
 def state_of(basis: PlanningSnapshot) -> FleetState:
-    """Return what is true of the fleet beside where its VMs are, without the plan in force."""
+    """Return the fleet's state besides the places of VMs, without the plan in force."""
     topology = basis.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
     live = [_live(basis, each) for each in basis.operations if is_disturbing(each)]

@@ -1,6 +1,6 @@
-"""From the state to the feed that metadata nodes follow: who may ask, and what each is shown.
+"""From the state to the feed that metadata nodes follow: the VMs and their documents.
 
-Pure. How a change travels is the daemon's business, what is in it is decided in `core`.
+Pure. The daemon sends changes; `core` decides their contents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Publishing as a stage of its own: what waits for which change to be shown, and trying again.
+"""The publishing stage: effects wait until their change is shown; failed publications are retried.
 
 Nothing is begun or decided here: the engine is handed what may follow. How a change travels is
 the publisher's business.
@@ -64,14 +64,14 @@ class _Publication:
     over: Future[None] = field(default_factory=Future)
 
     def absorb(self, other: _Publication) -> None:
-        """Have what waits for another one wait for this one."""
+        """Take over the operations and follow-ups that wait for another publication."""
         self.operations += other.operations
         self.follow_ups += other.follow_ups
         other.follow_ups = []
 
 
 class Publishing:
-    """Keeps what waits for each publication; on the writer's thread only."""
+    """Holds the effects that wait for each publication; on the writer's thread only."""
 
     def __init__(
         self, publisher: Publisher, deliver: Callable[[PublicationEnded | FollowUp], None]
@@ -101,13 +101,13 @@ class Publishing:
 
     @property
     def next_ms(self) -> int | None:
-        """When to publish again what failed, ms since the epoch UTC; None if nothing did."""
+        """When to retry a failed publication, ms since the epoch UTC; None if none failed."""
         return self._again_ms if self.failing else None
 
     def publish(
         self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
     ) -> Future[None]:
-        """Publish a change, and hand out what follows once it is shown.
+        """Publish a change, and return its effects once it is shown.
 
         While everything is to be published again, a change alone is not: nodes would lack what it
         rests on, and who is concerned would be judged by that. Source: M-1, M-4.
@@ -145,7 +145,7 @@ class Publishing:
         return publication.over
 
     def after(self, follow_up: FollowUp) -> None:
-        """Hand out what follows from a commit that changed no document, once its time has come.
+        """Return the effects of a commit that changed no document, once its time has come.
 
         That is when all earlier changes about the same operations are shown: a retry must not
         begin what its VMs do not see yet. Source: L-7.
@@ -163,7 +163,7 @@ class Publishing:
             self._deliver(follow_up)
 
     def ended(self, ended: PublicationEnded, now_ms: int) -> list[FollowUp]:
-        """Take the end of a publication; return what may be done now.
+        """Handle the end of a publication; return the effects that are due now.
 
         Raises:
             PublicationFailed: nothing may, and everything will be published again.

@@ -37,6 +37,6 @@ class RefusedRecords:
         self._refused_ms[sentence] = self._clock.now_ms()
 
     def sentences(self) -> tuple[str, ...]:
-        """Return what was refused lately, the newest last."""
+        """Return the latest refusals, the newest last."""
         since_ms = self._clock.now_ms() - KEPT_MS
         return tuple(each for each, at_ms in self._refused_ms.copy().items() if at_ms > since_ms)

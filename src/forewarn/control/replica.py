@@ -53,7 +53,7 @@ class StateReplica:
         self._thread: threading.Thread | None = None
 
     def read(self, query: Callable[[StateView], T]) -> Future[T]:
-        """Return what a query finds in the state as of the last commit, which holds still.
+        """Return the result of a query on the state as of the last commit, which does not change.
 
         The future fails with `Stopping` if the service ends.
         """
@@ -74,7 +74,7 @@ class StateReplica:
         plane.on_adopted = self._items.append
 
     def look(self, committed: Committed) -> None:
-        """Have the copy follow once many changes wait for it, or one that may be large."""
+        """Update the copy once many changes wait for it, or one that may be large."""
         changes = committed.changes
         large = bool(self._items) and changes is not None and changes.of_fleet
         if large or len(self._items) >= UNREAD_MAX:
@@ -87,7 +87,7 @@ class StateReplica:
             self._start()
 
     def stop(self) -> None:
-        """End; what was asked is answered first, unless that takes longer than `STOP_TIMEOUT_S`."""
+        """End; answer pending queries first, unless that takes longer than `STOP_TIMEOUT_S`."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:

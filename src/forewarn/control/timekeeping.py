@@ -23,8 +23,8 @@ log = logging.getLogger("forewarn.control")
 
 #: How often the loop looks whether the system's clock was stepped, in milliseconds.
 STEP_LOOK_MS = 60_000
-#: How long a step waits for the notices that run to end, in milliseconds. Where some notice always
-#: runs it is followed after that: one ahead puts what is announced off, one back lengthens notice.
+#: How long a step of the clock waits for running notices to end, in milliseconds. After that it is
+#: followed anyway: a step ahead puts announced work off, a step back lengthens notice.
 STEP_WAIT_MS = 3_600_000
 #: A step smaller than this is not worth a line in the log, in milliseconds.
 STEP_SAID_MS = 1000
@@ -73,10 +73,10 @@ class Timekeeping:
         """Take a step of the system's clock over: while no notice runs, or when it has waited.
 
         Args:
-            put_off: commits and publishes that what is announced is put off.
+            put_off: commits and publishes that announced work is put off.
 
         Returns:
-            How far the service's clock went ahead by that, in ms; negative: back; 0: not at all.
+            How far the service's clock went ahead by that, in ms; negative: back; 0: not moved.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided until

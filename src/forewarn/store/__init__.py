@@ -89,7 +89,7 @@ class Store(StoreReader):
         self._history_seq = 0
         #: Whether this process goes on with a restore that has not ended.
         self.restoring = False
-        #: Whether this process has become the writer of what it has loaded.
+        #: Whether this process has become the writer of the loaded state.
         self._claimed = True
         #: The commit whose end is unknown, if one is.
         self._uncertain: Changes | None = None
@@ -163,7 +163,7 @@ class Store(StoreReader):
         return state
 
     def _claim(self) -> None:
-        """Become the writer of what was loaded while it could only be read.
+        """Become the writer of a store that was loaded while it could only be read.
 
         Where it was not known whether an earlier claim happened, this one finds that out: it may
         be made twice, as nobody else has written as this process.
@@ -234,7 +234,7 @@ class Store(StoreReader):
         Raises:
             StoreUncertain: the database still cannot be asked.
             StoreUnavailable, StoreFull: it cannot be asked, and no commit was uncertain.
-            StoreLost: another process has become the writer; only it knows, by what it loads.
+            StoreLost: another process has become the writer; only that one knows the outcome.
         """
         self._claim()
         try:
@@ -255,12 +255,12 @@ class Store(StoreReader):
         return changes
 
     def end_restore(self) -> None:
-        """Let a service load what was restored; its nodes begin a new sequence of changes. M-1."""
+        """Allow services to load the restored store; nodes begin a new sequence of changes. M-1."""
         with self._engine.writing() as transaction:
             transaction.run("restore_ended")
 
     def trim(self, retention: Retention, now_ms: int) -> int:
-        """Export and remove what history has too much; return how many entries: `retention.py`."""
+        """Export and delete history beyond its limits; return how many entries: `retention.py`."""
         return trim(self, self._engine, retention, now_ms=now_ms)
 
     def write_calls(self, records: Sequence[CallRecord]) -> None:
@@ -298,14 +298,14 @@ class Store(StoreReader):
         return Lease(holder, int(moved[0][0])) if moved else None
 
     def notice(self, timeout_s: float) -> bool:
-        """Wait for somebody's commit, at most `timeout_s` seconds; return whether there was one.
+        """Wait for a commit of any process, at most `timeout_s` seconds; return whether one came.
 
         A hint only: one may be missed while the database is away, so look for yourself as well.
         """
         return self._engine.notice(timeout_s)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.close()
 
     def _advance(self, changes: Changes) -> None:
@@ -406,7 +406,7 @@ def open_store(address: str, *, must_exist: bool = False) -> Store:
 
     Raises:
         StoreAddressInvalid: no engine understands the address.
-        StoreMissing: nobody has made the store, and it must exist.
+        StoreMissing: the store does not exist, and it must.
         StoreInUse: another process writes this SQLite store.
         StoreTooNew: a newer version has migrated it.
         StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.

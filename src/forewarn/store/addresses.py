@@ -27,7 +27,7 @@ _USER = re.compile(r":[^/@]+@")
 
 
 def engine_of(address: str) -> Callable[..., Engine]:
-    """Return what opens the store at an address; opens nothing.
+    """Return the opener of the store at an address; opens nothing.
 
     Raises:
         StoreAddressInvalid: no engine understands it.
@@ -55,7 +55,7 @@ def engine_of(address: str) -> Callable[..., Engine]:
 
 
 def _in_memory(*, must_exist: bool) -> Engine:
-    """Open a database in memory, which nobody can have made before."""
+    """Open a new database in memory."""
     if must_exist:
         raise StoreMissing(place="in memory")
     return SqliteEngine(None, must_exist=False)

@@ -32,7 +32,7 @@ class KeptAnswer:
 
     @classmethod
     def begun(cls, call: CallRecord) -> KeptAnswer:
-        """Return what is kept of a call whose change is made."""
+        """Return the record of a call before its answer is known."""
         return cls(call.principal, call.key, call.fingerprint, call.at_ms)
 
 
@@ -46,16 +46,16 @@ class KeptAnswers:
     def find(self, principal: str, key: str, now_ms: int) -> KeptAnswer | None:
         """Return the answer to a call, unless it is older than a day."""
         with self._engine.reading() as transaction:
-            found = transaction.rows(
+            rows = transaction.rows(
                 "answer_of", principal=principal, key=key, since_ms=now_ms - KEPT_MS
             )
-        if not found:
+        if not rows:
             return None
-        request, status, answer = found[0]
+        request, status, answer = rows[0]
         return KeptAnswer(principal, key, str(request), 0, int(status), str(answer))
 
     def keep(self, kept: KeptAnswer) -> None:
-        """Keep an answer, and forget those older than a day."""
+        """Keep an answer, and delete answers older than a day."""
         with self._engine.writing() as transaction:
             transaction.run("answers_forget", until_ms=kept.at_ms - KEPT_MS)
             put_answer(transaction, kept)

@@ -39,7 +39,7 @@ class AuditTrail:
     def __init__(self, engine: Engine) -> None:
         """Use an engine whose schema is up to date."""
         self._engine = engine
-        #: Signs each record; empty: none is signed. Set by the service.
+        #: Signs each record; empty: records are not signed. Set by the service.
         self.key = b""
         #: Number and digest of the last record; None: the store is asked.
         self._last: tuple[int, str] | None = None
@@ -50,8 +50,8 @@ class AuditTrail:
         """Write the next records; `added` follows once the transaction is durable."""
         last, self._last = self._last, None
         if last is None:
-            found = transaction.rows("audit_last")
-            last = (int(found[0][0]), str(found[0][1])) if found else (0, START)
+            rows = transaction.rows("audit_last")
+            last = (int(rows[0][0]), str(rows[0][1])) if rows else (0, START)
         for record in records:
             sequence = last[0] + 1
             digest = digest_after(last[1], sequence, record)
@@ -72,7 +72,7 @@ class AuditTrail:
         self._drafted = last
 
     def added(self, now_ms: int) -> None:
-        """Go on behind what was written; log the head now and then, for those who keep it."""
+        """Note that the records are durable; log the head now and then, for safekeeping."""
         self._last = self._drafted
         if abs(now_ms - self._logged_ms) >= HEAD_LOGGED_MS:
             self._logged_ms = now_ms
@@ -83,8 +83,8 @@ class AuditTrail:
     def newest(self, count: int) -> list[AuditEntry]:
         """Return the last records, in their order."""
         with self._engine.reading() as transaction:
-            found = transaction.rows("audit_last")
-        return self.page(max(int(found[0][0]) - count, 0), count) if found else []
+            rows = transaction.rows("audit_last")
+        return self.page(max(int(rows[0][0]) - count, 0), count) if rows else []
 
     def page(self, after: int, limit: int) -> list[AuditEntry]:
         """Return records behind a sequence number, in their order."""

@@ -71,7 +71,7 @@ class RestoreFacts:
 
     #: Work that is not done, in the words of its entries: `op-7`.
     withdrawn: tuple[str, ...]
-    #: Work whose driver is asked what became of it.
+    #: Work whose driver is asked for its result.
     unknown: tuple[str, ...]
     #: Maintenances that wait for a person's word.
     paused: tuple[str, ...]
@@ -172,8 +172,8 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
     Raises:
         RestoreOccupied: there is a store.
         RestoreClockBehind: the clock cannot be right.
-        ForewarnError: the backup is not sound, or the store cannot be written; what is there then
-            is refused by a service, and may be removed.
+        ForewarnError: the backup is not sound, or the store cannot be written; a service refuses
+            the unfinished store, which may be removed.
     """
     if backup is not None:
         verify(backup)
@@ -198,7 +198,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
 
 
 def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
-    """Have the core end what nobody may rely on any more."""
+    """Raise documents and withdraw announced work, as `core/restored.py` says."""
     store.restoring = True
     state = store.load()
     read = [view.document.incarnation for view in state.views.values()]
@@ -266,7 +266,7 @@ def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction)
 
 
 def _make_single_file(path: Path) -> None:
-    """Leave nothing beside the file, so that it can be read where nothing can be written."""
+    """Remove the files beside the database, so that it can be read on a read-only disk."""
     with sqlite3.connect(path) as connection:
         [(mode,)] = connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     connection.close()

@@ -39,13 +39,13 @@ class OutboxCursors:
                 transaction.run("cursor_move", name=name, seq=seq)
 
     def held(self) -> int | None:
-        """Return the entry behind which history is wanted still; None: nobody wants any."""
+        """Return the entry after which history is still needed; None: no history is."""
         with self._engine.reading() as transaction:
             [(count, seq)] = transaction.rows("cursors_held")
         return int(seq) if count else None
 
     def next_ms(self, seq: int) -> int:
-        """Return when the entry behind this one happened, ms since the epoch UTC; 0: none is."""
+        """Return when the entry after this one happened, ms since the epoch UTC; 0: no entry."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("history_next", seq=seq)
         return int(rows[0][0]) if rows else 0

@@ -35,7 +35,7 @@ class DatabaseConnection(Protocol):
 
 
 class Transaction:
-    """Statements that happen together or not at all; lives as long as its `with` block."""
+    """Statements that take effect together or not; lives as long as its `with` block."""
 
     __slots__ = ("_connection", "_statements")
 
@@ -144,11 +144,11 @@ class Engine(abc.ABC):
         """Begin a transaction that only reads, and sees the same state throughout."""
 
     def lease_reading(self) -> AbstractContextManager[Transaction]:
-        """Begin what `reading` begins, where nothing else that goes on here can hold it up."""
+        """Begin a transaction as `reading` does, which no other work of this process delays."""
         return self.reading()
 
     def lease_writing(self) -> AbstractContextManager[Transaction]:
-        """Begin what `writing` begins, where nothing else that goes on here can hold it up."""
+        """Begin a transaction as `writing` does, which no other work of this process delays."""
         return self.writing()
 
     @abc.abstractmethod
@@ -165,7 +165,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def notify(self, transaction: Transaction) -> None:
-        """Let those who wait for a notice know of the transaction once it is committed."""
+        """Notify processes that wait in `notice` once the transaction is committed."""
 
     @abc.abstractmethod
     def notice(self, timeout_s: float) -> bool:
@@ -173,7 +173,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the database; afterwards the engine must not be used."""
+        """Close the database; afterwards the engine must not be used."""
 
 
 def _compile(text: str, mark: str) -> Statement:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     _Told: TypeAlias = tuple[str, str | int, Columns | None]
 
 PLAIN_MAX = 120
-"""Longest text that is kept as it is, in bytes; a shorter one hardly shrinks."""
+"""Longest text that is kept uncompressed, in bytes; a shorter one hardly shrinks."""
 
 PLAIN_ADDED_MAX = 240
 """The same of new hosts, groups and VMs, which are short already: packing one of 200 bytes saves a
@@ -31,8 +31,8 @@ quarter and costs four times what writing it does, and a fleet has millions."""
 LEVEL = 6
 """Of zlib, whose own default this is; 9 gains one per cent."""
 
-#: zlib's dictionary: what most of them consist of. Part of the format: what was
-#: written with it can only be read with it, so it is never changed; another one is added beside.
+#: zlib's dictionary: the most frequent parts of images. Part of the format: images written with it
+#: can only be read with it, so it is never changed; another one may be added.
 _WORDS = (
     b'"cause":"live-migration","cause":"host-update","cause":"network-update","cause":"redeploy",'
     b'"cause":"eviction","cause":"deletion","cause":"reimage","cause":"hardware-failure",'

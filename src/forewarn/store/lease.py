@@ -1,6 +1,6 @@
 """Who may become the writer of a shared store, judged by each process's own clock.
 
-The lease only chooses: what keeps two processes from both writing is the store's generation.
+The lease only chooses: the store's generation keeps two processes from both writing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Lease:
     """The lease as it stands; its holder shows that it lives by letting it beat."""
 
-    #: Token of the process that holds it; empty: nobody does.
+    #: Token of the process that holds it; empty: not held.
     holder: str
     #: Grows with every renewal and every change of hands.
     beat: int
@@ -52,7 +52,7 @@ class Tenure:
         self._until_ms = 0
 
     def held(self, now_ms: int) -> bool:
-        """Whether nobody else can have taken the lease yet."""
+        """Whether no other process can have taken the lease yet."""
         return now_ms < self._until_ms
 
     def attempt(self, now_ms: int) -> bool:
@@ -61,7 +61,7 @@ class Tenure:
         Call it a few times a term; return whether this process holds the lease.
 
         Raises:
-            StoreUnavailable: it could not be renewed; what is `held` stays so until its term ends.
+            StoreUnavailable: it could not be renewed; if it is `held`, it stays so until its term ends.
         """
         seen = self._store.lease()
         if seen != self._seen:

@@ -68,8 +68,8 @@ def _rested(
 ) -> list[Operation]:
     """Return the ended work after which owners may rest still; costs what has ended since then.
 
-    A policy that is applied later may have them rest longer: what is older than `REST_S_MIN` by
-    then is not known to it.
+    A policy that is applied later may prescribe a longer rest; it does not see work that ended
+    before `REST_S_MIN`.
     """
     applied = policies.get(FLEET_POLICY)
     rest_s = max(maintenance_policy(applied, NoticePolicy()).owner_rest_s, REST_S_MIN)

@@ -135,7 +135,7 @@ class PostgresEngine(Engine):
 
         Raises:
             StoreAddressInvalid: it is not an address of a PostgreSQL database.
-            StoreUnavailable: nobody answers there, or not to us.
+            StoreUnavailable: no server answers there, or it refuses this client.
         """
         del must_exist  # whether it holds a store is seen by its schema
         try:
@@ -206,8 +206,8 @@ class PostgresEngine(Engine):
     def lock_schema(self, transaction: Transaction) -> None:
         """Wait for the schema's lock, longer than for any other; prepare nothing meanwhile.
 
-        After an ALTER the driver drops what is prepared, but in a pipeline it keeps the names of
-        what was sent behind it.
+        After an ALTER the driver drops prepared statements, but in a pipeline it keeps the names of
+        those sent after it.
         """
         assert self._writer.connection is not None
         self._writer.connection.prepare_threshold = None
@@ -304,7 +304,7 @@ class PostgresEngine(Engine):
             raise self._meaning(error) from error
 
     def _meaning(self, error: Exception) -> ForewarnError:
-        """Return what an error of the database means for the one who asked."""
+        """Return the error of ours that an error of the database stands for."""
         state = getattr(error, "sqlstate", None) or ""
         kind: type[ForewarnError] = StoreContradiction
         if isinstance(error, psycopg.OperationalError) and not state:

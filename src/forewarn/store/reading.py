@@ -252,7 +252,7 @@ class StoreReader:
             after = page[-1].seq
 
     def _checkpoint(self, seq: int) -> Iterator[Recorded]:
-        """Yield what was live after an entry whose history was removed, in portions."""
+        """Yield the records live after an entry whose history was removed, in portions."""
         after = 0
         while True:
             rows = self.rows("checkpoint", seq=seq, after=after)
@@ -268,7 +268,7 @@ class StoreReader:
             yield Recorded(seq, Entry(at_ms, "service", CHECKPOINT, text, images=live))
 
     def check(self) -> None:
-        """Read the newest of what is kept for people, to know now that it can be read.
+        """Read the newest history and operations, to check that they can be read.
 
         Cost: `CHECKED_MAX` entries of history, a page of operations and their events.
 
@@ -317,7 +317,7 @@ class StoreReader:
         return {str(token_id): int(used_ms) for token_id, used_ms in self.rows("token_uses")}
 
     def rows(self, name: str, /, **values: Value) -> list[Row]:
-        """Return what a named statement finds, in a transaction of its own."""
+        """Return the rows of a named statement, in a transaction of its own."""
         with self._engine.reading() as transaction:
             return transaction.rows(name, **values)
 

@@ -1,7 +1,7 @@
-"""How long history is kept: what is too old or too much is exported, then removed.
+"""How long history is kept: entries that are too old or too many are exported, then deleted.
 
-A replay begins at a checkpoint then, which holds what was live where the removed part ended. The
-live state has no part in this: everything is made of history itself, and beside the writer.
+A replay then begins at a checkpoint, which holds the records live where the deleted part ended. The
+live state has no part in this: checkpoints are made from history alone, outside the writer.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Retention:
 
 
 def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: int) -> int:
-    """Export what is too old or too much, make a checkpoint, and remove it.
+    """Export entries that are too old or too many, make a checkpoint, and delete them.
 
-    Safe to repeat wherever it was cut off. Cost: reading what is removed; with `max_bytes` also
+    Safe to repeat wherever it was cut off. Cost: reading the deleted entries; with `max_bytes` also
     the length of all history.
 
     Returns:
@@ -90,7 +90,7 @@ def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: i
 
     Raises:
         ExportFailed: it could not be written; nothing was removed.
-        ForewarnError: the store could not be asked or written; what is left is done next time.
+        ForewarnError: the store could not be read or written; the next trim does the rest.
     """
     _remove(store, engine, _checkpoint_seq(engine))  # what was left of the last time
     last = _last_to_remove(engine, retention, now_ms)
@@ -109,7 +109,7 @@ def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: i
 
 
 def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
-    """Return the last entry that is too old or too much; 0 if none is."""
+    """Return the last entry that is too old or too many; 0 if there is none."""
     surplus = 0
     with engine.reading() as transaction:
         if retention.max_bytes:
@@ -171,7 +171,7 @@ def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:
 def _write_checkpoint(
     store: HistoryStore, engine: Engine, rows: Rows, *, seq: int, at_ms: int
 ) -> None:
-    """Keep the rows that are live; nobody sees them before all of them are there."""
+    """Write the rows that are live; readers see them once all of them are there."""
     store.confirm()
     checkpoint_seq = _checkpoint_seq(engine)
     with engine.writing() as transaction:

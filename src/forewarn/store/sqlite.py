@@ -167,10 +167,10 @@ class SqliteEngine(Engine):
         """Do nothing: a writing transaction has the only write lock."""
 
     def schema_text(self, text: str) -> str:
-        """Write what means the same and costs less here.
+        """Return a schema that means the same and costs less in SQLite.
 
-        INTEGER holds as much as BIGINT, and as a key needs no second index. Of a list SQLite makes
-        an index each time it checks one, which took more than half of a write of an operation.
+        INTEGER holds as much as BIGINT, and as a key needs no second index. SQLite builds
+        an index for a list each time it checks one: more than half the cost of an operation.
         """
         return _LISTED_CHECK.sub(_compared, text.replace("BIGINT", "INTEGER"))
 
@@ -184,16 +184,16 @@ class SqliteEngine(Engine):
         return heard
 
     def check(self) -> None:
-        """Have SQLite look at every page, index and reference. Cost: the size of the file.
+        """Check every page, index and reference with SQLite. Cost: the size of the file.
 
         Raises:
             StoreDamaged: something is wrong.
         """
         with self._undone_on_error(self._writer):
-            integrity = self._writer.execute("PRAGMA integrity_check(1)").fetchall()
+            results = self._writer.execute("PRAGMA integrity_check(1)").fetchall()
             broken = self._writer.execute("PRAGMA foreign_key_check").fetchall()
-        if integrity != [("ok",)] or broken:
-            reason = f"SQLite says: {integrity[0][0] if integrity != [('ok',)] else broken[0]}"
+        if results != [("ok",)] or broken:
+            reason = f"SQLite says: {results[0][0] if results != [('ok',)] else broken[0]}"
             raise StoreDamaged(place=self.place, reason=reason)
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class SqliteEngine(Engine):
             raise StoreReplaced(place=self.place, reason=problem)
 
     def _check_pages(self, *, created: bool) -> None:
-        """Have SQLite look at every page of a file that was there before. Cost: its size."""
+        """Check every page of a file that existed before with SQLite. Cost: its size."""
         if created:
             return
         with self._undone_on_error(self._writer):
@@ -269,7 +269,7 @@ class SqliteEngine(Engine):
             raise
 
     def _meaning(self, error: Exception) -> ForewarnError:
-        """Return what an error of the database means for the one who asked."""
+        """Return the error of ours that an error of the database stands for."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind = _KINDS.get(code, StoreContradiction)
         # A text that is none has no number in Python's module, and a message may be made of one.
@@ -287,10 +287,10 @@ def _compared(check: re.Match[str]) -> str:
 
 
 def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
-    """Add noughts to the log until it is as long as it will be; do without where that fails.
+    """Fill the log with zeros up to its full length; go without if that fails.
 
-    SQLite takes nothing for a part of the log that its own checksums do not confirm, and writes
-    at places of its own choice: what is added at the end is never read, whatever else is written.
+    SQLite reads only parts of the log that its own checksums confirm, and chooses where it writes:
+    zeros at the end are never read.
     """
     with suppress(OSError, sqlite3.Error):
         writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # it opens the log

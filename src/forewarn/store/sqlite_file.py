@@ -78,7 +78,7 @@ class DatabaseFile:
             log.warning(text, self._path, extra={"action": "store.made"})
 
     def problem(self) -> str:
-        """Say why these are not the files that were opened; empty while they are. Cost: 3 calls."""
+        """Return why these are not the files that were opened; empty if they are. Cost: 3 calls."""
         known = self._size  # before the look: a file that grows is seen so by another thread, too
         try:
             status = self._path.stat()
@@ -100,7 +100,7 @@ class DatabaseFile:
         return ""
 
     def release(self) -> None:
-        """Let another process have it; the lock file stays, since removing it would race."""
+        """Release the lock; the lock file stays, since removing it would race."""
         while self._held:
             os.close(self._held.pop())
 
@@ -146,7 +146,7 @@ class DatabaseFile:
 
 
 def sentence(error: OSError) -> str:
-    """Return what an error of the system says, for people."""
+    """Return the text of a system error, for people."""
     return f"{error.strerror}: {error.filename}" if error.filename else str(error)
 
 
