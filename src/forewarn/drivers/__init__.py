@@ -25,7 +25,7 @@ class Task:
     """One attempt at an operation, in the name of one writer. Source: R-2."""
 
     operation: Operation
-    #: Grows from writer to writer of a store; 0 where nobody counts.
+    #: Grows from writer to writer of a store; 0: not counted.
     generation: int = 0
 
     @property
@@ -42,9 +42,9 @@ class Progress:
     done: bool = False
     #: Why the attempt failed; empty if it has not.
     failed: str = ""
-    #: When to ask again, ms since the epoch UTC; 0: never, somebody else will say.
+    #: When to ask again, ms since the epoch UTC; 0: never, a report will come.
     again_ms: int = 0
-    #: Whom or what the attempt waits for, as a clause for people; empty while the driver works.
+    #: Who or what the attempt waits for, as a clause for people; empty while the driver works.
     waits: str = ""
     #: What is being done, as a clause for people: "migrating web_0"; empty: it does not say.
     text: str = ""
@@ -81,7 +81,7 @@ class Driver(Protocol):
         """
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Say how far the attempt is; a task that is not known raises, it is never "done"."""
+        """Return how far the attempt is; an unknown task raises, it is never "done"."""
 
     def abort(self, task: Task) -> None:
         """Stop caring for an operation that ended without the driver, begun by it or not.

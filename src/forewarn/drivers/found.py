@@ -1,4 +1,4 @@
-"""What a driver has found where machines run, and what of that the topology does not say yet.
+"""Hosts and VMs that a driver has discovered, and how they differ from the topology.
 
 Nobody is asked from here: each driver's `discovery.py` does that.
 """
@@ -34,9 +34,9 @@ class Found:
 
 
 def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the topology that brings what is known in step with what was found.
+    """Return the records that bring the known topology up to date with a discovery.
 
-    What was not found out stays as it is. VMs that are gone are in `gone`.
+    Facts that the driver does not report stay unchanged. VMs that have gone are in `gone`.
     """
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))

@@ -46,7 +46,7 @@ class HostCommand:
             raise self.failed(host, f"failed: {str(error).removesuffix('.')}") from error
 
     def failed(self, host: str, problem: str) -> CommandFailed:
-        """Return what is raised for it."""
+        """Return the error for it."""
         return CommandFailed(setting=self.setting, host=host, problem=problem)
 
 

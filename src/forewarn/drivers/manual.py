@@ -26,7 +26,7 @@ class ManualDriver:
         """Leave it to people."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
-        """Say that people will report the end."""
+        """Report that a person must do the work and complete the operation."""
         return Progress(
             waits=f"somebody must do it and say `forewarn operation complete {task.operation.id}`"
         )

@@ -102,24 +102,24 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
     if len(line) > ANSWER_BYTES_MAX:
         raise AnswerUnusable(verb=verb, task=task, reason=f"more than {ANSWER_BYTES_MAX} bytes")
     try:
-        said = _ANSWER.read(read_json(line), "the answer")
+        answer = _ANSWER.read(read_json(line), "the answer")
     except (BodyUnreadable, ValidationFailed) as error:
         reason = str(error).removesuffix(".")
         raise AnswerUnusable(verb=verb, task=task, reason=reason) from error
-    about = said.get("task", task)
+    about = answer.get("task", task)
     if about != task:
         raise AnswerUnusable(verb=verb, task=task, reason=f"it speaks of {about}")
-    done, failed = said.get("done", False), said.get("failed", "")
+    done, failed = answer.get("done", False), answer.get("failed", "")
     if done and failed:
         raise AnswerUnusable(verb=verb, task=task, reason="it is done and has failed")
-    again_s = said.get("again_s")
+    again_s = answer.get("again_s")
     return Progress(
         done=done,
         failed=failed,
         again_ms=0 if again_s is None else now_ms + max(int(again_s * 1000), 1),
-        waits=said.get("waits", ""),
-        text=said.get("text", ""),
-        share=said.get("share"),
-        placements=said.get("placements", {}),
-        interruption_ms=said.get("interruption_ms", -1),
+        waits=answer.get("waits", ""),
+        text=answer.get("text", ""),
+        share=answer.get("share"),
+        placements=answer.get("placements", {}),
+        interruption_ms=answer.get("interruption_ms", -1),
     )

@@ -49,7 +49,7 @@ def make_drivers(tables: Mapping[str, Options]) -> dict[str, Driver]:
     """Return every driver by its name: one for each table, and those that need none.
 
     Raises:
-        DriverKindUnknown: a table is of a kind that nobody has.
+        DriverKindUnknown: no driver is of the kind of a table.
         DriverUnusable: a driver's options are wrong, or its package cannot be loaded.
     """
     drivers = {
@@ -62,7 +62,7 @@ def make_driver(name: str, options: Options) -> Driver:
     """Return one driver.
 
     Raises:
-        DriverKindUnknown: its kind is one that nobody has.
+        DriverKindUnknown: no driver is of this kind.
         DriverUnusable: its options are wrong, or its package cannot be loaded.
     """
     kind = options.get(KIND, name)
@@ -81,7 +81,7 @@ def make_driver(name: str, options: Options) -> Driver:
 
 
 def _factory(kind: str) -> Factory | None:
-    """Return what makes a kind, if anything does.
+    """Return the factory of a kind; None if there is none.
 
     Nothing can take the place of a built-in one: those are found without a look at every
     installed package, which takes longer than the rest of a start.

@@ -38,7 +38,7 @@ class SimulatedDriver:
         """Count from the operation's own start, so that a repeat changes nothing."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Be done once the announced time is over."""
+        """Report the end once the announced time is over."""
         ends_ms = task.operation.started_ms + duration_s(task.operation) * SECOND_MS
         return Progress(done=True) if now_ms >= ends_ms else Progress(again_ms=ends_ms)
 

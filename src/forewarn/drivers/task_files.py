@@ -36,7 +36,7 @@ class TaskSuperseded(PeerError):
 
 
 class TaskAborted(PeerError):
-    """A driver is asked to begin what was aborted."""
+    """A driver is asked to begin an aborted task."""
 
     code = "driver-task-aborted"
     message = "{task} was aborted before it was to begin."
@@ -114,7 +114,7 @@ class TaskFiles:
             raise TaskAborted(task=task.id)
 
     def mark_aborted(self, task: Task) -> None:
-        """Have nothing of the operation begun any more."""
+        """Note that nothing more of the operation may begin."""
         directory = self.attempt(task).parent
         directory.mkdir(mode=0o700, exist_ok=True)
         write_durably(directory / ABORTED, b"")
@@ -157,7 +157,7 @@ def held(directory: Path) -> bool:
 
 
 def write_durably(path: Path, body: bytes) -> None:
-    """Write a file, so that after any crash it is there whole or not at all."""
+    """Write a file so that after a crash it is either whole or missing."""
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as file:
         file.write(body)

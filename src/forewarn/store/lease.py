@@ -61,7 +61,7 @@ class Tenure:
         Call it a few times a term; return whether this process holds the lease.
 
         Raises:
-            StoreUnavailable: it could not be renewed; if it is `held`, it stays so until its term ends.
+            StoreUnavailable: it could not be renewed; a `held` lease stays so until its term ends.
         """
         seen = self._store.lease()
         if seen != self._seen:

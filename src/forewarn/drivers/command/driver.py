@@ -44,7 +44,7 @@ _OPTIONS = Form(
         Field("progress", _WORDS, "Reports how far a task is; without it `begin` does it all."),
         Field("abort", _WORDS, "Undoes or stops what a task left behind; `begin` is ended anyway."),
         Field("discover", _WORDS, "Lists the machines there are."),
-        Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
+        Field("state", Text(4096), "Directory for the records of tasks.", required=True),
         Field("timeout_s", Number(1, 7 * 86_400), "How long `begin` may take."),
         Field("call_timeout_s", Number(0.1, 3600), "How long each other program may take."),
         Field("poll_s", Number(0.1, 86_400), "How often a task is asked after."),
@@ -76,7 +76,7 @@ def create(name: str, options: Mapping[str, object]) -> CommandDriver:
 
 
 class CommandDriver:
-    """Runs programs; what it knows of its tasks stands in files."""
+    """Runs programs, and keeps the records of its tasks in files."""
 
     def __init__(self, name: str, programs: Programs) -> None:
         """Run nothing yet."""
@@ -105,27 +105,27 @@ class CommandDriver:
             )
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Say what `begin` printed last, how it ended, or what `progress` says."""
-        said = self._progress(task, now_ms)
-        if said.done:
+        """Return what `begin` printed last, how it ended, or what `progress` prints."""
+        progress = self._progress(task, now_ms)
+        if progress.done:
             self._files.mark_done(task)
-        return said
+        return progress
 
     def _progress(self, task: Task, now_ms: int) -> Progress:
         directory = self._files.known(task)
         again_ms = now_ms + int(self._programs.poll_s * 1000)
         if held(directory):  # looked at before `end`, which is written before it is given back
-            said = self._said(directory, task, now_ms)
-            return replace(said, done=False, failed="", again_ms=again_ms)
+            progress = self._last_answer(directory, task, now_ms)
+            return replace(progress, done=False, failed="", again_ms=again_ms)
         end = directory / runner.END
         if not end.exists():
             return Progress(failed="its program was killed, or never ran: nobody knows how far")
         failed = end.read_text("utf-8")
-        said = self._said(directory, task, now_ms)
-        if said.failed or failed:
-            return Progress(failed=said.failed or failed.removesuffix("."))
-        if said.done or not self._programs.progress:
-            return replace(said, done=True, again_ms=0)
+        progress = self._last_answer(directory, task, now_ms)
+        if progress.failed or failed:
+            return Progress(failed=progress.failed or failed.removesuffix("."))
+        if progress.done or not self._programs.progress:
+            return replace(progress, done=True, again_ms=0)
         lines = self._call(self._programs.progress, "progress", task)
         if not lines:
             raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")
@@ -146,21 +146,21 @@ class CommandDriver:
 
     def discover(self) -> dict[str, object]:
         """Return what `discover` found, all its lines as one topology."""
-        found: dict[str, dict[str, object]] = {}
+        topology: dict[str, dict[str, object]] = {}
         if not self._programs.discover:
             return {}
         for line in self._run(self._programs.discover, encoded({"verb": "discover"})):
-            said = read_json(line)
-            if not isinstance(said, dict) or not all(isinstance(v, dict) for v in said.values()):
+            part = read_json(line)
+            if not isinstance(part, dict) or not all(isinstance(v, dict) for v in part.values()):
                 raise ProgramFailed(
                     program=self._programs.discover[0], problem="printed no part of a topology"
                 )
-            for kind, records in said.items():
-                found.setdefault(kind, {}).update(records)
-        return dict(found)
+            for kind, records in part.items():
+                topology.setdefault(kind, {}).update(records)
+        return dict(topology)
 
-    def _said(self, directory: Path, task: Task, now_ms: int) -> Progress:
-        """Return the last answer of `begin`; one that is none is a failure. Source: R-1."""
+    def _last_answer(self, directory: Path, task: Task, now_ms: int) -> Progress:
+        """Return the last answer of `begin`; an unreadable one is a failure. Source: R-1."""
         path = directory / runner.ANSWER
         if not path.exists():
             return Progress()

@@ -38,7 +38,7 @@ STOPPED: list[int] = []
 def start(
     directory: Path, words: Sequence[str], message: bytes, *, timeout_s: float, start_s: float
 ) -> None:
-    """Have a task's program begun in the background; returns once it may run.
+    """Start a task's program in the background; return once it may run.
 
     Args:
         directory: of the attempt; it is made where there is none.
@@ -107,7 +107,7 @@ def _run(directory: Path) -> None:
 
 
 def stop(directory: Path) -> None:
-    """Have a task's program ended, if it runs."""
+    """Stop a task's program, if it runs."""
     with suppress(FileNotFoundError, ValueError, ProcessLookupError):
         pid = os.pidfd_open(int((directory / PID).read_text()))
         try:

@@ -1,4 +1,4 @@
-"""Requests to the API server, and what it says to them; each on a connection of its own."""
+"""Requests to the API server and its answers; each on a connection of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class KubernetesUnreachable(PeerError):
 
 
 class KubernetesRefused(PeerError):
-    """The API server does not do what it is asked."""
+    """The API server refuses a request."""
 
     code = "kubernetes-refused"
     message = "Kubernetes refuses {verb} {path}: {reason} ({number})."
@@ -120,7 +120,7 @@ class Kubernetes:
             more = f"&continue={token}"
 
     def watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
-        """Go through what changes in a list after a version, until the API server ends it.
+        """Yield the changes of a list after a version, until the API server ends the watch.
 
         The first change is empty: it says that the API server answers.
 
@@ -166,7 +166,7 @@ class Kubernetes:
 
 
 def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
-    """Return what is raised for an answer with an error status."""
+    """Return the error for an answer with an error status."""
     reason = str(form.get("message", ""))[:200].removesuffix(".") or "no reason"
     # To an eviction, 429 is the answer of a disruption budget, and 500 means two of them.
     if status in LATER and not (path.endswith("/eviction") and status in {BUDGET, 500}):

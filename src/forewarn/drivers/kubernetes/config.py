@@ -53,7 +53,7 @@ class KubernetesConfig:
     reboot_command: tuple[str, ...] = ()
     #: How long that may take.
     command_timeout_s: int = 600
-    #: Whether pods go that nobody would start again.
+    #: Whether to evict pods that no controller would start again.
     evict_unmanaged: bool = False
     #: Seconds a node's kubelet may be silent before `topology import --follow` reports the host
     #: lost; 0: never.

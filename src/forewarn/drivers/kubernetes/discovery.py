@@ -59,7 +59,7 @@ class NodeFacts:
     """What is to be known of a node."""
 
     name: str
-    #: As a host of the topology, without what it has by default.
+    #: As a host of the topology, without default values.
     form: dict[str, Any]
     #: Why nothing is heard of it; empty: it says how it is.
     silent: str
@@ -84,20 +84,20 @@ class KubernetesSource:
     every_s = 10.0
 
     def __init__(self, config: KubernetesConfig, driver: str) -> None:
-        """Connect to nobody yet."""
+        """Connect later, on first use."""
         self._driver = driver
         self._kubernetes = Kubernetes(config)
         self._following: ClusterFollower | None = None
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
-        """Ask the API server, or say what has been followed."""
+        """Ask the API server, or return the state followed so far."""
         if self._following is not None:
             return self._following.found()
         return discover(self._kubernetes, self._driver)
 
     def watch(self) -> threading.Event:
-        """Follow the cluster; return what is set when it changes."""
+        """Follow the cluster; return an event that is set when it changes."""
         changed = threading.Event()
         self._following = ClusterFollower(self._kubernetes, self._driver, changed)
         return changed
@@ -134,7 +134,7 @@ class ClusterFollower:
         self._machines.start()
 
     def found(self) -> Found:
-        """Return what is there now.
+        """Return the hosts and VMs there now.
 
         Raises:
             ForewarnError: why that is not known, or may be old.
@@ -176,7 +176,7 @@ def found_of(
 
 
 def node_facts(node: dict[str, Any]) -> NodeFacts:
-    """Return what is to be known of a node."""
+    """Return the facts about a node."""
     meta, status = node["metadata"], node.get("status") or {}
     labels: dict[str, str] = meta.get("labels") or {}
     form: dict[str, Any] = {"labels": _labels(labels)}
@@ -201,7 +201,7 @@ def node_facts(node: dict[str, Any]) -> NodeFacts:
 
 
 def machine_facts(machine: dict[str, Any]) -> MachineFacts:
-    """Return what is to be known of a VMI; one that runs nowhere has no host."""
+    """Return the facts about a VMI; one that runs nowhere has no host."""
     meta, status = machine["metadata"], machine.get("status") or {}
     name = f"{meta['namespace']}.{meta['name']}"
     host = "" if status.get("phase") in ENDED else status.get("nodeName", "")
@@ -293,8 +293,8 @@ class Watched(Generic[Facts]):
         Args:
             kubernetes: the API server.
             path: of the list.
-            read: returns what is to be known of an object.
-            changed: is set whenever that changes.
+            read: returns the facts about an object.
+            changed: is set whenever they change.
         """
         self._kubernetes = kubernetes
         self._path = path
@@ -318,7 +318,7 @@ class Watched(Generic[Facts]):
         self._closed.set()
 
     def facts(self) -> list[Facts]:
-        """Return what is known now; the first time, once that has been asked for.
+        """Return the facts known now; the first time, once the list was read.
 
         Raises:
             ForewarnError: why it is not known, or may be old.
@@ -377,7 +377,7 @@ class Watched(Generic[Facts]):
             self._changed.set()
 
     def _answered(self) -> None:
-        """Note that what is known is up to date."""
+        """Note that the facts are up to date."""
         with self._lock:
             was, self._failed = self._failed, None
         if was is not None:

@@ -1,6 +1,6 @@
 """The kubernetes driver: the cluster does the work behind its API, commands run on threads.
 
-`begin` records the task; each `progress` reads how the cluster stands and asks for what is next.
+`begin` records the task; each `progress` reads the state of the cluster and requests the next step.
 """
 
 from __future__ import annotations

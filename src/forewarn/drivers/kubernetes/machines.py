@@ -76,7 +76,7 @@ class TaskMachines:
             return self.restart(vm, elsewhere=True)
         machine = self._machine(vm)
         if machine is None:
-            return FINISHED  # what does not run is not in the way
+            return FINISHED  # a VM that does not run blocks nothing
         migration = self._migration(vm)[1]
         if migration is None:
             if self._has_left(vm, machine):
@@ -101,7 +101,7 @@ class TaskMachines:
         return MachineStep(text=f"migrating {vm}: {phase}", share=done)
 
     def _state(self, vm: str, machine: dict[str, Any], migration: dict[str, Any]) -> dict[str, Any]:
-        """Return what a VM says of a migration, and take where that goes."""
+        """Return a VM's account of its migration, and note the destination."""
         state: dict[str, Any] = machine["status"].get("migrationState") or {}
         if state.get("migrationUid", "") != migration["metadata"]["uid"]:
             return {}
@@ -143,13 +143,13 @@ class TaskMachines:
         raise MigrationFailed(vm=vm, reason=reason)
 
     def end_migration(self, vm: str) -> None:
-        """Have KubeVirt end a migration of this task; the VM stays where it runs then."""
+        """Cancel a migration of this task; the VM stays where it runs."""
         place, migration = self._migration(vm)
         if migration and not _is_over(migration):
             self._kubernetes.ask("DELETE", place)
 
     def restart(self, vm: str, *, elsewhere: bool = False) -> MachineStep:
-        """Have a VM boot again, once: the instance that runs now is not asked to go twice."""
+        """Restart a VM, once: the instance that runs now is not deleted twice."""
         machine = self._machine(vm)
         facts = self._records.facts(self._task)
         if f"restart {vm}" not in facts:
@@ -166,7 +166,7 @@ class TaskMachines:
         return MachineStep(text=f"restarting {vm}", share=0.5)
 
     def stop(self, vm: str) -> MachineStep:
-        """Have a VM shut down, and not come back."""
+        """Shut a VM down for good."""
         machine = self._machine(vm)
         if machine is None:
             return FINISHED

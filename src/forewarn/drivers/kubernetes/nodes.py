@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 #: Of a node: the operation that has cordoned it.
 MARK = "forewarn.dev/cordoned-by"
-#: Of a pod that the kubelet has from a file: nobody can evict it.
+#: Annotation of a pod that the kubelet has from a file: it cannot be evicted.
 MIRROR = "kubernetes.io/config.mirror"
 ENDED = frozenset({"Succeeded", "Failed"})
 #: Pods that are evicted by one call, which has a time limit, and waits that are reported.
@@ -28,7 +28,7 @@ class NodeMissing(PeerError):
 
 
 class PodUnmanaged(PeerError):
-    """A pod that nobody would start again."""
+    """A pod that no controller would start again."""
 
     code = "kubernetes-pod-unmanaged"
     message = "Pod {pod} on {host} has no controller: nobody would start it again elsewhere."
@@ -160,7 +160,7 @@ def is_ready(node: dict[str, Any]) -> bool:
 
 
 def boot_id(node: dict[str, Any]) -> str:
-    """Return what changes with each boot of a node."""
+    """Return an id that changes with each boot of a node."""
     boot_id = node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
     return str(boot_id)
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.client import Kubernetes
 
-#: How often a change is tried that somebody else is faster with.
+#: How often to retry a change after conflicts with other writers.
 TRIES = 5
 ABORTED, DONE = "aborted", "done"
 #: When something was noted last, ms since the epoch UTC.
 CHANGED_MS = "changed_ms"
-#: How old what is kept of an operation that has ended must be before it is removed, in
-#: milliseconds; and how many are removed at a time.
+#: How old the record of an ended operation must be before it is removed, in milliseconds; and
+#: how many are removed at a time.
 KEPT_MS, PRUNED_MAX = 90 * 24 * 3600 * 1000, 1000
 #: What the driver's ConfigMaps are found by.
 LABEL, VALUE = "forewarn.dev/record", "task"
@@ -42,7 +42,7 @@ class KubernetesRecords:
         self._clock = SystemClock()
 
     def prune(self, now_ms: int) -> None:
-        """Remove what is kept of operations that ended long ago.
+        """Remove records of operations that ended long ago.
 
         Costs a request for each 100 that are kept, and one for each that is removed.
         """
@@ -94,7 +94,7 @@ class KubernetesRecords:
         self._change(self.operation(task), note)
 
     def facts(self, task: Task) -> dict[str, Any]:
-        """Return what is noted of an attempt that was begun.
+        """Return the notes on an attempt that was begun.
 
         Raises:
             TaskForgotten: it was not.
@@ -117,7 +117,7 @@ class KubernetesRecords:
         self._change(self.operation(task), note)
 
     def abort(self, task: Task) -> None:
-        """Have nothing of the operation begun any more."""
+        """Note that nothing more of the operation may begin."""
 
         def note(state: dict[str, Any]) -> None:
             state[ABORTED] = True

@@ -1,6 +1,6 @@
 """Connections to hypervisors: opened when needed, kept, and noticed when they die.
 
-The only module that touches libvirt's library; what it raises becomes an error of ours.
+The only module that touches libvirt's library; its exceptions become errors of ours.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _run_loop(libvirt: Any) -> None:  # noqa: ANN401 - the same
 
 
 def host_name(uri: str) -> str:
-    """Ask a hypervisor what its host is called.
+    """Ask a hypervisor for the name of its host.
 
     Raises:
         HypervisorFailed: it cannot be reached.
@@ -147,7 +147,7 @@ class Connections:
             return connection
 
     def watch(self) -> threading.Event:
-        """Return what is set whenever a domain starts, moves or stops on a host that is asked."""
+        """Return an event that is set when a domain on a connected host starts, moves or stops."""
         self._changed = self._changed or threading.Event()
         return self._changed
 
@@ -222,7 +222,7 @@ class Connections:
 
 
 def _keep_alive(libvirt: Any, connection: Any) -> None:  # noqa: ANN401 - no types
-    """Have silence noticed, where there is a wire that can fall silent."""
+    """Turn keepalive on, so that a dead connection over a network is noticed."""
     try:
         connection.setKeepAlive(KEEPALIVE_S, KEEPALIVE_COUNT)
     except libvirt.libvirtError as error:
@@ -250,7 +250,7 @@ def _check_accepts(host: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def failing(host: str) -> Iterator[None]:
-    """Turn what libvirt raises into an error of ours."""
+    """Turn an exception of libvirt into an error of ours."""
     libvirt = library()
     try:
         yield

@@ -31,7 +31,7 @@ class LibvirtSource:
     every_s = 2.0
 
     def __init__(self, config: LibvirtConfig, records: DomainRecords | None = None) -> None:
-        """Connect to nobody yet."""
+        """Connect later, on first use."""
         self._config, self._records = config, records
         self._connections = Connections(config)
         self.lost_after_s = config.lost_after_s
@@ -41,7 +41,7 @@ class LibvirtSource:
         return discover(self._config, self._connections, self._records)
 
     def watch(self) -> threading.Event:
-        """Return what is set when a domain starts, moves or stops."""
+        """Return an event that is set when a domain starts, moves or stops."""
         return self._connections.watch()
 
 

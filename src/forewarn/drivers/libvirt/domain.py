@@ -127,7 +127,7 @@ class Domain:
             raise
 
     def put_mark(self, mark: DomainMark) -> None:
-        """Have it carry a mark; one that is pending only while this run of it lasts."""
+        """Write a mark into its metadata; a pending one only for the current run."""
         lib = self.libvirt
         if self.handle.isPersistent():
             self._put(replace(mark, pending=False), lib.VIR_DOMAIN_AFFECT_CONFIG)
@@ -156,7 +156,7 @@ class Domain:
             self.handle.destroy()
 
     def create(self) -> None:
-        """Start it, unless it runs, or somebody else starts it at this moment."""
+        """Start it, unless it runs, or another client starts it at this moment."""
         if self.active:
             return
         try:
@@ -172,13 +172,13 @@ class Domain:
                 self.handle.suspend()
 
     def resume(self) -> None:
-        """Let its processors go on."""
+        """Resume its processors."""
         if self.active and self.paused:
             with self._ended():
                 self.handle.resume()
 
     def undefine(self) -> None:
-        """Have its host forget it; its disks stay."""
+        """Remove its definition from its host; its disks stay."""
         with self._gone():
             self.handle.undefineFlags(
                 self.libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
@@ -203,18 +203,18 @@ class Domain:
         self.handle.migrateToURI3(uri, parameters, flags)
 
     def end_precopy(self) -> None:
-        """Have a migration under way go on after its guest has gone over."""
+        """Switch a running migration to post-copy: the guest moves, its memory follows."""
         with self._gone():
             self.handle.migrateStartPostCopy()
 
     def abort_migration(self) -> None:
-        """Have a migration under way end where it began."""
+        """Abort a running migration; the guest stays on its source host."""
         with self._gone():
             self.handle.abortJob()
 
     @contextlib.contextmanager
     def _ended(self) -> Iterator[None]:
-        """Take it that a run that has ended at this moment needs no such act."""
+        """Ignore that a run has just ended: it needs no such act."""
         lib = self.libvirt
         try:
             yield
@@ -224,7 +224,7 @@ class Domain:
 
     @contextlib.contextmanager
     def _gone(self) -> Iterator[None]:
-        """Take it that what is not there any more needs no such act."""
+        """Ignore that a domain or job is gone: it needs no such act."""
         lib = self.libvirt
         try:
             yield

@@ -83,11 +83,11 @@ class _Attempt:
         self._thread.start()
 
     def say(self, text: str, share: float) -> None:
-        """Take what is done, and how much of that, 0 to 1."""
+        """Note the current activity, and its share done, 0 to 1."""
         self._text, self._share = text, share
 
     def take(self, vm: str, host: str) -> None:
-        """Take where a VM goes."""
+        """Note the destination of a VM."""
         self._placements[vm] = host
 
     def until_known(self) -> None:
@@ -147,7 +147,7 @@ class LibvirtDriver:
     """Carries operations out on hosts that run libvirt. Source: R-5."""
 
     def __init__(self, config: LibvirtConfig, name: str = "libvirt") -> None:
-        """Connect to nobody yet."""
+        """Connect later, on first use."""
         self.name = name
         self._config = config
         self._connections = Connections(config)
@@ -181,7 +181,7 @@ class LibvirtDriver:
             self._attempt(task)
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Say how far the attempt is; take it up where it was begun before a restart.
+        """Return how far the attempt is; resume one that was begun before a restart.
 
         Raises:
             TaskUnknown: it was never begun.
@@ -201,7 +201,7 @@ class LibvirtDriver:
             return self._attempt(task).progress(now_ms)
 
     def abort(self, task: Task) -> None:
-        """Call an operation off: a migration ends where it began, what is suspended goes on.
+        """Abort an operation: a migration returns to its source, suspended guests resume.
 
         Raises:
             TaskSuperseded: a later writer has called.

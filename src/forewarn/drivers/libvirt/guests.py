@@ -1,6 +1,6 @@
 """What can be done to one guest: moved, rebooted, removed, suspended; each may be repeated.
 
-Every act first looks at what is so at the hypervisors: it is safe after a crash at any point.
+Every act first reads the state of the hypervisors: it is safe after a crash at any point.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Guests:
             connections: to the hosts.
             config: limits and policies.
             stopped: set when the task is called off.
-            say: called with what is done, and how much of that, 0 to 1.
+            say: called with the current activity, and its share done, 0 to 1.
             take: called with which VM goes to which host, where that was chosen here.
         """
         self._task = task
@@ -144,10 +144,10 @@ class Guests:
             mark = domain.mark()
             return domain.active, mark is None or mark.to != domain.host
 
-    # --- what is done to it ---------------------------------------------------------------
+    # --- acts -----------------------------------------------------------------------------
 
     def choose(self, vm: str) -> None:
-        """Choose where a guest will go, unless somebody has, and say so."""
+        """Choose the destination of a guest, unless it has one, and report it."""
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
@@ -157,7 +157,7 @@ class Guests:
             self._take(vm, mark.to)
 
     def move_alive(self, vm: str) -> None:
-        """Move a running guest without its ceasing to run; one that is off is moved as it is."""
+        """Migrate a guest live; one that is off is moved and stays off."""
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
@@ -233,7 +233,7 @@ class Guests:
             domain.suspend()
 
     def resume(self, vm: str) -> None:
-        """Let a guest's processors go on, if it was this operation that stopped them."""
+        """Resume a guest's processors, if this operation has stopped them."""
         domain = self.find(vm)
         if domain is None:
             return
@@ -351,7 +351,7 @@ class Guests:
                 domain.destroy()
 
     def _forget_elsewhere(self, moved: Domain) -> None:
-        """Have other hosts forget a guest that has arrived; costs a call of each.
+        """Remove a guest that has arrived from all other hosts; costs a call of each.
 
         A libvirtd that dies at the end of a migration keeps the definition, and the guest could be
         started a second time, on the same disks.

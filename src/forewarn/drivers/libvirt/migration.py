@@ -1,6 +1,6 @@
 """One live migration of a guest: begun, watched, ended by the policy where it takes too long.
 
-Where the guest goes and what is noted of it is decided in `guests.py`.
+`guests.py` chooses the destination and keeps the notes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Migration:
             to: the host it goes to.
             config: limits and policies.
             stopped: set when it is called off.
-            say: called with what is done, and how much of that, 0 to 1.
+            say: called with the current activity, and its share done, 0 to 1.
         """
         self._domain = domain
         self._to = to
@@ -72,7 +72,7 @@ class Migration:
         self._failed: list[Exception] = []
 
     def carry_out(self) -> None:
-        """Have it take place, or wait for one that is under way.
+        """Migrate, or wait for a migration that is under way.
 
         Raises:
             ForewarnError: why it failed.
@@ -105,18 +105,18 @@ class Migration:
             raise self._failed[0]
 
     def _act(self) -> None:
-        """Migrate, on a thread of its own; what goes wrong is raised by who waits."""
+        """Migrate, on a thread of its own; `carry_out` raises its errors."""
         domain, config = self._domain, self._config
         try:
             with failing(domain.host):
                 domain.migrate(config.migration_uri(self._to), config)
-        except Exception as error:  # noqa: BLE001 - raised by who waits
+        except Exception as error:  # noqa: BLE001 - raised by `carry_out`
             self._failed.append(error)
         finally:
             self._ended.set()
 
     def _watch(self) -> None:
-        """Say how far it is.
+        """Report how far it is.
 
         Raises:
             Stopped: the work was called off.
@@ -135,9 +135,9 @@ class Migration:
             raise
 
     def _end(self) -> None:
-        """Have it end where it began, and wait until both hosts have given it up.
+        """Abort it, and wait until both hosts have given it up.
 
-        libvirt refuses that before the memory is on its way, so it is asked for more than once.
+        libvirt refuses an abort before memory is being copied, so the abort is repeated.
         """
         ends_ms = self._clock.now_ms() + ABORT_S * 1000
         while not self._ended.is_set() and self._clock.now_ms() < ends_ms:
@@ -146,7 +146,7 @@ class Migration:
             self._ended.wait(LOOK_EVERY_S)
 
     def _hurry(self, since_ms: int) -> bool:
-        """Do what the policy says where it takes too long; False: it has to be done once more."""
+        """Apply the policy for slow migrations; False: it has to be applied again."""
         domain, fallback = self._domain, self._config.migration_fallback
         with failing(domain.host):
             if fallback is Fallback.SUSPEND:

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: How old what is kept of a task must be before it is removed, in milliseconds.
+#: How old the record of a task must be before it is removed, in milliseconds.
 KEPT_MS = 90 * 24 * 3600 * 1000
 
 
 class DomainRecords:
-    """Files of one directory, each written whole or not at all."""
+    """Files of one directory, each written whole or not written."""
 
     def __init__(self, config: LibvirtConfig) -> None:
         """Make nothing yet."""
         self._directory = Path(config.directory)
 
     def prune(self, now_ms: int) -> None:
-        """Remove what is kept of tasks that are long over."""
+        """Remove records of tasks that ended long ago."""
         for kind in ("tasks", "commands", "locks"):
             for path in (self._directory / kind).glob("*"):
                 with contextlib.suppress(FileNotFoundError):
@@ -53,7 +53,7 @@ class DomainRecords:
                 yield True
 
     def keep_definition(self, vm: str, xml: str) -> None:
-        """Keep a domain's definition, unless that is what is kept."""
+        """Store a domain's definition, unless it is stored already."""
         path = self._definition(vm)
         if not path.exists() or path.read_text("utf-8") != xml:
             _write(path, xml)

@@ -156,7 +156,7 @@ class GuestWork:
         self._each(operation.vms, self._guests.start)
 
     def _start_again(self) -> None:
-        """Have the guests of a host that failed run again, once it is back."""
+        """Start the guests of a failed host again, once it is back."""
         self._wait_for_host()
         self._each(self._task.operation.vms, self._start_if_there)
 

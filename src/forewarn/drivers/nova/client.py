@@ -1,7 +1,7 @@
 """Nova's API: one request at a time, by the names and paths of its reference.
 
 The only module that touches openstacksdk, which finds the cloud, authenticates and keeps the
-token; what it raises becomes an error of ours.
+token; its exceptions become errors of ours.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NovaBusy(NovaRefused):
 
 
 class NovaMissing(NovaRefused):
-    """Nova does not know what a request is about."""
+    """Nova does not know the object of a request."""
 
     code = "nova-missing"
 
@@ -79,7 +79,7 @@ class Nova:
     """One cloud's compute API; for any thread. Connects when it is first asked."""
 
     def __init__(self, config: NovaConfig) -> None:
-        """Connect to nobody yet."""
+        """Connect later, on first use."""
         self._config = config
         self._lock = threading.Lock()
         self._found: Any = None

@@ -31,7 +31,7 @@ SOFT, HARD = "soft", "hard"
 class NovaConfig:
     """Everything that can be set."""
 
-    #: Directory for what is kept of tasks.
+    #: Directory for the records of tasks.
     state: str
     #: The cloud's name in `clouds.yaml`; empty: by the environment's variables `OS_…`.
     cloud: str = ""
@@ -76,7 +76,7 @@ FORM = Form(
     "NovaDriver",
     "A driver whose work is done by OpenStack Nova.",
     (
-        Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
+        Field("state", Text(4096), "Directory for the records of tasks.", required=True),
         Field("cloud", Text(255), "The cloud's name in clouds.yaml."),
         Field("clouds_file", Text(4096), "The file clouds.yaml."),
         Field("region", Text(255), "Region, where the cloud has several."),

@@ -38,7 +38,7 @@ class NovaSource:
     every_s = 10.0
 
     def __init__(self, config: NovaConfig, driver: str) -> None:
-        """Connect to nobody yet."""
+        """Connect later, on first use."""
         self._config, self._driver = config, driver
         self._nova = Nova(config)
         self.lost_after_s = config.lost_after_s

@@ -54,7 +54,7 @@ class NovaDriver:
     """Carries operations out on the compute hosts of an OpenStack cloud."""
 
     def __init__(self, config: NovaConfig, name: str = "nova") -> None:
-        """Connect to nobody yet."""
+        """Connect later, on first use."""
         self.name = name
         self._config = config
         self._nova = Nova(config)

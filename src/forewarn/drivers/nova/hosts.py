@@ -29,26 +29,26 @@ class ComputeHosts:
     """The compute services of a cloud, in the name of one operation."""
 
     def __init__(self, nova: Nova, key: str) -> None:
-        """Ask nobody yet."""
+        """Send no request yet."""
         self._nova = nova
         self._mark = f"forewarn {key}: "
 
     def disable(self, host: str, why: str) -> None:
-        """Have nothing placed on a host, unless somebody else has disabled it already."""
+        """Disable a host's compute service, unless another party has disabled it already."""
         service = self._service(host)
         if service["status"] == ENABLED:
             reason = f"{self._mark}{why}"[:REASON_MAX]
             self._change(service, {"status": DISABLED, "disabled_reason": reason})
 
     def enable(self, host: str) -> None:
-        """Have servers placed on a host again, if this operation has disabled it."""
+        """Enable a host's compute service again, if this operation has disabled it."""
         service = self._service(host)
         reason = service["disabled_reason"] or ""
         if service["status"] == DISABLED and reason.startswith(self._mark):
             self._change(service, {"status": ENABLED})
 
     def force_down(self, host: str) -> None:
-        """Have Nova know that a host is off; its compute service is up again when people say so."""
+        """Force a host's compute service down; only people bring it up again."""
         service = self._service(host)
         if not service["forced_down"]:
             self._change(service, {"forced_down": True})

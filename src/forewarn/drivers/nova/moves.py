@@ -69,7 +69,7 @@ class ServerMoves:
         self._source = servers.task.operation.host
 
     def alive(self, vm: str) -> ServerStep:
-        """Migrate a server while it runs; one that is off is moved as it is."""
+        """Migrate a server live; one that is off is moved and stays off."""
         server = self._servers.needed(vm)
         if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
             return self.cold(vm)
@@ -116,7 +116,7 @@ class ServerMoves:
         return left
 
     def _move(self, vm: str, server: Server, move: ServerMove) -> ServerStep:
-        """Have Nova move a server, once in this attempt."""
+        """Ask Nova to move a server, once in this attempt."""
         mark = self._servers.mark_of(server)
         migration = self._newest(server, mark, move) if mark else None
         asked = self._servers.action_since(server, mark, move.action) if mark else None
@@ -151,7 +151,7 @@ class ServerMoves:
     def _watch(
         self, vm: str, server: Server, migration: dict[str, Any], move: ServerMove
     ) -> ServerStep:
-        """Say how far a move is; do what the policy says where it takes too long."""
+        """Return how far a move is; apply the policy for slow migrations."""
         config, to = self._servers.config, migration["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
         if migration["dest_compute"]:
@@ -180,7 +180,7 @@ class ServerMoves:
         return max(0.0, min(1 - left / total, 1.0)) if total else 0.0
 
     def _hurry(self, server: Server, migration: dict[str, Any]) -> bool:
-        """Do what the policy says; return whether Nova has taken it: it refuses at first."""
+        """Apply the policy; return whether Nova has accepted it: it refuses at first."""
         path = f"/servers/{server.id}/migrations/{migration['id']}"
         if self._servers.config.migration_fallback == GIVE_UP:
             return self._end(server, migration)

@@ -134,7 +134,7 @@ class Servers:
     """The servers of one task."""
 
     def __init__(self, task: Task, nova: Nova, marks: ServerMarks, *, config: NovaConfig) -> None:
-        """Ask nobody yet."""
+        """Send no request yet."""
         self.task = task
         self.nova = nova
         self.config = config
@@ -187,10 +187,10 @@ class Servers:
             raise ServerAmbiguous(vm=vm, count=len(ids))
         return ids[0] if ids else ""
 
-    # --- what is done to it ---------------------------------------------------------------
+    # --- acts -----------------------------------------------------------------------------
 
     def reboot(self, vm: str) -> ServerStep:
-        """End a server's run and begin another; one that does not run is left as it is."""
+        """Reboot a server; one that does not run is left alone."""
         server = self.needed(vm)
         if server.status in {ERROR, "UNKNOWN"} and self.task.operation.of_vm:
             raise ServerUnfit(vm=vm, status=server.status, what="rebooted")
@@ -212,7 +212,7 @@ class Servers:
         return self.once(vm, server, START, where=SHUTOFF) if mark and mark.ran else DONE
 
     def unpause(self, vm: str) -> ServerStep:
-        """Let a server's processors go on if it ran when the task began."""
+        """Resume a server's processors if it ran when the task began."""
         server = self.find(vm)
         mark = self.mark_of(server) if server else None
         if server is None or mark is None or not mark.ran:
@@ -255,13 +255,13 @@ class Servers:
         return self.going(vm, f"deleting {vm}", 0.5)
 
     def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> ServerStep:
-        """Have Nova do something to a server, once in this task.
+        """Ask Nova for an act on a server, once in this task.
 
         Args:
             vm: the VM.
-            server: its server, as it is now.
-            verb: what is done.
-            where: the status it is done in; a server in another one is left as it is; empty: any.
+            server: its server, as read just now.
+            verb: the act.
+            where: the status that the act requires; other servers are left alone; empty: any.
         """
         mark = self.mark_of(server)
         done = self.action_since(server, mark, verb.action) if mark else None

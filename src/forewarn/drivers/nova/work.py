@@ -214,7 +214,7 @@ class ServerWork:
         return step
 
     def _start_again(self) -> ServerStep:
-        """Have the servers of a host that failed run again, once it is back."""
+        """Start the servers of a failed host again, once it is back."""
         step = self._wait_for_host()
         return self._each("start", self._servers.start_fallen) if step.done else step
 

@@ -44,7 +44,7 @@ _OPTIONS = Form(
     (
         Field("url", Text(2048), "Where requests go: https, or this machine.", required=True),
         Field("secret_file", Text(4096), "File with the shared secret.", required=True),
-        Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
+        Field("state", Text(4096), "Directory for the records of tasks.", required=True),
         Field("polls", Boolean(), "Ask how far a task is, rather than wait for reports."),
         Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
         Field("timeout_s", Number(0.1, 3600), "Longest step of sending, and longest whole answer."),
@@ -86,7 +86,7 @@ def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
 
 
 class WebhookDriver:
-    """Sends tasks to another service; what it knows of them stands in files."""
+    """Sends tasks to another service, and keeps their records in files."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class WebhookDriver:
             write_durably(directory / BEGUN, b"")
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Say what was reported last, or what the far side answers."""
+        """Return the last report, or the answer of the far side."""
         directory = self._files.known(task)
         report = directory / REPORT
         progress = Progress()
