@@ -172,9 +172,6 @@ LOCALS_STILL_TO_BE_NAMED = (
     "forewarn.cli.maintenance_output",
     "forewarn.cli.operations",
     "forewarn.cli.work_requests",
-    "forewarn.replication.access",
-    "forewarn.replication.server",
-    "forewarn.service.settings_check",
 )
 
 

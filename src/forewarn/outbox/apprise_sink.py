@@ -54,7 +54,7 @@ class AppriseSink:
     batch_max = 1
 
     def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float) -> None:
-        """Notify nobody yet."""
+        """Send no notification yet."""
         self._name = name
         self._urls = urls
         self._timeout_s = timeout_s

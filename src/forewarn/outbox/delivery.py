@@ -30,7 +30,7 @@ log = logging.getLogger("forewarn.outbox")
 
 #: Entries read at a time.
 PAGE = 200
-#: Seconds between looks at history, in case nobody said that it grew.
+#: Seconds between looks at history, in case a notice that it grew was lost.
 LOOK_S = 5.0
 #: First pause after a failure, in seconds; doubled each time up to the longest.
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 300.0
@@ -87,7 +87,7 @@ class Delivery:
     #: Whether its failure was logged.
     alerted: bool = False
     stopped: bool = False
-    #: Set when history may have grown, or when somebody wants it tried now.
+    #: Set when history may have grown, or when an operator asks for a retry.
     news: asyncio.Event = field(default_factory=asyncio.Event)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -156,7 +156,7 @@ class Delivery:
             if self.cursor == after:
                 after = self.cursor = chunk[-1][0]
         if self.cursor == after:
-            self.cursor = page[-1].seq  # what was not wanted behind the last that was
+            self.cursor = page[-1].seq  # also passes unwanted entries after the last wanted one
 
     def _made(
         self, page: list[Recorded], maker: EventMaker, after: int

@@ -257,7 +257,7 @@ def _apprise(name: str, read: Mapping[str, Any]) -> Sink:
 
 
 def _secret(read: Mapping[str, Any], option: str) -> str:
-    """Return what a file of secrets says; empty where none is named."""
+    """Return the content of a file with a secret; empty if no file is named."""
     path = read.get(option, "")
     return Path(path).read_text("utf-8").strip() if path else ""
 

@@ -118,7 +118,7 @@ def _client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
 
 
 async def _ignore(_: Exception) -> None:
-    """Log nothing: failures are raised by what is awaited."""
+    """Log nothing: the awaited calls raise their failures."""
 
 
 def _said(error: Exception) -> str:

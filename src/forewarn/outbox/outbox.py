@@ -28,7 +28,7 @@ log = logging.getLogger("forewarn.outbox")
 
 #: Seconds between two notes of what was delivered: after a crash so much is delivered again.
 SAVE_S = 1.0
-#: Longest wait for what is being delivered once the service stops, in seconds.
+#: Longest wait for deliveries under way when the service stops, in seconds.
 STOP_S_MAX = 2.0
 
 
@@ -76,7 +76,7 @@ class Outbox:
     """Delivers to every destination of the settings until stopped."""
 
     def __init__(self, store: Store, destinations: Sequence[Destination], clock: Clock) -> None:
-        """Take up every cursor; a destination that is new begins with what happens from now on.
+        """Resume at every cursor; a new destination begins with entries from now on.
 
         Raises:
             ForewarnError: the store cannot be asked or written.
@@ -98,12 +98,12 @@ class Outbox:
         self._thread.start()
 
     def stop(self) -> None:
-        """Deliver no more, and note what was delivered."""
+        """Stop delivering, and save the cursors."""
         self._call(self._ending.set)
         self._thread.join(STOP_S_MAX)
 
     def grew(self) -> None:
-        """Say that history may have grown; any thread, costs nothing to wait for."""
+        """Note that history may have grown; on any thread, returns at once."""
         self._call(self._wake)
 
     def statuses(self) -> list[DestinationStatus]:
@@ -111,7 +111,7 @@ class Outbox:
         return [self._status(each) for each in self._deliveries.values()]
 
     def retry(self, name: str) -> None:
-        """Have a destination tried at once.
+        """Retry a destination at once.
 
         Raises:
             UnknownDestination: there is none of that name.
@@ -132,7 +132,7 @@ class Outbox:
         self.retry(name)
 
     def skip(self, name: str, sequence: int) -> None:
-        """Have a destination never sent what is not delivered yet up to an entry.
+        """Skip undelivered entries of a destination up to and including one.
 
         Raises:
             UnknownDestination: there is none of that name.

@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 async def blocking(work: Callable[[], T]) -> T:
-    """Return what a call returns; it goes on in the background if nobody waits any more."""
+    """Return the result of a call; it goes on in the background if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 

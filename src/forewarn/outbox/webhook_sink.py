@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EVENT = "event"
 #: Longest part of a refusal's answer that is shown, in characters.
 SAID_MAX = 200
-#: State of an event -> what Event Grid calls it.
+#: State of an event -> its name in Event Grid.
 GRID_STATUS = {
     "scheduled": "Scheduled",
     "approved": "Scheduled",
@@ -143,7 +143,7 @@ class EventGridSink:
         return self._wanted
 
     async def open(self) -> None:
-        """Have the far side prove that it wants events: it echoes a code, or opens a URL."""
+        """Verify that the far side wants events: it echoes a code, or opens a URL."""
         if self._wanted:
             return
         code = self._code

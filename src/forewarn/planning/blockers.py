@@ -40,7 +40,7 @@ class Code(Word):
     GATE = "gate"
 
 
-#: Code -> its sentence; `{who}` is `host h1` or `wave 2`, `{name}` whatever waits by its name.
+#: Code -> its sentence; `{who}` is `host h1` or `wave 2`, `{name}` the bare name.
 SENTENCES: dict[Code, str] = {
     Code.UNKNOWN_HOST: "{who} is not in the fleet",
     Code.HOST_FAILED: "{who} has failed; repair it first",
@@ -88,7 +88,7 @@ class Blocker:
     subject: str
     #: Since when it has waited, ms since the epoch UTC.
     since_ms: int
-    #: The earliest time at which it can clear, ms since the epoch UTC; 0 if nobody can say.
+    #: The earliest time at which it can clear, ms since the epoch UTC; 0: unknown.
     clears_ms: int = 0
     #: The sentence, where it says more than that of its code.
     text: str = ""
@@ -96,7 +96,7 @@ class Blocker:
     operation: int | None = field(default=None, compare=False)
 
     def sentence(self, name: str, kind: str = "host") -> str:
-        """Say it for people, of a host or of a wave by its number."""
+        """Return it as a sentence about a host, or about a wave by its number."""
         if self.text:
             return self.text
         text = _OF_FREEZES.get(self.code) if self.subject == FREEZE else None

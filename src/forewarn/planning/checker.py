@@ -1,4 +1,4 @@
-"""Whether a plan keeps every rule: written apart from the planner, from what the rules say.
+"""Whether a plan keeps every rule: written apart from the planner, from the rules themselves.
 
 Source: F-3; invariant 19: a plan in force passes this. Values are shared with the planner, none
 of its functions; what a plan cannot know (approvals, gates) is not judged in here.
@@ -135,7 +135,7 @@ class _Checker:
         return not windows or open_throughout(windows, start_ms, end_ms)
 
     def _works(self) -> Iterator[Work]:
-        """Yield what is disturbed by others, and for how long."""
+        """Yield the hosts that other work and failures disturb, and for how long."""
         for name in set(self.state.failed) & self.hosts.keys():
             yield name, self.on[name].copy(), _FOREVER_MS, True, frozenset()
         for live in self.state.live:

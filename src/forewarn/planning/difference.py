@@ -44,7 +44,7 @@ class PlanDifference:
 
 
 def difference(before: Plan, after: Plan) -> PlanDifference:
-    """Return what is other in a plan than in the one before it."""
+    """Return how a plan differs from the one before it."""
     old = {entry.host: entry for entry in before.entries}
     new = {entry.host: entry for entry in after.entries}
     changed = [

@@ -1,4 +1,4 @@
-"""Which hosts can be done at all, in which calendar; the others with their blocker."""
+"""Which hosts can be done, in which calendar; the others with their blocker."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def sorted_out(
 def _blocker(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, host: int, now_ms: int
 ) -> Blocker | None:
-    """Return what keeps a host from being done for a time that nobody knows."""
+    """Return the blocker of a host that holds for an unknown time."""
     groups = index.groups_on[host]
     for code, ends_ms, operation in occupied.obstacles(host, groups):
         if not ends_ms:
@@ -115,7 +115,7 @@ def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
 
 
 class PlanningTerms:
-    """What a plan is made under: the live state, policy, what is asked for, and the time."""
+    """The terms of a plan: the live state, policy, request and time."""
 
     def __init__(
         self, state: FleetState, policy: MaintenancePolicy, *, asked: Asked, now_ms: int

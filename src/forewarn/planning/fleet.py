@@ -26,7 +26,7 @@ class FleetHost:
     update_domain: int = 0
     #: Labels as `key=value`.
     labels: tuple[str, ...] = ()
-    #: Size that all VMs on it may have together, in the unit of the VMs' sizes; 0: takes nobody in.
+    #: Size that all VMs on it may have together, in the unit of the VMs' sizes; 0: no VM fits.
     capacity: int = 0
 
     @property

@@ -29,11 +29,11 @@ class Placement:
     """Where VMs are while a plan goes on, and how much room each host has."""
 
     def __init__(self, index: Index, closed: Iterable[int], asked: Iterable[int]) -> None:
-        """Begin with the fleet as it is.
+        """Begin with the current fleet.
 
         Args:
             index: the fleet.
-            closed: hosts where nobody may arrive.
+            closed: hosts where no VM may arrive.
             asked: hosts that are yet to be done: VMs go there only where nothing else has room.
         """
         self.index = index
@@ -113,7 +113,7 @@ class Mover:
         self._placement, self._limits, self._occupied = placement, limits, occupied
 
     def batches(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> list[Batch]:
-        """Return batches for hosts in the order of preference, and drop from it what is done."""
+        """Return batches for hosts, in order of preference; remove those hosts from the list."""
         batches: list[Batch] = []
         while hosts:
             batch = self.batch(hosts, calendar, canary=canary)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, PlanEntry
     from forewarn.planning.policy import BudgetLimits, Subject
 
-#: Why a host waits for live work, until when (0: nobody knows), and for which.
+#: Why a host waits for live work, until when (0: unknown), and for which.
 Obstacle = tuple[Code, int, str]
 
 
@@ -96,7 +96,7 @@ class Occupied:
         return waits
 
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
-        """Return what is taken of each limit by work that ends later, or nobody knows when.
+        """Return how much of each limit work takes that ends later, or at an unknown time.
 
         With 0, by work without a known end alone. Work twice on a host disturbs it once.
         """

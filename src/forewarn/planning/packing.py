@@ -27,7 +27,7 @@ FRUITLESS_MAX = 1000
 class Problem:
     """Some hosts, by place, with what keeps two of them out of one wave.
 
-    Cost: grows with the groups on the hosts; what binds nobody is left out.
+    Cost: grows with the groups on the hosts; limits that never bind are left out.
     """
 
     def __init__(

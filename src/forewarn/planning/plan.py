@@ -46,7 +46,7 @@ class Live:
     host: str
     #: Groups with VMs there that it disturbs, where it does not occupy the whole host.
     groups: tuple[str, ...] = ()
-    #: When it ends at the latest; 0: nobody knows.
+    #: When it ends at the latest; 0: unknown.
     ends_ms: int = 0
     #: Hosts where its VMs arrive; empty: they stay.
     destinations: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class FleetState:
 
     #: Work that is announced or running, without that of the hosts in `announced`.
     live: tuple[Live, ...] = ()
-    #: Hosts that have failed: they count as disturbed, and nobody arrives there.
+    #: Hosts that have failed: they count as disturbed, and no VM arrives there.
     failed: tuple[str, ...] = ()
     #: Hosts of the plan in force that are done.
     done: tuple[str, ...] = ()

@@ -63,7 +63,7 @@ def plan_body(plan: Plan) -> PlanBody:
 
 
 def read_plan(text: str) -> PlanBody:
-    """Return what a plan says, from its text; costs its hosts.
+    """Read a plan from its text; costs its hosts.
 
     Raises:
         KeyError: a member is missing.

@@ -1,4 +1,4 @@
-"""From fleet, live state, policy, time and what is asked for to a plan; pure, the same each time.
+"""From fleet, live state, policy, time and a request to a plan; pure and deterministic.
 
 Source: F-2, F-3. What plans are made of is in `plan.py`; whether one is right says `checker.py`.
 """
@@ -34,8 +34,8 @@ def plan(
 ) -> Plan:
     """Return the plan of a maintenance: all its hosts, each with its wave or its blocker.
 
-    What is announced or running of the plan in force stays as it is; its other hosts stay
-    together in their waves where that is still possible.
+    Announced and running hosts of the plan in force stay unchanged; its other hosts stay together
+    in their waves if that is still possible.
 
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
@@ -210,7 +210,7 @@ def _waves_before(state: FleetState) -> dict[str, int]:
 
 
 def _kept(state: FleetState) -> tuple[PlanEntry, ...]:
-    """Return what is announced or running, as it was."""
+    """Return the unchanged entries of announced and running hosts."""
     if state.in_force is None:
         return ()
     announced = set(state.announced)

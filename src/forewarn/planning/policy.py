@@ -99,7 +99,7 @@ class MaintenancePolicy:
         return not closed or self.open_spans_of(words, span) == (span,)
 
 
-#: Scope and name of what one limit is for, as in `("rack", "r7")`.
+#: Scope and name of the subject of a limit, as in `("rack", "r7")`.
 Subject = tuple[Scope, str]
 
 

@@ -51,7 +51,7 @@ class Timetable:
     def __init__(
         self, index: Index, limits: BudgetLimits, *, occupied: Occupied, terms: PlanningTerms
     ) -> None:
-        """Begin after what is announced or running of the plan in force."""
+        """Begin after the announced and running hosts of the plan in force."""
         self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
         self._rested = dict(terms.state.owners_disturbed)
         self._last, self._ends_ms = _last_touched(terms), 0
@@ -74,8 +74,8 @@ class Timetable:
 
         Args:
             batches: each with at least one host.
-            dependent: whether each needs what those before it have done: they keep their order,
-                and none is done after one that comes too late, as none is after a canary.
+            dependent: whether each needs the moves of those before it: they keep their order, and
+                no batch follows one that comes too late, as after a canary.
 
         Cost: where calendars differ or owners rest, grows with the square of the batches.
         """

@@ -98,7 +98,7 @@ def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Spa
     Args:
         windows: the windows; none of them means always open.
         from_ms: ms since the epoch UTC.
-        to_ms: the same; at most `SPANS_DAYS_MAX` days later, what is later is cut off.
+        to_ms: the same; a span of more than `SPANS_DAYS_MAX` days is cut off there.
     """
     to_ms = min(to_ms, from_ms + SPANS_DAYS_MAX * _DAY_S * 1000)
     if from_ms >= to_ms:
@@ -131,7 +131,7 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
-    """Return what is left of spans when others are taken out of them."""
+    """Return spans with the parts that others cover cut out."""
     left: list[Span] = []
     closed = merged(closed)
     for start, end in spans:

@@ -1,7 +1,7 @@
 """Who may follow the feed, and for which hosts, as the settings say: by certificate or token.
 
-A node's name is the one its certificate or its token proves; what it says of itself may only
-narrow what it is allowed.
+A node's certificate or token proves its name; its own greeting may only narrow the hosts that it
+may serve.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROOF_MISSING = "it has proved its name neither by a certificate nor by a token
 
 
 class NodeRefused(CallerError):
-    """A metadata node asks for what is not its own."""
+    """A metadata node asks for hosts that are not its own."""
 
     code = "node-refused"
     status = 403
@@ -66,19 +66,19 @@ class NodeAccess:
         self._listed = frozenset[str]().union(*self.hosts.values())
 
     def admit(
-        self, said: Follow, certificate: Mapping[str, object] | None, address: str
+        self, greeting: Follow, certificate: Mapping[str, object] | None, address: str
     ) -> frozenset[str]:
         """Return the hosts a node may serve, no more than it asked for. Source: M-5.
 
         Args:
-            said: how it introduces itself.
+            greeting: how it introduces itself.
             certificate: the one it has proved to have; None: it needs a token.
             address: where it comes from.
 
         Raises:
             NodeRefused: it is not who it says, or asks for hosts of others.
         """
-        name = said.name
+        name = greeting.name
         if not _NAME.fullmatch(name):
             raise NodeRefused(name=repr(name[:80]), reason="its name cannot be one")
         if certificate:
@@ -86,9 +86,9 @@ class NodeAccess:
                 shown = ", ".join(sorted(names_of(certificate)))
                 raise NodeRefused(name=name, reason=f"its certificate is that of {shown}")
         else:
-            self._check_token(said, address)
+            self._check_token(greeting, address)
         allowed = self.hosts.get(name, frozenset((name,)) if self.each_host else frozenset())
-        wanted = frozenset(said.hosts) or allowed
+        wanted = frozenset(greeting.hosts) or allowed
         if not wanted or not wanted <= allowed:
             hosts = ", ".join(sorted(wanted - allowed)[:5]) or "any"
             raise NodeRefused(name=name, reason=f"it may not serve host {hosts}")
@@ -97,7 +97,7 @@ class NodeAccess:
     def expected(self, hosts: AbstractSet[str]) -> Iterator[str]:
         """Yield the nodes that serve some of these hosts, as far as the settings say.
 
-        The cost grows with the entries of the settings, and then with what is taken of it.
+        O(entries of the settings), then O(names that are read).
         """
         for name, served in self.hosts.items():
             if not hosts.isdisjoint(served):
@@ -107,15 +107,15 @@ class NodeAccess:
                 if host not in self._listed and host not in self.hosts:
                     yield host
 
-    def _check_token(self, said: Follow, address: str) -> None:
-        is_right = self._prove(said.name, said.token)
+    def _check_token(self, greeting: Follow, address: str) -> None:
+        is_right = self._prove(greeting.name, greeting.token)
         try:
-            self._refused.judge(said.name if is_right else "", address)
+            self._refused.judge(greeting.name if is_right else "", address)
         except TokenWrong as wrong:
-            raise NodeRefused(name=said.name, reason=_PROOF_MISSING) from wrong
+            raise NodeRefused(name=greeting.name, reason=_PROOF_MISSING) from wrong
         except TooManyRefused as refused:
             reason = f"too many wrong tokens came from {address}"
-            raise NodeRefused(name=said.name, reason=reason) from refused
+            raise NodeRefused(name=greeting.name, reason=reason) from refused
 
 
 class TlsFiles(NamedTuple):

@@ -20,7 +20,7 @@ class FeedState:
     """Who may ask, and the document of each view that is enabled."""
 
     def __init__(self) -> None:
-        """Start with nobody and nothing."""
+        """Start empty."""
         self.callers: dict[str, Caller] = {}
         self.publications: dict[str, Publication] = {}
 
@@ -39,7 +39,7 @@ class FeedState:
                 self.publications.pop(each.view, None)
 
     def whole(self, sequence: int) -> DocumentChange:
-        """Everything as one change, which stays as it is; costs a word for each VM and view."""
+        """Return everything as one change, a copy; costs a word for each VM and view."""
         return DocumentChange(
             sequence,
             whole=True,

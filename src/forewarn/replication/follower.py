@@ -123,8 +123,8 @@ class Follower:
         Args:
             address: where the feed is.
             apply: shows a change.
-            identity: as whom.
-            store: where what is shown is kept; None: nowhere.
+            identity: how the node introduces itself.
+            store: keeps the documents that are shown; None: nothing is kept.
             route: how it is reached; None: over a socket, with signs of life as usual.
         """
         self._route = route or FeedRoute()
@@ -193,7 +193,7 @@ class Follower:
         return self._ask(partial(feed.ApproveMessage, request=request))
 
     def enable(self, vm: str) -> asyncio.Future[None]:
-        """Have a group enabled. Source: B-1."""
+        """Ask the control plane to enable a group. Source: B-1."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def answered(future: asyncio.Future[ApprovalAnswer]) -> None:
@@ -279,7 +279,7 @@ class Follower:
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     def _fail(self) -> None:
-        """A change could not be shown, by a bug: what is shown now may be half of it."""
+        """Handle a change that a bug kept from being shown, perhaps in part."""
         _LOG.exception("the node could not show what it was sent, by a bug")
         self._shows = self._nothing
         self.failures += 1

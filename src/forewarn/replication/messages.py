@@ -50,7 +50,7 @@ class Caller(Row, frozen=True):
     instance_id: str = ""
     """What a proxy calls it in `X-Instance-ID`; empty: no proxy asks for it."""
     instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
-    """Its instance metadata, flat, by the names of `compute` and `network`; what is not there is
+    """Its instance metadata, flat, by the names of `compute` and `network`; missing members are
     empty. Source: I-1."""
     host: str = ""
     """Name of the host it runs on."""
@@ -293,7 +293,7 @@ class FeedControlPlane(Upstream, Protocol):
         """Approve; where the VM is not the node's now, it must have been when it was asked.
 
         Args:
-            request: what is asked.
+            request: the approval.
             node_hosts: the node's hosts, if the VM is on none of them; empty: it is.
         """
 
@@ -304,7 +304,7 @@ def line_of(message: ServerMessage | Asked) -> bytes:
 
 
 def read_server_message(line: bytes) -> ServerMessage:
-    """Read what a node is sent.
+    """Read a message to a node.
 
     Raises:
         FeedUnreadable: the line is no such message.
@@ -313,7 +313,7 @@ def read_server_message(line: bytes) -> ServerMessage:
 
 
 def read_asked(line: bytes) -> Asked:
-    """Read what a node says.
+    """Read a message from a node.
 
     Raises:
         FeedUnreadable: the line is no such message.
@@ -327,12 +327,12 @@ def encoded(item: Caller | Publication | str) -> bytes:
 
 
 def portion_line(sequence: int, content: bytes, *, checksum: int, last: bool) -> bytes:
-    """Return a portion as its line; `content` is put in as it is."""
+    """Return a portion as its line; `content` goes in unchanged."""
     return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
 
 
 def read_content(content: msgspec.Raw) -> PortionContent:
-    """Read what a portion carries.
+    """Read the content of a portion.
 
     Raises:
         FeedUnreadable: it is not the content of one.

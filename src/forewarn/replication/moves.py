@@ -47,7 +47,7 @@ class Moves:
         """Begin with none.
 
         Args:
-            nodes: who shows what.
+            nodes: the changes that each node shows.
             scopes: who is where.
             access: which nodes there may be.
             over: called with VMs that are to leave the nodes they were served by.
@@ -61,9 +61,9 @@ class Moves:
         """Nodes that VMs have moved to and that never came, until they are given up."""
 
     def expect(self, change: DocumentChange) -> None:
-        """Have a feed for each node that moved VMs are to wait for and that never came.
+        """Open a feed for each node that moved VMs wait for and that has never connected.
 
-        Costs the callers of the change; call it before the feeds are sent that.
+        Costs the callers of the change; call it before the change is sent to the feeds.
         """
         if self._access is None or change.whole:
             return
@@ -78,13 +78,13 @@ class Moves:
         self._under_way.append(_Move(to, sequence, vms))
 
     def settle(self, name: str) -> None:
-        """Let VMs leave their old nodes, by what a node shows now."""
+        """Remove VMs from their old nodes once the new node shows them."""
         if self._under_way:
             shown = self._nodes.shown(name)
             self._end([m for m in self._under_way if m.to == name and m.sequence <= shown])
 
     def stop(self) -> None:
-        """Give up nobody any more."""
+        """Stop the timers that give up absent nodes."""
         for timer in self._absent.values():
             timer.cancel()
 

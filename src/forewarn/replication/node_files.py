@@ -39,10 +39,10 @@ class NodeFiles(Protocol):
         """Yield a file's lines; the last may have no end."""
 
     def append(self, name: str, lines: Iterable[bytes]) -> int:
-        """Add lines to a file and return their bytes; none is added where it fails."""
+        """Add lines to a file and return their bytes; a failure adds no line."""
 
     def replace(self, name: str, lines: Iterable[bytes]) -> int:
-        """Let a file have these lines alone, all or none of them; return their bytes."""
+        """Replace a file by these lines, all or none of them; return their bytes."""
 
     def shorten(self, name: str, size: int) -> None:
         """Keep a file's first bytes alone."""
@@ -51,7 +51,7 @@ class NodeFiles(Protocol):
         """Remove a file; nothing happens where there is none, or where it cannot be."""
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the files."""
 
 
 class NodeDirectory:
@@ -113,7 +113,7 @@ class NodeDirectory:
         os.fsync(file)
 
     def remove(self, name: str) -> None:
-        """Remove a file, and what was to take its place."""
+        """Remove a file, and its unfinished replacement."""
         self._close(name)
         path = self._directory / name
         for each in (path, path.with_suffix(".new")):
@@ -123,7 +123,7 @@ class NodeDirectory:
             os.fsync(self._held)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         for name in tuple(self._open):
             self._close(name)
         os.close(self._held)

@@ -1,4 +1,4 @@
-"""One connected metadata node, on the control process's side: what it asks and is answered.
+"""One connected metadata node, on the control process's side: its requests and their answers.
 
 What it is sent of the feed is chosen in `server.py`.
 """
@@ -237,12 +237,12 @@ class NodeConnection(asyncio.StreamReaderProtocol):
     """The stream of a node over the network, counted until its end."""
 
     def __init__(self, tracked: TrackedConnection, serve: Serve) -> None:
-        """Have it served."""
+        """Serve it with `serve`."""
         super().__init__(UnprovedReader(tracked), serve)
         self._tracked = tracked
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out."""
+        """Stop counting it."""
         self._tracked.leave()
         super().connection_lost(exc)
 

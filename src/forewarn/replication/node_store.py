@@ -1,4 +1,4 @@
-"""What a metadata node keeps on its disk: the feed as it came, so that a restart needs nobody.
+"""The feed on the disk of a metadata node, so that it can restart without the control plane.
 
 One file: the whole, then the changes since, in the portions and with the checksums of the feed. A
 line that is cut off at the end is one that was never shown; anything else that cannot be read is
@@ -42,7 +42,7 @@ class Position:
 
 
 class NodeStore:
-    """The file of one node, and what it says."""
+    """The file of one node, and its content."""
 
     def __init__(self, files: NodeFiles) -> None:
         """Begin with nothing read of a node's files."""
@@ -51,7 +51,7 @@ class NodeStore:
         self._whole_bytes = self._grown_bytes = 0
         self.position = Position()
         self.state = FeedState()
-        #: Why what is shown is not on the disk; empty if it is.
+        #: Why the documents shown are not on the disk; empty if they are.
         self.trouble = ""
 
     def load(self) -> DocumentChange | None:
@@ -73,8 +73,8 @@ class NodeStore:
     def keep(self, change: DocumentChange, position: Position) -> None:
         """Make a change durable before it is shown; costs what it holds, and one sync.
 
-        Where the disk refuses it, what is there is removed: a node that starts again must not
-        show what is older than what it showed. It is tried again with each change.
+        If the disk refuses it, the file is removed: a node that starts again must not show older
+        documents than before. Each change tries again.
         """
         before, self.position = self.position, position
         self.state.apply(change)
@@ -92,12 +92,12 @@ class NodeStore:
             self._failed(error)
 
     def move(self, position: Position) -> None:
-        """Keep another position for what is shown already."""
+        """Store another position for documents that are shown already."""
         self.position = position
         self._rewrite()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.files.close()
 
     def _replay(self, lines: Iterable[bytes]) -> int:

@@ -80,7 +80,7 @@ class NodeTable:
         return name in self._shown
 
     def enlist(self, name: str) -> None:
-        """Let publications wait for a node from now on."""
+        """Make publications wait for a node from now on."""
         self._shown.setdefault(name, -1)
 
     def shows(self, name: str, sequence: int) -> None:
@@ -90,13 +90,13 @@ class NodeTable:
             self._settle(name, sequence)
 
     def dismiss(self, name: str) -> None:
-        """Forget a node that certainly serves nobody any more."""
+        """Forget a node that certainly serves no VM any more."""
         self._shown.pop(name, None)
         self._heard_s.pop(name, None)
         self._settle(name)
 
     def outdated(self, sequence: int) -> None:
-        """Note that a whole with this sequence replaces everything: nobody shows it yet."""
+        """Note that a whole with this sequence replaces everything: no node shows it yet."""
         for name, shown in self._shown.items():
             self._shown[name] = min(shown, sequence - 1)
 
@@ -105,7 +105,7 @@ class NodeTable:
         self._heard_s[name] = asyncio.get_running_loop().time()
 
     def charge(self, name: str, cost: int) -> bool:
-        """Charge a node for what it says, on whichever connection; False: it says too much."""
+        """Charge a node for its messages, on any connection; False: it sends too many."""
         now_s = asyncio.get_running_loop().time()
         paid_s = max(self._paid_s.get(name, now_s), now_s) + cost / COST_PER_S
         if paid_s - now_s > COST_MAX / COST_PER_S:
@@ -150,7 +150,7 @@ class NodeTable:
         return done
 
     def _settle(self, name: str, sequence: int | None = None) -> None:
-        """Note what a node shows, None: everything; costs what is waited for up to there."""
+        """Note up to where a node shows changes, None: all; costs the waits up to there."""
         for waiting in self._waiting:
             if sequence is not None and waiting.sequence > sequence:
                 break

@@ -29,13 +29,13 @@ class Offences:
         self._logged_s: OrderedDict[str, float] = OrderedDict()
 
     def refuse(self, who: str, text: str, action: str) -> None:
-        """Remember what a node or source asked for that is not its own, and log it."""
+        """Remember and log a request of a node or source for hosts that are not its own."""
         if text not in self.refused:
             self.refused.append(text)
         self.log(who, text, action)
 
     def log(self, who: str, text: str, action: str) -> None:
-        """Log what a node or source does, unless something of it was logged within a minute."""
+        """Log an act of a node or source, unless one of it was logged within a minute."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s.get(who, -LOGGED_S) < LOGGED_S:
             return

@@ -19,7 +19,7 @@ PORTION_BYTES = 256 * 1024
 
 
 class FeedBroken(PeerError):
-    """What arrived of the feed is not what was sent."""
+    """A part of the feed was damaged on its way."""
 
     code = "feed-broken"
     message = "The feed is broken at change {sequence}: {reason}."
@@ -34,11 +34,11 @@ class Portion(NamedTuple):
 
 
 def cut(change: DocumentChange, checksum: int, portion_bytes: int = 0) -> Iterator[Portion]:
-    """Cut a change into portions, each made when it is asked for; costs what the change holds.
+    """Cut a change into portions, each made on demand; costs the records of the change.
 
     Args:
-        change: what to cut.
-        checksum: that of what was before it.
+        change: the change.
+        checksum: that of the line before it.
         portion_bytes: the largest content of more than one item; 0: as usual.
     """
     largest = portion_bytes or PORTION_BYTES

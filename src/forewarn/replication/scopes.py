@@ -1,4 +1,4 @@
-"""What each metadata node is sent of every change: all of it, or what concerns its hosts' VMs.
+"""The part of each change that a metadata node is sent: all of it, or that of its hosts' VMs.
 
 A VM that is being moved is its old node's and its new one's; one that has moved stays with its
 old node until the new one has it.
@@ -184,7 +184,7 @@ class Scopes:
         return feed
 
     def close(self, name: str) -> None:
-        """Forget a feed that nobody follows any more."""
+        """Forget a feed that no node follows any more."""
         feed = self._feeds.pop(name)
         for vm in tuple(feed.leaving):
             self._leaving.release(feed, vm)
@@ -341,7 +341,7 @@ class Scopes:
         feed.dropped(caller)
 
     def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
-        """Let a node show a document no more that none of its VMs is shown."""
+        """Withdraw a document from a node none of whose VMs reads it."""
         if not self._uses(feed, view):
             draft = drafts.setdefault(feed, _Draft())
             draft.publications[view] = Publication(view, enabled=False, document=_NOTHING)

@@ -64,7 +64,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class FeedServer:
-    """Keeps the whole truth, sends each node what it serves of it, and every change after that."""
+    """Keeps all documents; sends each node its part, and every change after that."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class FeedServer:
         """Hand the nodes' requests on to `upstream`.
 
         Args:
-            upstream: whom they are for.
+            upstream: handles the requests of nodes.
             epoch: names the sequence of changes: no other may ever have the same name.
             access: which nodes may come over the network; None: none, only workers.
             pace: how often nodes are asked for a sign of life, and its portions; None: as usual.
@@ -96,7 +96,7 @@ class FeedServer:
         self._moves = Moves(self.nodes, self._scopes, access=access, over=self._leave)
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
-        #: Whether nobody may follow this process now.
+        #: Whether no node may follow this process now.
         self._suspended = False
         self._servers: list[asyncio.Server] = []
         self._path = ""
@@ -173,15 +173,15 @@ class FeedServer:
         source = unproved.source if unproved else ""
         try:
             async with asyncio.timeout(wait_s):
-                said = read_greeting(await reader.readline())
+                greeting = read_greeting(await reader.readline())
             if self._suspended:
                 return
-            session = self._admitted(said, writer, access, source)
+            session = self._admitted(greeting, writer, access, source)
             if unproved is not None:
                 unproved.admit()
             self._begin(session)
             sending = asyncio.create_task(self._send(session))
-            settle = partial(self._moves.settle, said.name)
+            settle = partial(self._moves.settle, greeting.name)
             await session.hear(reader, settle)
         except NodeRefused as refused:
             self._offences.refuse(source, str(refused), refused.code)
@@ -233,7 +233,7 @@ class FeedServer:
         return frozenset(concerned)
 
     def troubles(self) -> NodeTroubles:
-        """Return which nodes are behind or away, and what was refused; not O(hosts)."""
+        """Return which nodes are behind or away, and recent refusals; not O(hosts)."""
 
         def is_behind(name: str) -> bool:
             shown = self.nodes.shown(name)
@@ -287,7 +287,7 @@ class FeedServer:
         log.append(change.sequence, lines, portions[-1].checksum)
 
     def _wake(self, changed: Iterable[ScopedFeed]) -> None:
-        """Have those nodes sent what is new whose feeds have changed, and those of everything."""
+        """Wake the sessions whose feeds have changed, and those that follow everything."""
         for scoped in dict.fromkeys((self._scopes.everything, *changed)):
             names = (scoped.name,) if scoped.hosts is not None else tuple(self._trusted)
             slowest = scoped.log.next
@@ -298,7 +298,7 @@ class FeedServer:
             scoped.log.trim(slowest)
 
     def _leave(self, vms: list[str]) -> None:
-        """Let VMs leave the nodes that served them before they moved."""
+        """Remove VMs from the nodes that served them before they moved."""
         changed = []
         for scoped in self._scopes.serving_still(vms):
             change = self._scopes.left(scoped, vms)
@@ -318,40 +318,42 @@ class FeedServer:
         return f"{host}:{server.sockets[0].getsockname()[1]}"
 
     def _admitted(
-        self, said: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None, source: str
+        self, greeting: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None, source: str
     ) -> NodeSession:
         """Return a session for a node, if it may have one. Source: M-5."""
         scoped = self._scopes.everything
         upstream: Upstream = self._upstream
         if access is not None:
-            hosts = access.admit(said, writer.get_extra_info("peercert"), source)
-            if not self.nodes.charge(said.name, GREETING_COST):
-                raise NodeRefused(name=said.name, reason="it says more than it may")
-            if len(self._sessions) >= NODES_MAX and said.name not in self._sessions:
-                raise NodeRefused(name=said.name, reason=f"{NODES_MAX} nodes are connected")
-            scoped = self._scopes.open(said.name, hosts)
-            refuse = partial(self._offences.refuse, said.name, action="node.refused")
+            hosts = access.admit(greeting, writer.get_extra_info("peercert"), source)
+            if not self.nodes.charge(greeting.name, GREETING_COST):
+                raise NodeRefused(name=greeting.name, reason="it says more than it may")
+            if len(self._sessions) >= NODES_MAX and greeting.name not in self._sessions:
+                raise NodeRefused(name=greeting.name, reason=f"{NODES_MAX} nodes are connected")
+            scoped = self._scopes.open(greeting.name, hosts)
+            refuse = partial(self._offences.refuse, greeting.name, action="node.refused")
             upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=refuse)
         limited = access is not None
         session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped, limited=limited)
-        session.greeted(said)
+        session.greeted(greeting)
         return session
 
     def _begin(self, session: NodeSession) -> None:
-        """Take a node up where it stopped, or plan to send it the whole. Source: M-1."""
+        """Resume a node's feed where it stopped, or plan to send it the whole. Source: M-1."""
         other = self._sessions.get(session.name)
         if other is not None:  # it came back before its end was noticed
             other.writer.transport.abort()
         self._sessions[session.name] = session
         if session.feed.hosts is None:
             self._trusted[session.name] = None
-        said, log = session.said, session.feed.log
-        if said.epoch != self._epoch:
+        greeting, log = session.said, session.feed.log
+        if greeting.epoch != self._epoch:
             return
-        position = log.position_of(said.sequence, said.checksum)
-        sequence, checksum = said.sequence, said.checksum
+        position = log.position_of(greeting.sequence, greeting.checksum)
+        sequence, checksum = greeting.sequence, greeting.checksum
         if position is None:
-            if not said.digest or said.digest != digest_of(self._scopes.whole(session.feed)):
+            if not greeting.digest or greeting.digest != digest_of(
+                self._scopes.whole(session.feed)
+            ):
                 return
             position, sequence, checksum = log.next, log.sequence, log.checksum
         session.position = position
@@ -359,7 +361,7 @@ class FeedServer:
         session.writer.write(feed.line_of(start))
 
     async def _send(self, session: NodeSession) -> None:
-        """Send a node what it lacks, for as long as it is connected."""
+        """Send a node the changes it lacks, for as long as it is connected."""
         try:
             while True:
                 if not session.feed.log.holds(session.position):

@@ -35,7 +35,7 @@ class Spool:
     """The `Upstream` of a node that may accept approvals on its own."""
 
     def __init__(self, follower: Follower, store: NodeStore, *, size_max: int) -> None:
-        """Read what was accepted before; call on the event loop.
+        """Read approvals accepted before; call on the event loop.
 
         Args:
             follower: hands requests on.
@@ -71,7 +71,7 @@ class Spool:
         return answer
 
     def enable(self, vm: str) -> asyncio.Future[None]:
-        """Have a group enabled; that is the control plane's to do. Source: B-1."""
+        """Ask the control plane to enable a group. Source: B-1."""
         return self._follower.enable(vm)
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
@@ -79,7 +79,7 @@ class Spool:
         self._follower.polled(groups, age_ms)
 
     async def stop(self) -> None:
-        """Stop delivering; what waits is kept."""
+        """Stop delivering; waiting approvals are kept."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -98,7 +98,7 @@ class Spool:
             answer.set_result(asked.result())
 
     def _take_over(self) -> None:
-        """Accept what was handed on and not answered: the feed is lost. Source: M-3."""
+        """Accept approvals handed on and not answered: the feed is lost. Source: M-3."""
         under_way, self._under_way = self._under_way, {}
         for answer, request in under_way.items():
             if not answer.done():
@@ -168,7 +168,7 @@ class Spool:
             self._arrived.set()
 
     async def _deliver(self) -> None:
-        """Hand on what waits, one after the other, whenever the feed is there; again at its end."""
+        """Hand on waiting approvals, one after the other, while the feed is there."""
         while True:
             await self._arrived.wait()
             await self._follower.followed.wait()

@@ -1,6 +1,6 @@
 """TLS for the feed between machines: contexts of both ends.
 
-Who may do what is decided in `access.py`.
+`access.py` decides which node may follow which hosts.
 """
 
 from __future__ import annotations

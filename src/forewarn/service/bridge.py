@@ -110,12 +110,12 @@ class Bridge:
         shown: Future[PublishResult] = Future()
         try:
             self._loop.call_soon_threadsafe(self._try_show, change, shown)
-        except RuntimeError as closed:  # the event loop has ended: nobody is shown anything
+        except RuntimeError as closed:  # the event loop has ended: no node is shown anything
             shown.set_exception(closed)
         return shown
 
     def call(self, act: Callable[[], object]) -> None:
-        """Have the event loop do something soon; it does nothing if the loop has ended."""
+        """Run an act on the event loop soon; do nothing if the loop has ended."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(act)
 

@@ -97,7 +97,7 @@ class Daemon:
 
         Raises:
             DriverUnknown: the default driver is not there.
-            DriverKindUnknown: a table of the settings is of a kind that nobody has.
+            DriverKindUnknown: no driver is of the kind of a table of the settings.
             DriverUnusable: a driver cannot be made of its options.
             DestinationInvalid: a destination of the outbox cannot be used.
             GateInvalid: a gate contradicts itself.
@@ -175,7 +175,7 @@ class Daemon:
         return self.bound
 
     async def stop(self) -> None:
-        """Stop listening, finish what was begun, close the store; a plan is not waited for."""
+        """Stop listening, finish calls under way, close the store; do not wait for a plan."""
         self.planner.stop()
         await self._closing.aclose()
 
@@ -237,7 +237,7 @@ class Daemon:
     def _new_control(
         self, plane: ControlPlane, bridge: Bridge, observers: Observers
     ) -> ControlEngine:
-        """Return what runs the control plane; it does not run yet."""
+        """Return the engine of the control plane; it does not run yet."""
         drivers = self.settings.drivers
         return ControlEngine(
             plane,
@@ -258,11 +258,11 @@ class Daemon:
         )
 
     def _ask_control(self, answer: Callable[[], object]) -> None:
-        """Have the deciding thread answer; one that ends is not waited for."""
+        """Call `answer` once the run loop has answered, or has ended."""
         self.control.read(lambda _: None).add_done_callback(lambda _: answer())
 
     def _figures(self) -> dict[str, dict[str, int]]:
-        """Return what the metadata processes of this service count, by their names."""
+        """Return the counters of the metadata processes of this service, by their names."""
         workers = self.workers.figures if self.workers else {}
         return {"service": self.metadata.figures(), **workers}
 
@@ -291,7 +291,7 @@ class Daemon:
         return make_destinations({each.name: each.values for each in settings.outbox.tables})
 
     def reload_soon(self) -> None:
-        """Reload, and log what is wrong; on the event loop."""
+        """Reload, and log an error if that fails; on the event loop."""
 
         async def reload() -> None:
             try:
@@ -302,7 +302,7 @@ class Daemon:
         self._task = asyncio.ensure_future(reload())
 
     def check_certificates(self, settings: Settings) -> list[Callable[[], None]]:
-        """Return what loads the certificates again that are served with, each checked before.
+        """Return functions that reload the server certificates, after a check of each.
 
         Raises:
             TlsFilesInvalid: one cannot be used.
@@ -395,7 +395,7 @@ class Daemon:
         return bound
 
     async def _take_lease(self) -> None:
-        """Stand by until this process may write the shared store, and keep that right."""
+        """Wait as a standby until this process holds the lease of the shared store, and keep it."""
         tenure = Tenure(self.store, self.term_ms)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
         async with contextlib.AsyncExitStack() as standing_by:
@@ -408,11 +408,11 @@ class Daemon:
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
-        """Have nodes follow this process only while nobody else may have the lease. H-3."""
+        """Suspend the feed while another process may hold the lease. Source: H-3."""
         self.bridge.call(lambda: self.feed.suspend(suspended=lapsed) if self.feed else None)
 
     async def _stand_by(self, until: contextlib.AsyncExitStack) -> None:
-        """Say that this process stands by, and answer for its health and scrapes meanwhile."""
+        """Log that this process stands by, and serve its health and metrics meanwhile."""
         address = ""
         if self.settings.listen.metrics:
             (telemetry,) = await _imported("forewarn.telemetry.endpoint")

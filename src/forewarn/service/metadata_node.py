@@ -159,7 +159,7 @@ async def run_node(settings: Settings) -> int:
 
 
 def check_node(settings: Settings) -> None:
-    """Refuse what no node can run with.
+    """Refuse settings that no node can run with.
 
     Raises:
         SettingInvalid: something is missing, or the feed would not be protected.

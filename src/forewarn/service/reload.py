@@ -1,4 +1,4 @@
-"""Taking over changed settings while the service runs: what can be, all of it or nothing.
+"""Applies changed settings while the service runs: all that can be applied, or nothing.
 
 Everything new is made before anything is replaced, so that a faulty file changes nothing. Tokens
 and bindings are in the store, and need no reload. Source: P-9.
@@ -34,7 +34,7 @@ class Reload:
         self._lock = asyncio.Lock()
 
     async def __call__(self) -> tuple[str, ...]:
-        """Take over what can be; return the sections that wait for a restart.
+        """Apply settings that can be applied; return the sections that wait for a restart.
 
         Raises:
             ForewarnError: a setting cannot be used; nothing was changed.
@@ -69,7 +69,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         daemon.destinations = destinations
         await daemon.restart_outbox()
     kept = [each for each in daemon.settings.drivers.tables if each.name not in after]
-    applied = replace(
+    adopted = replace(
         daemon.settings,
         log=settings.log,
         drivers=replace(daemon.settings.drivers, tables=settings.drivers.tables),
@@ -77,12 +77,12 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         outbox=settings.outbox,
         audit=settings.audit,
     )
-    daemon.settings = applied
+    daemon.settings = adopted
     left = [f"[drivers.{each.name}]" for each in kept]  # work may have been begun with it
     left += [
         f"[{section.name}]"
-        for section in fields(applied)
-        if getattr(applied, section.name) != getattr(settings, section.name)
+        for section in fields(adopted)
+        if getattr(adopted, section.name) != getattr(settings, section.name)
     ]
     waiting = f"; a restart is needed for {', '.join(left)}" if left else ""
     log.info("the settings were reloaded%s", waiting, extra={"action": "settings.reloaded"})

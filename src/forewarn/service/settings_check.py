@@ -1,6 +1,6 @@
 """Whether settings can be meant: ranges, addresses and promises, judged before anything opens.
 
-What a file may say at all is read in `settings_loader.py`; nothing may be opened from here.
+`settings_loader.py` checks the form of the file; nothing may be opened from here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION_STATUSES = (400, 404)
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse settings nobody can mean.
+    """Refuse settings that cannot be used.
 
     Raises:
         SettingInvalid: a number is out of its range, an address is none, a header has two lines,
@@ -67,18 +67,18 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
         SettingInvalid: the operator API's address is none.
     """
     metadata, address = settings.metadata, settings.listen.operator
-    found = []
+    warnings = []
     if metadata.vm_by_query or metadata.default_vm:
-        found.append(
+        warnings.append(
             "[metadata] vm_by_query lets callers read and approve for other VMs;"
             " they are for the emulator only."
         )
     if address and not (is_local(address) or settings.operator.certificate):
-        found.append(
+        warnings.append(
             f"Operators' tokens cross the network in the clear to {address} ([listen] operator):"
             " set [operator] certificate, or listen on 127.0.0.1 behind a proxy with TLS."
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def _check_metadata(metadata: MetadataSettings) -> None:

@@ -181,7 +181,7 @@ def _name(place: int) -> str:
 
 
 def _clear_left() -> None:
-    """Take away what services of this user have left that were killed.
+    """Remove the directories of killed services of this user.
 
     A service holds its folder until it ends, however it ends; a process that can hold one that has
     a socket already has found a dead one's.

@@ -57,10 +57,10 @@ class CommitMetrics:
     """Observes commits of one control plane; `committed` and `reload` on its thread only."""
 
     def __init__(self, registry: CollectorRegistry, plane: ControlPlane) -> None:
-        """Begin with what is live now."""
+        """Begin with the live work of now."""
         self._plane = plane
         self._sequence = 0
-        #: What is live, as the last commit left it: what moved is seen by comparing.
+        #: Live work as of the last commit, to see by comparison what has moved.
         self._operations: dict[int, Operation] = {}
         self._events: dict[str, EventState] = {}
         #: Live operations by state and type.
@@ -107,7 +107,7 @@ class CommitMetrics:
             ("event_type",),
             registry=registry,
         )
-        for impact in Impact:  # what is there from the start has an increase from nothing
+        for impact in Impact:  # a series that exists from the start has a first increase
             self._short.labels(impact.value)
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
@@ -135,7 +135,7 @@ class CommitMetrics:
             self._alerts.labels(action)
 
     def reload(self) -> None:
-        """Take up what is live from the plane; costs all live work and all hosts."""
+        """Read all live work from the plane; costs all live work and all hosts."""
         state = self._plane.state
         self._operations = dict(state.operations)
         self._events = {each.id: each.state for each in state.events.values()}

@@ -1,4 +1,4 @@
-"""What is true of a control plane when somebody scrapes: its gauges.
+"""The gauges of a control plane, as of a scrape.
 
 No query costs more than `WAITS_SAMPLE_MAX` operations, whatever the size of the fleet.
 """
@@ -68,7 +68,7 @@ class ControlSnapshot:
         return GaugeMetricFamily("forewarn_topology_refused", text, value=count)
 
     def _counted(self, view: StateView) -> list[Metric]:
-        """Return what is counted at each commit, on the thread that counts."""
+        """Return the metrics counted at each commit, on the thread that counts."""
         return [*self._of_fleet(view), self._of_work(), *self._groups()]
 
     def _of_fleet(self, view: StateView) -> Iterator[Metric]:

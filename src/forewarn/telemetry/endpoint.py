@@ -1,4 +1,4 @@
-"""Metrics of a process, put together: what is observed, what is asked at a scrape, and where.
+"""Metrics of a process: those observed, those read at a scrape, and their HTTP endpoint.
 
 Imported only where `[listen] metrics` has an address.
 """
@@ -222,7 +222,7 @@ class DriverMetrics:
             buckets=BUCKETS_S,
             registry=registry,
         )
-        for driver in drivers:  # what is there from the start has an increase from nothing
+        for driver in drivers:  # a series that exists from the start has a first increase
             for verb in Verb:
                 for result in CallResult:
                     self._calls.labels(driver, verb.value, result.value)

@@ -47,7 +47,7 @@ class FileTooComplex(CallerError):
 
 
 class Abandoned(OurError):
-    """Work that nobody waits for any more."""
+    """Work whose caller no longer waits."""
 
     code = "abandoned"
     status = 503
@@ -80,10 +80,10 @@ def check_toml(text: str) -> None:
 
 
 def checkpoint() -> None:
-    """Give up if nobody waits for this work any more; called wherever work grows with its input.
+    """Give up if the caller no longer waits; called wherever work grows with its input.
 
     Raises:
-        Abandoned: nobody does.
+        Abandoned: the caller no longer waits.
     """
     gone = _gone.get()
     if gone is not None and gone.is_set():
@@ -104,7 +104,7 @@ def check_count(count: int) -> None:
 
     Raises:
         FileTooComplex: there are more.
-        Abandoned: nobody waits any more.
+        Abandoned: the caller no longer waits.
     """
     if count % 1024 == 0:
         checkpoint()

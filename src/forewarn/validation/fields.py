@@ -50,7 +50,7 @@ class ValidationFailed(CallerError):
     )
 
     def without(self, place: str) -> str:
-        """Return what is wrong, without the place of the form, for a sentence that names it."""
+        """Return the problem, without the place of the form, for a sentence that names it."""
         return str(self).removeprefix(place).strip(" .")
 
 

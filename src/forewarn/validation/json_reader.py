@@ -19,7 +19,7 @@ JSON = "application/json"
 
 
 class BodyUnreadable(CallerError):
-    """A body that cannot be read at all."""
+    """A body that is not readable JSON."""
 
     code = "body-unreadable"
     message = "The body cannot be read: {reason}."
