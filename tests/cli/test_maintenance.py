@@ -44,12 +44,13 @@ def test_report_has_promised_and_given_notice_of_each_event(run: Run, live: Live
     """As text, CSV, HTML and JSON: who approved, when it began, how it ended. Source: X-1."""
     run("maintenance", "create", "h1", "--start")
     wait_until(lambda: live.get("/v1/maintenances/m-1")["maintenance"]["announced"])
+    assert not run("maintenance", "report", "m-1").err
     [operation] = live.get("/v1/operations?live=true")["operations"]
     live.post(f"/v1/operations/{operation['id']}/approve")
     live.post(f"/v1/operations/{operation['id']}/complete")
     live.settle()
     text = run("maintenance", "report", "m-1").out
-    assert "2 completed" in text
+    assert "m-1: 2 events; 2 completed" in text
     assert "started 2 early" in text
     rows = run("maintenance", "report", "m-1", "--format", "csv").out.splitlines()
     assert len(rows) == 3

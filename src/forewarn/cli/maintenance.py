@@ -172,7 +172,7 @@ def _create(arguments: argparse.Namespace) -> int:
     if waits and waits["code"] != "operator":
         note(f"a draft that cannot be started: {waits['text']}")
     elif not arguments.start:
-        note(f"a draft; have it begin: forewarn maintenance start {made['id']}")
+        note(f"this is a draft; to start it: forewarn maintenance start {made['id']}")
     return OK
 
 

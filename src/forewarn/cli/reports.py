@@ -76,7 +76,8 @@ def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None
     else:
         print(f"{title}: {summary(outcomes)}")
         heads = [COLUMNS[name] for name in _SHORT]
-        print_table(heads, [[_shown(each[name]) for name in _SHORT] for each in outcomes])
+        if outcomes:
+            print_table(heads, [[_shown(each[name]) for name in _SHORT] for each in outcomes])
 
 
 def print_outcome(outcome: Answer) -> None:
@@ -90,7 +91,7 @@ def summary(outcomes: Sequence[Answer]) -> str:
         return "no events have ended."
     results = Counter(each["result"] for each in outcomes)
     starts = Counter(each["start"] for each in outcomes if each["start"] != "never")
-    parts = [noun(len(outcomes), "event")]
+    parts = [f"{len(outcomes)} {noun(len(outcomes), 'event')}"]
     parts.append(", ".join(f"{count} {word}" for word, count in sorted(results.items())))
     if starts:
         words = ", ".join(f"{count} {word}" for word, count in sorted(starts.items()))
