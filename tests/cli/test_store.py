@@ -12,6 +12,8 @@ from tests.store.story import begin
 
 def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     """The three commands, one after the other, beside a process that writes the store."""
+    missing = run("store", "backup", "b", "--store", f"sqlite://{tmp_path}/none.db")
+    assert f"no store at {tmp_path}/none.db. [store-missing]" in missing.err
     store = open_store(f"sqlite://{tmp_path}/forewarn.db")
     begin(store)
     backup = str(tmp_path / "backup")

@@ -153,6 +153,13 @@ def test_refused_store_is_let_go(
         open_store(str(path), must_exist=True)
 
 
+def test_missing_directory_is_named(path: Path) -> None:
+    """A store in a directory that is not there says so."""
+    nowhere = path.parent / "nowhere"
+    with pytest.raises(StoreUnavailable, match=f"the directory {nowhere} does not exist"):
+        open_store(str(nowhere / "store.db"))
+
+
 def test_store_in_use_names_its_process(path: Path, opened: Opener) -> None:
     """Whoever held it before is not named, and of a hard link nobody knows. Source: L-7."""
     path.with_name("store.db.lock").write_text("123456789012345\n")

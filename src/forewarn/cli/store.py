@@ -68,7 +68,10 @@ def _restore(arguments: argparse.Namespace) -> int:
     note("the store is restored; the service may be started")
     for numbers, text in (
         (facts.withdrawn, "withdrawn, and not asked for again: see whether it was done since"),
-        (facts.unknown, "left to its driver's answer, else to `forewarn complete` or `retry`"),
+        (
+            facts.unknown,
+            "its driver is asked; if that cannot answer: forewarn operation complete, or retry",
+        ),
         (facts.paused, "paused, until `forewarn maintenance resume`"),
     ):
         if numbers:

@@ -59,13 +59,14 @@ class StoreInUse(CallerError):
 
 
 class StoreMissing(CallerError):
-    """There is no store where the settings say that one must be."""
+    """There is no store where there must be one."""
 
     code = "store-missing"
     status = 409
-    message = "There is no store at {place}, and [store] must_exist says that there is one."
+    message = "There is no store at {place}."
     advice = (
-        "Put the store back from a backup, or set must_exist to false to begin with an empty one."
+        "Check its address (--config, or [store] url), or restore a backup. To begin with an empty"
+        " store, set [store] must_exist to false."
     )
 
 
@@ -93,8 +94,8 @@ class StoreUnavailable(PeerError):
     status = 503
     message = "The store {place} cannot be used: {reason}."
     advice = (
-        "Nothing was changed. See that the database runs and can be reached, or that the file's"
-        " folder is there and may be written, and try again."
+        "Nothing was changed. Check that the database can be reached, or that the file's directory"
+        " exists and can be written, and try again."
     )
 
 

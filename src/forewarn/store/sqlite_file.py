@@ -147,6 +147,10 @@ class DatabaseFile:
 
 def sentence(error: OSError) -> str:
     """Return the text of a system error, for people."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        directory = Path(error.filename).parent
+        if not directory.exists():
+            return f"the directory {directory} does not exist"
     return f"{error.strerror}: {error.filename}" if error.filename else str(error)
 
 
