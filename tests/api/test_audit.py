@@ -126,7 +126,7 @@ def test_command_finds_what_was_edited_in_the_store(
         live.call("PUT", f"/v1/hosts/{name}", {})
     monkeypatch.setenv("FOREWARN_SERVER", live.url)
     assert main(["audit", "verify"]) == 0
-    assert "3 records are whole" in capsys.readouterr().out
+    assert "3 records intact" in capsys.readouterr().out
     with sqlite3.connect(path) as database:
         database.execute("UPDATE audit SET principal = 'mallory' WHERE seq = 2")
     database.close()

@@ -71,7 +71,9 @@ def _print_bindings(arguments: argparse.Namespace, answer: Answer) -> int:
     if arguments.json:
         return print_json(answer)
     rows = [(each["principal"], each["role"], _scope(each)) for each in answer["bindings"]]
-    empty = f"{answer.get('principal', 'nobody')} has no role"
+    empty = "No grants. `forewarn access token list` shows the tokens and their roles."
+    if "principal" in answer:
+        empty = f"{answer['principal']} has no role"
     print_table(("principal", "role", "scope"), rows, empty=empty)
     return OK
 

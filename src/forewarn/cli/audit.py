@@ -101,9 +101,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     elif wrong:
         print(f"record {wrong} {reason}")
     else:
-        print(f"{last['sequence']} records are whole; head {last['sequence']}:{last['digest']}")
+        print(f"{last['sequence']} records intact; head {last['sequence']}:{last['digest']}")
     if not wrong and not (key or heads):
-        note("give --head or --key-file to find a chain that was written again as a whole")
+        note("to detect a chain that was rewritten completely, give --head or --key-file")
     return REFUSED if wrong else OK
 
 

@@ -18,10 +18,8 @@ class HostsUnnamed(CallerError):
     """Work on no hosts, or on hosts named in two ways."""
 
     code = "hosts-unnamed"
-    message = (
-        "Say which hosts in one way: by NAME..., --selector, --file, or --all of a maintenance."
-    )
-    advice = "See `forewarn host list` for their names."
+    message = "Name the hosts in one way: NAME..., --selector, --file, or for a maintenance --all."
+    advice = "`forewarn host list` shows their names."
 
 
 class HostsFileEmpty(CallerError):

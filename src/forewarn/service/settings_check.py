@@ -71,7 +71,7 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
     if metadata.vm_by_query or metadata.default_vm:
         warnings.append(
             "[metadata] vm_by_query lets callers read and approve for other VMs;"
-            " they are for the emulator only."
+            " use it on an emulator only."
         )
     if address and not (is_local(address) or settings.operator.certificate):
         warnings.append(
