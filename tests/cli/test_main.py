@@ -60,6 +60,7 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
     ("typed", "said"),
     [
         ("hots list", "There is no command 'hots'; did you mean host?"),
+        ("why h1", "There is no command 'why'; did you mean `operation why`?"),
         ("--sever x", "There is no option --sever; did you mean --server?"),
         ("emulator", "The action is missing; there is run, clock, scenario, fault."),
         ("host rebot h", "There is no action 'rebot'; did you mean reboot?"),

@@ -20,6 +20,8 @@ DEFAULT_SERVER = "http://127.0.0.1:8470"
 _NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
 #: Longer lists of what could be meant are left to `--help`.
 NAMED_MAX = 12
+#: Nouns that are named where an action is typed without one.
+NOUNS_MAX = 3
 #: How alike an option must be to one that is not known, to be named in its place.
 OPTION_LIKENESS = 0.7
 _NEGATIVE = re.compile(r"-[0-9]+[a-z]+")
@@ -206,8 +208,19 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         named = action if action.option_strings else None
-        near = _near(str(value), action.choices)
+        near = self._with_noun(value) or _near(str(value), action.choices)
         raise argparse.ArgumentError(named, f"there is no {action.dest} {value!r}{near}")
+
+    def _with_noun(self, word: object) -> str:
+        """Return the commands that have this action, as the end of a sentence; empty: none has."""
+        every_command = self.get_default("every_command")
+        commands = [
+            f"`{noun} {word}`"
+            for choice in (every_command().arguments if every_command else ())
+            for noun, parser in (choice.choices or {}).items()
+            if any(each.dest == "action" and word in each.choices for each in parser.arguments)
+        ]
+        return f"; did you mean {', '.join(commands[:NOUNS_MAX])}?" if commands else ""
 
 
 def _near(word: str, known: Iterable[str]) -> str:
