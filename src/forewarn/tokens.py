@@ -30,7 +30,7 @@ class TokenWrong(CallerError):
     code = "token-wrong"
     status = 401
     message = "This bearer token is not known here, was revoked, or has expired."
-    advice = "Have an admin create one (`forewarn access token create`); give it in FOREWARN_TOKEN."
+    advice = "Copy it again, or ask an admin for another one: `forewarn access token create`."
 
 
 class TooManyRefused(CallerError):

@@ -171,6 +171,9 @@ def test_nothing_of_another_owner_is_listed(sharing: Guarded, path: str) -> None
     assert b'"images":[{' not in reply.body
     if path == "/v1/operations":
         assert [each["vms"] for each in reply.json["operations"]] == [["web-0"]]
+    if path == "/v1/history?limit=1000":
+        texts = [each["text"] for each in reply.json["entries"]]
+        assert "op-1: It is announced to the groups it disturbs." in texts
 
 
 def without_time(body: bytes) -> bytes:

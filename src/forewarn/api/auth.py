@@ -52,7 +52,10 @@ class TokenMissing(CallerError):
     code = "token-missing"
     status = 401
     message = "The operator API needs a bearer token."
-    advice = "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`."
+    advice = (
+        "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`. On the service's machine root"
+        " needs none at its Unix socket: --server unix:/run/forewarn/operator.sock."
+    )
 
 
 class HostRefused(CallerError):

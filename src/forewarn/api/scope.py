@@ -200,7 +200,8 @@ class ScopedReader(StoreReader):
 
     def _narrowed(self, recorded: Recorded) -> Recorded:
         entry = recorded.entry
-        text = entry.text if entry.group else ACTIONS[entry.action]
+        subject = f"op-{entry.operation}: " if entry.operation else ""
+        text = entry.text if entry.group else f"{subject}{ACTIONS[entry.action]}"
         vm = entry.vm if entry.vm in self._layout.vms else ""
         host = entry.host if entry.host in self._layout.hosts else ""
         actor = _actor(entry.actor, self._layout)

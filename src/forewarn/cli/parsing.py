@@ -234,7 +234,7 @@ def _near(word: str, known: Iterable[str]) -> str:
         return f"; did you mean {matches[0]}?"
     if word.startswith("-") or len(names) > NAMED_MAX:
         return ""
-    return f"; there is {', '.join(names)}"
+    return f"; choose one of {', '.join(names)}"
 
 
 class CommandGroup:

@@ -70,7 +70,7 @@ def _revoke(draft: Draft, stimulus: Revoke) -> None:
 
 def _check_scope(role: Role, owner: str) -> None:
     if role not in (WITHIN_OWNER if owner else IN_FLEET):
-        wanted = "the whole fleet, not for one owner" if owner else "one owner: name it"
+        wanted = "the whole fleet, not for one owner" if owner else "one owner: name it (`--owner`)"
         raise ScopeInvalid(role=role.value, wanted=wanted)
 
 

@@ -108,12 +108,12 @@ function askToken(wrong) {
     h(
       "div",
       { className: "field" },
-      h("label", { htmlFor: "token" }, "Operator's token"),
+      h("label", { htmlFor: "token" }, "Token"),
       input,
       h(
         "span",
         { className: "hint", id: "token-hint" },
-        "It is kept for this tab only, and goes nowhere but to this service.",
+        "`forewarn access token create` makes one. It is kept for this tab only.",
       ),
     ),
     refusal,
