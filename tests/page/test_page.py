@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.access import Role
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.page.browser import PROGRAM, Browser
 
@@ -379,6 +380,26 @@ def test_history_is_filtered(page: Browser, service: Live) -> None:
     show(page, f"{service.url}/#/history?host=h1&action=operation.announced")
     page.see("op-1 is announced")
     assert page.run("document.querySelectorAll('.history tbody tr').length") == 1
+
+
+def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
+    """Views and actions of the whole fleet are not shown to an owner."""
+    live = Live(replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False)))
+    try:
+        page.open("about:blank")
+        page.open(f"{live.url}/")
+        fill(page, "mouse", "#token", live.add_token("shop-ci", Role.OWNER, owner="shop"))
+        page.key("Enter")
+        page.until("document.querySelector('.connection.live')")
+        page.until("document.querySelector('[data-act=request_work]')")
+        assert page.run("document.querySelector('#views').innerText").split() == [
+            *("Fleet", "Work", "VMs", "History")
+        ]
+        assert page.run("document.querySelectorAll('[data-act=put_host]').length") == 0
+        page.problems.clear()  # the browser notes the answer of 401
+        page.open("about:blank")
+    finally:
+        live.stop()
 
 
 def test_signing_in_takes_the_operators_token(page: Browser) -> None:

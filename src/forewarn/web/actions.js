@@ -1,6 +1,6 @@
 // Everything an operator can do: a dialog with the API's own form, a confirmation, the refusal's reason.
 
-import { call, get, part, query } from "./api.js";
+import { call, caller, get, part, query } from "./api.js";
 import { fill, h, note } from "./dom.js";
 import { link, plural, words } from "./format.js";
 import { search, suggest } from "./suggest.js";
@@ -151,6 +151,9 @@ export function buttons(kind, name, record = {}, done = () => {}) {
   );
 }
 
+const plain = (name, label, onclick) =>
+  h("button", { type: "button", className: "plain", data: { act: name }, onclick }, label);
+
 export const offer = {
   /** What can be done to the fleet as a whole. */
   fleet: () =>
@@ -166,46 +169,18 @@ export const offer = {
         },
         "Ask for work",
       ),
-      h(
-        "button",
-        {
-          type: "button",
-          className: "plain",
-          data: { act: "put_host" },
-          onclick: () => act("put_host", { label: "Add a host", fresh: true }),
-        },
-        "Add host",
-      ),
-      h(
-        "button",
-        {
-          type: "button",
-          className: "plain",
-          data: { act: "put_group" },
-          onclick: () => act("put_group", { label: "Add a group", fresh: true }),
-        },
-        "Add group",
-      ),
-      h(
-        "button",
-        {
-          type: "button",
-          className: "plain",
-          data: { act: "put_vm" },
-          onclick: () => act("put_vm", { label: "Add a VM", fresh: true }),
-        },
-        "Add VM",
-      ),
-      h(
-        "button",
-        {
-          type: "button",
-          className: "plain",
-          data: { act: "apply_topology" },
-          onclick: () => topology(),
-        },
-        "Apply file",
-      ),
+      caller.wholeFleet
+        ? [
+            plain("put_host", "Add host", () =>
+              act("put_host", { label: "Add a host", fresh: true }),
+            ),
+            plain("put_group", "Add group", () =>
+              act("put_group", { label: "Add a group", fresh: true }),
+            ),
+            plain("put_vm", "Add VM", () => act("put_vm", { label: "Add a VM", fresh: true })),
+            plain("apply_topology", "Apply file", () => topology()),
+          ]
+        : "",
     ),
 };
 

@@ -21,6 +21,9 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
 };
 
+/** Who has signed in: `wholeFleet` is false where every role is for one owner. */
+export const caller = { wholeFleet: true };
+
 /** Says who is to ask for a token when one is needed. */
 export function onSignIn(action) {
   signIn = action;

@@ -1,6 +1,6 @@
 // Beginning, signing in, and which view is shown for which address.
 
-import { get, hold, now, onSignIn, Refusal, token } from "./api.js";
+import { caller, get, hold, now, onSignIn, Refusal, token } from "./api.js";
 import { fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
@@ -13,6 +13,7 @@ import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { search, suggest } from "./suggest.js";
 
 const main = document.getElementById("main");
+/** Addresses and names of the views; owners may not read what belongs to the whole fleet. */
 const VIEWS = [
   ["", "Fleet"],
   ["work", "Work"],
@@ -22,6 +23,7 @@ const VIEWS = [
   ["outbox", "Outbox"],
   ["history", "History"],
 ];
+const OF_THE_FLEET = new Set(["maintenances", "policy", "outbox"]);
 let hasEmulator = false;
 let leave = null;
 let turn = 0;
@@ -66,7 +68,8 @@ async function route() {
 }
 
 function drawViews(view) {
-  const shown = hasEmulator ? [...VIEWS, ["emulator", "Emulator"]] : VIEWS;
+  const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator"]] : VIEWS;
+  const shown = all.filter(([name]) => caller.wholeFleet || !OF_THE_FLEET.has(name));
   const parents = { operations: "work", hosts: "vms", groups: "vms" };
   const current = parents[view] ?? view;
   fill(
@@ -245,6 +248,8 @@ async function find(event) {
 
 async function begin() {
   await start();
+  const { bindings } = await get("/v1/whoami");
+  caller.wholeFleet = bindings.some((each) => !each.owner);
   document.getElementById("sign-out").hidden = !token.get();
   await route();
   hasEmulator = await isEmulator();
