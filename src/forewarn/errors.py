@@ -108,6 +108,8 @@ def reason_of(error: BaseException) -> str:
     """Return why something from outside failed, in a few words: no number, but the file if any."""
     if isinstance(error, ConnectionRefusedError):  # asyncio has a text of its own
         return "connection refused"
+    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # ssl.SSLError is slow to import
+        return "it does not use TLS"
     if not isinstance(error, OSError) or not error.strerror:
         return str(error) or type(error).__name__
     reason = error.strerror[0].lower() + error.strerror[1:]

@@ -76,6 +76,12 @@ def test_absent_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forewarn emulate" in told
 
 
+def test_server_without_tls_is_named(live: Live) -> None:
+    """`https://` where `http://` is right is not reported as a server that is away."""
+    with pytest.raises(ServerUnreachable, match=r"reached: it does not use TLS\."):
+        ApiClient(live.url.replace("http:", "https:")).get("/v1/hosts")
+
+
 @pytest.mark.parametrize(
     "address", ["ftp://x", "localhost:8470", "http://", "http://[x", "http://x:y"]
 )

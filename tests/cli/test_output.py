@@ -90,7 +90,7 @@ def test_narrow_terminal_gets_short_times(
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("NO_COLOR", "1")
-    not_before = output.when("2027-01-15T08:15:00Z", timestamps.parse("2027-01-15T08:00:00Z"))
+    not_before = output.when("2027-01-15T08:15:00.391Z", timestamps.parse("2027-01-15T08:00:00Z"))
     output.print_table(("event", "not before"), [("x" * 20, not_before)])
     assert terminal.text.splitlines()[1] == f"{'x' * 20}  {shown}"
 

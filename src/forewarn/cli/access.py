@@ -104,7 +104,7 @@ def _create(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print(answer["token"])
-    note(f"shown only now; {answer['principal']} sets it as FOREWARN_TOKEN")
+    note(f"this token is shown only once; {answer['principal']} sets it as FOREWARN_TOKEN")
     return OK
 
 

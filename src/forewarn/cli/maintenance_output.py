@@ -14,6 +14,7 @@ from forewarn.cli.output import (
     print_facts,
     print_json_line,
     print_table,
+    to_the_second,
     warn_unasked,
     when,
 )
@@ -208,8 +209,16 @@ def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
     """Print what became of a maintenance, of each wave and of each host."""
     print_full(answer, now_ms)
     print()
-    columns = ("host", "state", "wave", "operation", "announced", "started", "ended", "reason")
-    print_table(columns, [[each[name] or "" for name in columns] for each in hosts])
+    facts, times = ("host", "state", "wave", "operation"), ("announced", "started", "ended")
+    rows = [
+        (
+            *(each[name] or "" for name in facts),
+            *(to_the_second(each[name] or "") for name in times),
+            each["reason"],
+        )
+        for each in hosts
+    ]
+    print_table((*facts, *times, "reason"), rows)
 
 
 def watch(client: ApiClient, path: str, *, as_json: bool) -> int:

@@ -143,7 +143,13 @@ def when(text: str | None, now_ms: int) -> str:
     if not text:
         return ""
     by = offset(timestamps.parse(text) - now_ms)
-    return Time(f"{text} ({by})", by)
+    return Time(f"{to_the_second(text)} ({by})", by)
+
+
+def to_the_second(text: str) -> str:
+    """Return a time without its fraction of a second; JSON has it in full."""
+    seconds, dot, _ = text.partition(".")
+    return f"{seconds}Z" if dot else text
 
 
 def offset(by_ms: int) -> str:
