@@ -93,7 +93,10 @@ class PackagesMissing(CallerError):
     code = "packages-missing"
     status = 501
     message = "`forewarn {command}` needs the package {package}, which is not installed."
-    advice = "Install the server side, from a clone of Forewarn: pip install './forewarn[server]'."
+    advice = (
+        "Install the server side, from a clone of Forewarn: pip install './forewarn[server]'; from"
+        " a wheel: pip install 'FILE.whl[server]'."
+    )
 
 
 class _ShowVersion(argparse.Action):
