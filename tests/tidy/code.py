@@ -153,15 +153,6 @@ def packages_in_their_rooms(source: Source) -> Found:
 #: Modules whose locals are still to be named; only ever taken off.
 LOCALS_STILL_TO_BE_NAMED = (
     "forewarn.agent.sdk.handler",
-    "forewarn.api.access_routes",
-    "forewarn.api.audit_routes",
-    "forewarn.api.connections",
-    "forewarn.api.fleet_routes",
-    "forewarn.api.fleet_watch",
-    "forewarn.api.openapi",
-    "forewarn.api.outcome_routes",
-    "forewarn.api.permissions",
-    "forewarn.api.scope",
     "forewarn.azure.graph_query",
     "forewarn.cli.emulator_run",
     "forewarn.cli.events",

@@ -35,24 +35,31 @@ if TYPE_CHECKING:
 
 _PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
 _ROLE = Choice({role.value: role for role in Role})
-_OWNER = Field("owner", Text(), "For this owner's VMs only; the whole fleet if not said.")
+_OWNER = Field("owner", Text(), "Only for this owner's VMs (default: the whole fleet).")
 _BINDING_FORM = Form(
     "BindingForm",
-    "Who has which role, and for what.",
+    "A role binding: principal, role and owner.",
     (
-        Field("principal", _PRINCIPAL, "`user:NAME`, or a name that is proved.", required=True),
+        Field(
+            "principal",
+            _PRINCIPAL,
+            "`user:NAME`, or a name that a certificate or login proves.",
+            required=True,
+        ),
         Field("role", _ROLE, "Which role.", required=True),
         _OWNER,
     ),
 )
 _TOKEN_FORM = Form(
     "TokenForm",
-    "Who gets a token, and what it permits.",
+    "A token's holder and role.",
     (
-        Field("principal", NAME, "Who holds it; history names them.", required=True),
+        Field(
+            "principal", NAME, "Principal that holds the token; history names it.", required=True
+        ),
         Field("role", _ROLE, "Which role.", required=True),
         _OWNER,
-        Field("expires", Timestamp(), "When it ends; never if not said."),
+        Field("expires", Timestamp(), "Time at which the token expires (default: never)."),
     ),
 )
 
@@ -68,7 +75,7 @@ class _Binding:
 class _Token:
     token: AccessToken
     used_ms: int = 0
-    #: What its holder sends; only once, when it is made.
+    #: The secret that the holder sends; shown only once, on creation.
     text: str = ""
 
 
@@ -85,14 +92,18 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
     "Token",
     "A bearer token.",
     (
-        schemas.Member("id", schemas.TEXT, lambda t: t.token.id, "It may be logged."),
+        schemas.Member(
+            "id", schemas.TEXT, lambda t: t.token.id, "Not secret: it may appear in logs."
+        ),
         schemas.Member("principal", schemas.TEXT, lambda t: t.token.principal),
         schemas.Member("role", schemas.words(Role), lambda t: t.token.role.value),
         schemas.Member("owner", schemas.TEXT, lambda t: t.token.owner, "Empty: the whole fleet."),
         schemas.Member("created", schemas.TIME, lambda t: written(t.token.created_ms)),
         schemas.Member("expires", schemas.TIME, lambda t: written(t.token.expires_ms)),
         schemas.Member("used", schemas.TIME, lambda t: written(t.used_ms), "To ten minutes."),
-        schemas.Member("token", schemas.TEXT, lambda t: t.text, "Shown once, when it is made."),
+        schemas.Member(
+            "token", schemas.TEXT, lambda t: t.text, "The secret; shown only once, on creation."
+        ),
     ),
 )
 _WHOAMI: Schema = {
@@ -122,7 +133,7 @@ def _bindings_of(principal: Principal) -> list[_Binding]:
 
 
 async def _can_i(call: ApiCall) -> ApiResponse:
-    """Say whether the caller may call a route, for the object that its path names if it has one."""
+    """Return whether the caller may call a route for the object in its path, if it names one."""
     method, path = call.query["method"].upper(), call.query["target"]
     route, name = _route_of(method, path)
     permission = TABLE.get(route, Permission.ADMINISTER)
@@ -136,7 +147,7 @@ async def _can_i(call: ApiCall) -> ApiResponse:
 
 
 def _route_of(method: str, path: str) -> tuple[str, str]:
-    """Return the row of the table that a path belongs to, and the name in it; empty: none."""
+    """Return the route template that matches a path, and the name in the path; empty: no name."""
     parts = path.split("/")
     for row in TABLE:
         of, _, pattern = row.partition(" ")
@@ -149,13 +160,13 @@ def _route_of(method: str, path: str) -> tuple[str, str]:
 
 
 def _named(fleet: Topology, kind: str) -> Collection[str]:
-    found: Collection[str] = getattr(fleet, kind) if kind in {"hosts", "groups", "vms"} else ()
-    return found
+    names: Collection[str] = getattr(fleet, kind) if kind in {"hosts", "groups", "vms"} else ()
+    return names
 
 
 async def _list(call: ApiCall) -> ApiResponse:
-    found = await call.control.read(_every_binding)
-    return ApiResponse({"bindings": _BINDING.each(found)})
+    bindings = await call.control.read(_every_binding)
+    return ApiResponse({"bindings": _BINDING.each(bindings)})
 
 
 def _every_binding(view: StateView) -> list[_Binding]:
@@ -180,8 +191,8 @@ async def _revoke(call: ApiCall) -> ApiResponse:
 async def _list_tokens(call: ApiCall) -> ApiResponse:
     tokens = await call.control.read(lambda view: list(view.state.tokens.values()))
     used = await call.control.look_up(lambda store: store.token_uses())
-    found = [_Token(each, used.get(each.id, 0)) for each in tokens]
-    return ApiResponse({"tokens": _TOKEN_SHAPE.each(found)})
+    shown = [_Token(each, used.get(each.id, 0)) for each in tokens]
+    return ApiResponse({"tokens": _TOKEN_SHAPE.each(shown)})
 
 
 async def _create_token(call: ApiCall) -> ApiResponse:
@@ -219,7 +230,7 @@ _ROUTES = (
         method="GET",
         path="/v1/whoami",
         name="whoami",
-        summary="Say who calls, and which roles they have.",
+        summary="Show the caller and their roles.",
         act=_whoami,
         answer=_WHOAMI,
     ),
@@ -227,7 +238,7 @@ _ROUTES = (
         method="GET",
         path="/v1/access/can-i",
         name="can_i",
-        summary="Say whether the caller may make a call.",
+        summary="Check whether the caller may make a call.",
         act=_can_i,
         query=(
             Field("method", Text(8), "Its method.", required=True),
@@ -239,7 +250,7 @@ _ROUTES = (
         method="GET",
         path="/v1/access",
         name="list_bindings",
-        summary="List who has which role.",
+        summary="List role bindings.",
         act=_list,
         answer=_BINDINGS,
     ),
@@ -247,7 +258,7 @@ _ROUTES = (
         method="POST",
         path="/v1/access/grant",
         name="grant_role",
-        summary="Give somebody a role.",
+        summary="Grant a role to a principal.",
         act=_grant,
         form=_BINDING_FORM,
         answer=_BINDINGS,
@@ -256,7 +267,7 @@ _ROUTES = (
         method="POST",
         path="/v1/access/revoke",
         name="revoke_role",
-        summary="Take a role from somebody.",
+        summary="Revoke a role from a principal.",
         act=_revoke,
         form=_BINDING_FORM,
         answer=_BINDINGS,
@@ -273,7 +284,7 @@ _ROUTES = (
         method="POST",
         path="/v1/access/tokens",
         name="create_token",
-        summary="Make a token; only this answer has its secret.",
+        summary="Create a token; only this response contains its secret.",
         act=_create_token,
         form=_TOKEN_FORM,
         answer=_TOKEN_SHAPE.schema(),
@@ -283,7 +294,7 @@ _ROUTES = (
         method="DELETE",
         path="/v1/access/tokens/{id}",
         name="revoke_token",
-        summary="Make a token useless, in every process within seconds.",
+        summary="Revoke a token; every process refuses it within seconds.",
         act=_revoke_token,
         answer=None,
         status=204,

@@ -1,7 +1,7 @@
 """The operator API under `/v1`: an ASGI application over the control loop and the store.
 
-Putting together only: routes are in the modules `*_routes`, who may call in `auth`, requests and
-answers in `dispatch`. No rule about what may happen lives in this room.
+This module assembles the application: routes are in the modules `*_routes`, authentication in
+`auth`, requests and responses in `dispatch`.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def build_app(
     """Return the operator API.
 
     Args:
-        loop: what changes and reads the live state.
-        store: what history and ended work are read from.
+        loop: the control loop, which changes and reads the live state.
+        store: the store that history and ended work are read from.
         clock: the service's time, for times given relative to now.
         settings: who may call, and how long an answer may take.
-        extra_routes: further rows of the table, which are documented like the others.
+        extra_routes: further routes, documented like the others.
 
     Raises:
-        RouteUnlisted: nothing says what a route needs.
+        RouteUnlisted: a route has no row in the table of permissions.
     """
     ours = every_route(extra_routes)
     watch = HistoryWatch(store, settings.max_streams_per_operator)
@@ -121,7 +121,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
 
 @dataclass(slots=True)
 class _Description:
-    """The OpenAPI document and its page, each made when it is first asked for."""
+    """The OpenAPI document and its page, each built on the first request."""
 
     routes: tuple[Route, ...] = ()
     json: bytes = b""

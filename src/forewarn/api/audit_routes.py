@@ -1,4 +1,4 @@
-"""The route of the audit: its records, with which anybody can check the chain. Source: P-7."""
+"""The audit route: records with their hash chain, for independent verification. Source: P-7."""
 
 from __future__ import annotations
 
@@ -29,9 +29,15 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
         schemas.Member("address", schemas.TEXT, lambda e: e.record.address),
         schemas.Member("request", schemas.TEXT, lambda e: e.record.request),
         schemas.Member("object", schemas.TEXT, lambda e: e.record.object),
-        schemas.Member("outcome", schemas.TEXT, lambda e: e.record.outcome, "`done`, or a code."),
-        schemas.Member("digest", schemas.TEXT, lambda e: e.digest, "Of it and all before it."),
-        schemas.Member("signature", schemas.TEXT, lambda e: e.signature, "Empty without a key."),
+        schemas.Member(
+            "outcome", schemas.TEXT, lambda e: e.record.outcome, "`done`, or the code of the error."
+        ),
+        schemas.Member(
+            "digest", schemas.TEXT, lambda e: e.digest, "Hash of this record and all earlier ones."
+        ),
+        schemas.Member(
+            "signature", schemas.TEXT, lambda e: e.signature, "Signature; empty without a key."
+        ),
     ),
 )
 
@@ -44,10 +50,10 @@ async def _list(call: ApiCall) -> ApiResponse:
             return store.audit.page(call.query["after"], limit)
         return store.audit.newest(limit)
 
-    found = await call.control.look_up(page)
-    following = found[-1].seq if len(found) == limit and "after" in call.query else None
+    records = await call.control.look_up(page)
+    following = records[-1].seq if len(records) == limit and "after" in call.query else None
     shown = await call.control.compute(
-        lambda: encoded({"records": AUDIT.each(found), "next": following})
+        lambda: encoded({"records": AUDIT.each(records), "next": following})
     )
     return ApiResponse(shown)
 
@@ -59,10 +65,10 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/audit",
             name="list_audit",
-            summary="Read who changed what, and what was refused.",
+            summary="List audit records: changes and refused calls.",
             act=_list,
             query=(
-                Field("after", Integer(), "Records behind this one; the newest if not said."),
+                Field("after", Integer(), "Only records after this one (default: the newest)."),
                 Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
             ),
             answer=listed("records", AUDIT.schema(), paged="integer"),

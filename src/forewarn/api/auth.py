@@ -1,6 +1,6 @@
-"""Who calls the operator API: bearer tokens, users of this machine, and no pages of other sites.
+"""Authentication of the operator API: bearer tokens, local users, and no cross-site requests.
 
-Identity only; what somebody may do is decided where a request meets its route. Source: P-1.
+Permissions are checked when a request is dispatched to its route. Source: P-1.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from forewarn.settings import OperatorSettings
     from forewarn.store import Store
 
-#: Addresses and host names of which it is remembered whether they are this machine's.
+#: Number of addresses and host names cached as local or not.
 ADDRESSES_REMEMBERED = 256
-#: Characters of an unknown token that are recorded: as many as have its id.
+#: Characters of an unknown token that are recorded: the length of a token's id.
 TOKEN_SHOWN = 15
-#: How seldom the use of a token is written, in milliseconds.
+#: Shortest time between two writes of a token's last use, in milliseconds.
 USE_WRITTEN_MS = 600_000
 #: The built-in user that a caller on this machine is in an emulator.
 LOCAL = "local"
-#: The member of `scope["state"]` that says whether a caller may still call.
+#: Member of `scope["state"]`: a function that returns whether the caller may still call.
 STILL = "still"
-#: The header in which every answer says what the service's clock shows.
+#: Header of every response with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
 
 
 class TokenMissing(CallerError):
-    """A call without a token where one is needed."""
+    """A call without a token where one is required."""
 
     code = "token-missing"
     status = 401
-    message = "The operator API needs a bearer token."
+    message = "The operator API requires a bearer token."
     advice = (
         "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`. On the service's machine root"
         " needs none at its Unix socket: --server unix:/run/forewarn/operator.sock."
@@ -59,7 +59,7 @@ class TokenMissing(CallerError):
 
 
 class HostRefused(CallerError):
-    """A call without a token that names this machine by a name it need not have."""
+    """A call without a token whose `Host` header is not a loopback name."""
 
     code = "host-refused"
     status = 403
@@ -68,11 +68,11 @@ class HostRefused(CallerError):
 
 
 class CrossSite(CallerError):
-    """A call that a page of another site has made a browser send."""
+    """A call that a browser sent on behalf of another site's page."""
 
     code = "cross-site"
     status = 403
-    message = "The operator API takes no calls from pages of {origin!r}."
+    message = "The operator API accepts no calls from pages of {origin!r}."
     advice = "Call it from its own pages, or from programs."
 
 
@@ -81,30 +81,30 @@ class NotPermitted(CallerError):
 
     code = "not-permitted"
     status = 403
-    message = "{principal} may not do this: it needs the permission `{permission}`."
+    message = "{principal} may not do this: the permission `{permission}` is required."
     advice = "`forewarn whoami` shows your roles; an admin can grant others."
 
 
 class Principals:
-    """Finds out who calls: by token, certificate, user at a Unix socket, or emulator."""
+    """Identifies callers by token, certificate, user at a Unix socket, or emulator."""
 
     def __init__(
         self, loop: ControlEngine, store: Store, *, clock: Clock, settings: OperatorSettings
     ) -> None:
-        """Know whom the control plane knows."""
+        """Use the bindings and tokens of the control plane."""
         self._loop = loop
         self._store = store
         self._clock = clock
         self.open_on_loopback = settings.open_on_loopback
         self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
-        #: When the use of a token was written last, ms since the epoch UTC, by its id.
+        #: Time of the last write of a token's use, ms since the epoch UTC, by token id.
         self._used_ms: dict[str, int] = {}
 
     def by_token(self, given: str, address: str) -> AccessToken:
-        """Return the token that a call has.
+        """Return the valid token of a call.
 
         Raises:
-            TokenWrong, TooManyRefused: it is nobody's.
+            TokenWrong, TooManyRefused: the token is not valid.
         """
         now_ms = self._clock.now_ms()
         token = proved(given, self._loop.token, now_ms)
@@ -113,7 +113,7 @@ class Principals:
         except TokenWrong as wrong:
             self._loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
             raise
-        assert token is not None, "judge refuses what is nobody's"
+        assert token is not None, "judge refuses unknown tokens"
         if now_ms - self._used_ms.get(token.id, 0) >= USE_WRITTEN_MS:
             self._used_ms[token.id] = now_ms
             write = partial(self._write_use, token.id, now_ms)
@@ -121,34 +121,34 @@ class Principals:
         return token
 
     def by_given_out(self, token_id: str, given: str, address: str) -> AccessToken:
-        """Return the token that was used to get what a call has, or the one it has itself.
+        """Return the token that the call's access token was issued for, or the call's own token.
 
         Raises:
-            TokenWrong, TooManyRefused: it is nobody's.
+            TokenWrong, TooManyRefused: the token is not valid.
         """
         token = self._loop.token(token_id)
         return token if token and self.is_good(token) else self.by_token(given, address)
 
     def is_good(self, token: AccessToken) -> bool:
-        """Whether a token that was good still is."""
+        """Whether a token is still valid."""
         expired = 0 < token.expires_ms <= self._clock.now_ms()
         return self._loop.token(token.id) == token and not expired
 
     def is_bound(self, principal: Principal) -> bool:
-        """Whether a user of this machine has the same bindings still."""
+        """Whether a user of this machine still has the same bindings."""
         return principal.bindings == BUILT_IN or self._loop.principal(principal.name) == principal
 
     def _write_use(self, token_id: str, now_ms: int) -> None:
-        with contextlib.suppress(ForewarnError):  # nothing rests on it
+        with contextlib.suppress(ForewarnError):  # not used for access
             self._store.note_use(token_id, now_ms)
 
     def by_certificate(self, names: Sequence[str]) -> Principal:
-        """Return whom a certificate names: the first that has bindings, else the first."""
+        """Return the principal of a certificate: its first name with bindings, else its first."""
         principals = [self._loop.principal(name) for name in names]
         return next((each for each in principals if each.bindings), principals[0])
 
     def by_user(self, uid: int) -> Principal:
-        """Return who a user of this machine is at the Unix socket; the service's own is admin."""
+        """Return the principal of a Unix socket's peer; the service's own user is admin."""
         import pwd  # noqa: PLC0415 - there is none on Windows, nor such sockets
 
         try:
@@ -161,9 +161,9 @@ class Principals:
 
 
 class Authenticator:
-    """Finds out who calls, and stamps every answer with the time.
+    """Authenticates callers and adds the service's time to every response.
 
-    In `scope["state"]` stand the principal, None for callers of public routes, and the actor as
+    `scope["state"]` holds the principal (None for callers of public routes) and the actor as
     history names it, `operator NAME at ADDRESS`.
     """
 
@@ -179,11 +179,11 @@ class Authenticator:
         """Guard an application.
 
         Args:
-            app: what to guard.
+            app: the guarded application.
             clock: the service's time.
-            callers: finds out who calls.
-            public: paths anybody may read.
-            page: paths of the page's files, which hold nothing secret: links lead to them.
+            callers: identifies the caller.
+            public: paths that need no token.
+            page: paths of the page's files, which hold no secrets: links lead to them.
         """
         self._app = app
         self._clock = clock
@@ -248,10 +248,10 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
 
 
 def check_site(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse what a page of another site has made a browser send.
+    """Refuse a request that a browser sent on behalf of another site's page.
 
     Raises:
-        CrossSite: it is such a call.
+        CrossSite: the request is one.
     """
     origin = _text(headers, b"origin")
     if origin:
@@ -263,7 +263,7 @@ def check_site(headers: Mapping[bytes, bytes]) -> None:
 
 
 def _address(scope: Scope) -> str:
-    """Return where a call comes from; empty for a Unix socket."""
+    """Return the caller's address; empty for a Unix socket."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -279,7 +279,7 @@ def _is_loopback(scope: Scope) -> bool:
 
 
 def names_loopback(host: str) -> bool:
-    """Whether a host name is this machine's; empty is."""
+    """Whether a host name is local; the empty name is."""
     return host.lower() in {"", "localhost"} or is_loopback_address(host)
 
 

@@ -1,4 +1,4 @@
-"""The audit of one call: recorded with its change, or once it has been answered. Source: P-7."""
+"""The audit record of one call, written with its change or after its response. Source: P-7."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 #: Longest description of a request, in characters.
 REQUEST_LENGTH_MAX = 256
-#: Methods that change nothing: of these only what is not permitted is recorded.
+#: Read-only methods: only refused calls are recorded.
 SAFE = frozenset({"GET", "HEAD"})
 
 
 class CallAudit:
-    """Has a change recorded in its transaction, and a refusal, or what needed no transaction."""
+    """Writes the audit record: in the transaction of a change, else after the response."""
 
     def __init__(self, loop: ControlEngine, record: CallRecord) -> None:
         """Record nothing yet."""
@@ -32,7 +32,7 @@ class CallAudit:
         self.written = False
 
     def name_objects(self, form: Values) -> None:
-        """Record what a call is about where its body says so."""
+        """Set the object of the call where its body names it."""
         named = form.get("targets") or form.get("hosts") or form.get("principal")
         if named:
             text = named if isinstance(named, str) else ", ".join(map(str, named))
@@ -48,9 +48,11 @@ class CallAudit:
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        """Have recorded what was not."""
+        """Write the record unless the change's transaction wrote it."""
         method = self.record.request.partition(" ")[0]
-        changes = method not in SAFE and self.record.principal  # reports of drivers are history
+        changes = (
+            method not in SAFE and self.record.principal
+        )  # driver reports are recorded in history
         if isinstance(error, ForewarnError):
             if changes or isinstance(error, NotPermitted):
                 self._loop.audit(replace(self.record, outcome=error.code))
@@ -59,7 +61,7 @@ class CallAudit:
 
 
 def call_record(now_ms: int, principal: str, address: str, *, method: str, path: str) -> CallRecord:
-    """Return what is recorded of a call; its object is what its path names."""
+    """Return the audit record of a call; its object is the one named in the path."""
     request = f"{method} {path}"[:REQUEST_LENGTH_MAX]
     named = path.split("/")[3:4] or [""]
     return CallRecord(now_ms, principal, address, request, named[0][:REQUEST_LENGTH_MAX])

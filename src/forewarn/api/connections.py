@@ -1,7 +1,7 @@
-"""Connections of the operator API: what they may hold, how long a request may take to arrive.
+"""Connections of the operator API, with limits on size and on the time a request may take.
 
-uvicorn's protocol has no limit for a head or for the time a request takes. A connection whose
-request was let through is kept; any other makes room.
+uvicorn's protocol limits neither the size of a head nor the time a request takes to arrive. When
+the table is full, connections that have not sent an authenticated request are closed first.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 #: Largest head of a request, in bytes: the URL, which may name 400 records, and headers.
 HEAD_BYTES_MAX = 80 * 1024
-#: Most that comes in one read from the system, in bytes: of asyncio and of uvloop.
+#: Largest read from a socket, in bytes: of asyncio and of uvloop.
 READ_BYTES_MAX = 256 * 1024
 #: Headers of one request; browsers send about twenty.
 HEADERS_MAX = 100
 #: Requests sent ahead of their answers on one connection.
 PIPELINE_MAX = 16
-#: The member of `scope["state"]` that a request is let through by.
+#: Member of `scope["state"]`: a function that marks the connection as authenticated.
 ADMIT = "admit"
-#: The member that has the names of a caller's certificate, `dns:NAME` and URIs.
+#: Member with the names in the caller's certificate, `dns:NAME` and URIs.
 NAMES = "names"
-#: The member that has the number of the user at the other end of a Unix socket.
+#: Member with the user id of a Unix socket's peer.
 USER = "user"
 
 
@@ -40,7 +40,7 @@ class ApiHeadTooLarge(Exception):
 
 
 class ApiConnection(HttpProtocol):
-    """One connection, with limits on what it may hold and for how long."""
+    """One connection, with limits on size and time."""
 
     def __init__(
         self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
@@ -50,7 +50,7 @@ class ApiConnection(HttpProtocol):
         self._tracked = tracked
         self._request_timeout_s = request_timeout_s
         self._head_bytes = 0
-        #: Bytes since anything of a request was complete; below 0 for the rest of a read.
+        #: Bytes since the last complete part of a request; below 0 for the rest of a read.
         self._unparsed = 0
         self._in_body = False
         self._late: asyncio.TimerHandle | None = None
@@ -71,7 +71,7 @@ class ApiConnection(HttpProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a body that goes on coming is waited for."""
+        """Handle received bytes; each part of a body extends the deadline."""
         if not self.is_open():
             return
         if self._in_body or self._late is None:
@@ -106,7 +106,7 @@ class ApiConnection(HttpProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer; who asks is found out before the body is read."""
+        """Start the response; the caller is authenticated before the body is read."""
         if self.queued_count() >= PIPELINE_MAX:
             raise ApiHeadTooLarge
         self._in_body = True
@@ -120,7 +120,7 @@ class ApiConnection(HttpProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Wait no longer: the request is here."""
+        """Cancel the deadline: the request is complete."""
         self._in_body = False
         self._progress()
         self._unset_late()
@@ -131,7 +131,7 @@ class ApiConnection(HttpProtocol):
         self._unset_late()
 
     def answered(self) -> None:
-        """Make room for others again while nothing is asked."""
+        """Mark the connection as idle, so that it may be closed in favour of others."""
         if not self.queued_count():
             self._tracked.expose()
 
@@ -140,7 +140,7 @@ class ApiConnection(HttpProtocol):
         self._unset_late()
 
     def _progress(self) -> None:
-        """Note that a part of a request is complete; counted again from the next chunk on."""
+        """Reset the byte count after a complete part; counting resumes with the next chunk."""
         self._unparsed = -READ_BYTES_MAX
 
     def _grow(self, count: int) -> None:
@@ -149,7 +149,7 @@ class ApiConnection(HttpProtocol):
             raise ApiHeadTooLarge
 
     def _expect(self) -> None:
-        """Wait for the rest of a request, again."""
+        """Restart the deadline for the rest of the request."""
         self._unset_late()
         self._late = self.loop.call_later(self._request_timeout_s, self._cut_late)
 
@@ -159,27 +159,27 @@ class ApiConnection(HttpProtocol):
             self._late = None
 
     def _cut_late(self) -> None:
-        """Cut off who has not sent what he began; one who waits for an answer is not meant."""
+        """Close the connection if its request is incomplete; waiting for a response is allowed."""
         self._late = None
-        if self.is_reading_paused():  # it is we who do not read on
+        if self.is_reading_paused():  # the server itself has paused reading
             self._expect()
             return
         self.transport.abort()
 
 
 def _names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return what a verified certificate is for, as principals are named. Source: P-6."""
+    """Return the names in a verified certificate, as principals are named. Source: P-6."""
     known = {"DNS": "dns:{}", "URI": "{}"}
     pairs = (certificate or {}).get("subjectAltName", ())
     return tuple(known[kind].format(name) for kind, name in pairs if kind in known)
 
 
 def _user_of(channel: socket.socket) -> int | None:
-    """Return the number of the user at the other end; None but at a Unix socket of Linux."""
+    """Return the peer's user id; None except for a Unix socket on Linux."""
     if channel.family != getattr(socket, "AF_UNIX", None) or not hasattr(socket, "SO_PEERCRED"):
         return None
-    found = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    uid: int = _CREDENTIALS.unpack(found)[1]
+    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(credentials)[1]
     return uid
 
 
@@ -189,7 +189,7 @@ _FULL_BODY = (
     b'{"error":{"code":"connections-full","message":"The operator API has no connection free.",'
     b'"advice":"Try again in a few seconds."}}'
 )
-#: What a caller is sent whom there is no room for.
+#: Response when the table of connections is full.
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 2\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)

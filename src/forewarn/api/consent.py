@@ -1,4 +1,4 @@
-"""Which groups listen for events, and what each has answered to those it is shown."""
+"""Which groups listen for events, and how each has answered its events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLLED_MEANING = "Its last poll, to the minute; null: Scheduled Events is not en
 
 @value
 class GroupAnswer:
-    """What one group has answered to its event of an operation."""
+    """A group's answer to its event of an operation."""
 
     operation: Operation
     event: Event
@@ -36,7 +36,7 @@ class GroupAnswer:
 
     @property
     def state(self) -> str:
-        """Where the answer stands, as one of `_STATES`."""
+        """The state of the answer, one of `_STATES`."""
         if self.event.state is not EventState.SCHEDULED:
             state: str = self.event.state.value
             return state
@@ -45,7 +45,7 @@ class GroupAnswer:
 
 APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
     "GroupAnswer",
-    "What one group has answered to its event of an operation.",
+    "A group's answer to its event of an operation.",
     (
         Member("operation", TEXT, lambda a: a.operation.id),
         Member("host", TEXT, lambda a: a.operation.host),
@@ -73,7 +73,7 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
 
 
 def approvals(view: StateView, maintenance: int, now_ms: int) -> list[GroupAnswer]:
-    """Return the answers to what a maintenance has announced; costs its working hosts."""
+    """Return the answers to a maintenance's announced events; costs its working hosts."""
     return list(_approvals(view, maintenance, now_ms))
 
 

@@ -1,7 +1,7 @@
-"""What routes work with: the running service, each question and order of which ends in time.
+"""The routes' client of the running service; every call has a deadline.
 
-A database that hangs holds the control plane and the threads that read the store; nobody who asks
-waits for it without an end.
+A hanging database blocks the control plane and the threads that read the store; the deadline
+keeps callers from waiting for it forever.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Long pieces of work done at a time: files read, pages put together, exports.
+#: Long computations at a time: files parsed, pages encoded, exports.
 COMPUTING_MAX = 2
 
 
@@ -55,21 +55,21 @@ class AnswerOverdue(OurError):
     code = "answer-overdue"
     status = 503
     message = "The service has not answered within {seconds:g} s; nothing was done."
-    advice = "See that its database runs and answers (`/v1/health`), then ask again."
+    advice = "Check that its database runs and answers (`/v1/health`), then try again."
 
 
 class OutcomeUnknown(OurError):
-    """What was asked for is being carried out, and nobody waits for its end any longer."""
+    """The change may still be carried out; the caller no longer waits for it."""
 
     code = "outcome-unknown"
     status = 503
     message = "This was begun, but {reason} before it was done; it may still be."
-    advice = "Look whether it was (`forewarn history`) before you ask again."
+    advice = "Check whether it was (`forewarn history`) before you try again."
 
 
 @value
 class ControlClient:
-    """The running service, as routes see it."""
+    """The routes' view of the running service."""
 
     loop: ControlEngine
     store: Store
@@ -77,38 +77,38 @@ class ControlClient:
     tail: HistoryWatch
     #: The fleet at a glance.
     overview: FleetWatch
-    #: How long an answer may take, in seconds.
+    #: Longest time to an answer, in seconds.
     answer_timeout_s: float
-    #: Largest topology taken, in bytes.
+    #: Largest topology accepted, in bytes.
     max_topology_bytes: int = 4 * 1024 * 1024
-    #: Names in their order, for lists.
+    #: Sorted names, for lists.
     index: FleetIndex = field(default_factory=FleetIndex)
-    #: For whose VMs it may be used; None: for everybody's.
+    #: Owners whose VMs are visible; None: all.
     owners: frozenset[str] | None = None
-    #: The call it is used for; None: no change is to be recorded.
+    #: Audit of the current call; None: changes are not recorded.
     call: CallAudit | None = None
-    #: Calls with an Idempotency-Key that are not answered yet, by principal and key.
+    #: Unanswered calls with an Idempotency-Key, by principal and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
-    #: Where long work is done.
+    #: Threads for long computations.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
 
     def recording(self, call: CallAudit) -> ControlClient:
-        """Return the same for one call, which its change is recorded with."""
+        """Return a copy for one call, whose audit record is written with its change."""
         return replace(self, call=call)
 
     def within(self, owners: frozenset[str] | None) -> ControlClient:
-        """Return what routes work with for a caller who may see these owners; None: everything.
+        """Return a client restricted to these owners; None: everything.
 
-        What is outside does not exist for them: the same routes ask a state without it. P-3.
+        Routes read a state from which everything else is absent. P-3.
         """
         if owners is None:
             return self
         return replace(self, owners=owners, index=FleetIndex())
 
     async def read(self, query: Callable[[StateView], T]) -> T:
-        """Return what a query finds in the state as of the last commit, which holds still.
+        """Return the result of a query on the state as of the last commit.
 
-        It is asked of the readers' copy, so that the writer goes on meanwhile.
+        It reads the readers' copy, so that the writer continues meanwhile.
 
         Raises:
             AnswerOverdue: there was no answer in time.
@@ -122,7 +122,7 @@ class ControlClient:
         )
 
     async def see_writer(self) -> None:
-        """Return once the control plane has reached this question; raises as `read`."""
+        """Wait until the control plane has processed everything queued before; raises as `read`."""
         await self._awaited(self.loop.read(lambda _: None))
 
     async def why(self, number: int) -> tuple[Blocker, ...]:
@@ -135,12 +135,12 @@ class ControlClient:
     async def fleet(self) -> Topology:
         """Return the fleet as of the last commit, for any thread; raises as `read`.
 
-        Costs nothing; its next change costs a copy, if somebody has it by then.
+        Costs nothing; the next change copies the fleet if a caller still holds it.
         """
         return await self.read(StateView.fleet)
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Do what takes long off the event loop; given up when nobody waits for it any more.
+        """Run a long computation off the event loop; it is abandoned when the caller leaves.
 
         Few run at a time, so that they neither take the processor from polls nor keep the threads
         that read the store.
@@ -157,13 +157,13 @@ class ControlClient:
             gone.set()
 
     async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
-        """Ask the control plane for something; returns once it is durable and shown.
+        """Send a stimulus to the control plane; return once it is durable and published.
 
-        A metadata node that does not confirm is waited for as long as policy says. Source: M-4.
+        Waits for a metadata node that does not confirm as long as the policy says. Source: M-4.
 
         Raises:
-            AnswerOverdue, Stopping: it was not begun, and will not be.
-            OutcomeUnknown: it was, and may still be done.
+            AnswerOverdue, Stopping: it was not started and will not be.
+            OutcomeUnknown: it was started and may still complete.
         """
         if self.owners is not None:
             check_stimulus(stimulus, await self.fleet())
@@ -179,7 +179,7 @@ class ControlClient:
         return replace(committed, operations=tuple(shown), changes=None, maintenance=None)
 
     async def look_up(self, question: Callable[[Store], T]) -> T:
-        """Ask the store, off the event loop.
+        """Query the store, off the event loop.
 
         Raises:
             AnswerOverdue: the store has not answered in time.
@@ -192,10 +192,10 @@ class ControlClient:
         return await self._awaited(here.run_in_executor(None, question, store))
 
     async def _awaited(self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False) -> T:
-        """Return an answer, or say what is known of it; what was not begun is taken back."""
+        """Return an answer in time, else raise its known state; cancel it if it has not started."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[T] = here.create_future()
-        # Nothing that hangs on the question may lead back to it: each call would leave a circle
+        # Nothing the request refers to may refer back to it: each call would leave a cycle
         # for the garbage collector, whose rounds took 0.2 ms of every twelfth call.
         asked.add_done_callback(partial(_tell, here, answer))
         timer = here.call_later(self.answer_timeout_s, answer.cancel)
@@ -218,7 +218,7 @@ def _tell(
     answer: asyncio.Future[T],
     asked: Future[T] | asyncio.Future[T],
 ) -> None:
-    """Settle an answer on the event loop; once that has ended nobody waits for it."""
+    """Resolve an answer on the event loop; ignore it once the loop has closed."""
     with contextlib.suppress(RuntimeError):
         here.call_soon_threadsafe(_settle, asked, answer)
 
@@ -226,7 +226,7 @@ def _tell(
 def _settle(asked: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
     if asked.cancelled():
         return
-    error = asked.exception()  # looked at in any case: an error nobody wants is not logged
+    error = asked.exception()  # retrieved in any case, so that asyncio does not log an unused error
     if answer.done():
         return
     if error is None:

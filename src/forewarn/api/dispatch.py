@@ -1,4 +1,4 @@
-"""From a request to a route and back: reading, dispatch by method, answers and refusals as JSON."""
+"""Request dispatch: parsing, choice of the route by method, responses and errors as JSON."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ log = logging.getLogger("forewarn.operator")
 
 _App = TypeVar("_App", bound="ASGIApp")
 
-#: Longest form that is read on the event loop, in bytes: 20,000 names take it 20 ms, and longer.
+#: Largest form parsed on the event loop, in bytes: 20,000 names take 20 ms or more.
 READ_BYTES_MAX = 16 * 1024
 #: Headers that make a change conditional. Source: RFC 9110 13.1.
 PRECONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
 
 class NoSuchPath(CallerError):
-    """A path the API does not have."""
+    """A path that the API does not have."""
 
     code = "no-such-path"
     status = 404
@@ -51,7 +51,7 @@ class NoSuchPath(CallerError):
 
 
 class MethodRefused(CallerError):
-    """A method a path does not have."""
+    """A method that the path does not have."""
 
     code = "method-refused"
     status = 405
@@ -69,29 +69,29 @@ class BodyTooLarge(CallerError):
 
 
 class MediaRefused(CallerError):
-    """A body in a form the path does not take."""
+    """A body in a media type that the path does not accept."""
 
     code = "media-refused"
     status = 415
-    message = "The body is {media!r}; this path takes {taken}."
-    advice = "Say what the body is in Content-Type."
+    message = "The body is {media!r}; this path accepts {taken}."
+    advice = "Set Content-Type to the media type of the body."
 
 
 class PreconditionUnsupported(CallerError):
-    """A change that is to be made only on a condition which nothing here can check."""
+    """A conditional change, which this API does not support."""
 
     code = "precondition-unsupported"
     status = 412
     message = "The request has the header {header}; this API has no versions to compare."
-    advice = "Send it without; `new=true` refuses to replace what is there. Nothing was changed."
+    advice = "Omit the header; `new=true` refuses to replace a record. Nothing was changed."
 
 
 class QueryInvalid(CallerError):
-    """A query that names what is unknown, or one thing twice."""
+    """A query with an unknown or repeated parameter."""
 
     code = "query-invalid"
     message = "The query {problem}."
-    advice = "See 'Operator API' in the documentation for what may stand there."
+    advice = "See 'Operator API' in the documentation for its parameters."
 
 
 class Dispatch:
@@ -142,7 +142,7 @@ class Dispatch:
         if route.public:
             limit = PUBLIC_BYTES_MAX
         body = await read_body(request, limit) if route.method != "GET" else b""
-        if not body and route.method == "PUT":  # it replaces what is there, whole
+        if not body and route.method == "PUT":  # it replaces the whole record
             raise BodyUnreadable(reason="it is empty")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         call = ApiCall(
@@ -177,7 +177,7 @@ class Dispatch:
 async def answered(
     scope: Scope, answer: Awaitable[_App], refused: Callable[[ForewarnError], _App]
 ) -> _App | None:
-    """Return what answers a request, a refusal where it failed; None where nobody waits for it."""
+    """Return the response to a request, an error if it failed; None if the caller has left."""
     try:
         return await answer
     except ForewarnError as error:
@@ -188,15 +188,15 @@ async def answered(
         return refused(error)
     except ClientDisconnect:
         return None
-    except asyncio.CancelledError:  # only the end of the service cuts a call off
+    except asyncio.CancelledError:  # calls are cancelled only when the service stops
         return refused(Stopping())
     except Exception:
-        log.exception("%s %s failed by a bug", scope["method"], scope["path"])
+        log.exception("%s %s failed because of a bug", scope["method"], scope["path"])
         return refused(OurError())
 
 
 def _check_preconditions(request: Request) -> None:
-    """Refuse a change that would be made whatever its condition says: an update would be lost."""
+    """Refuse a conditional change: ignoring its condition could lose an update."""
     if request.method in {"GET", "HEAD"}:
         return
     for header in PRECONDITIONS:
@@ -205,7 +205,7 @@ def _check_preconditions(request: Request) -> None:
 
 
 async def refuse_path(request: Request, error: Exception) -> Response:
-    """Answer what Starlette itself refuses: a path that is not there, or a method."""
+    """Return the error for requests that Starlette refuses: unknown paths and methods."""
     status: int = getattr(error, "status_code", 500)
     if status == 405:
         allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
@@ -216,17 +216,17 @@ async def refuse_path(request: Request, error: Exception) -> Response:
 
 
 async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> ApiResponse:
-    """Return an answer, or give it up once the caller is gone.
+    """Return an answer, or cancel the work once the caller has left.
 
     Raises:
-        ClientDisconnect: he is.
+        ClientDisconnect: the caller has left.
     """
     working = asyncio.ensure_future(asked)
     leaving = asyncio.ensure_future(left(request.receive))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        working.cancel()  # it knows best what became of it
+        working.cancel()  # its own error describes the outcome best
         return await working
     finally:
         leaving.cancel()
@@ -238,11 +238,11 @@ async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> A
 
 
 def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:
-    """Return the parameters of a query, read by their kinds.
+    """Return the parameters of a query, parsed by their types.
 
     Raises:
-        QueryInvalid: one is unknown or there twice.
-        ValidationFailed: one is of another kind.
+        QueryInvalid: a parameter is unknown or repeated.
+        ValidationFailed: a value has the wrong type.
     """
     known = {each.name: each for each in fields}
     values: dict[str, object] = {}
@@ -271,7 +271,7 @@ def _taken(route: Route, media: str, body: bytes) -> str:
     if route.takes and media not in route.takes:
         raise MediaRefused(media=media, taken=" or ".join(route.takes))
     if body and not route.takes and route.form is None:
-        raise BodyUnreadable(reason="this path takes none")
+        raise BodyUnreadable(reason="this path accepts none")
     return media
 
 

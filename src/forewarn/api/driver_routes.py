@@ -1,6 +1,6 @@
-"""The route by which the far sides of drivers report; the driver's signature is the token.
+"""The route on which webhook drivers' services report; the signature serves as the token.
 
-What a report means is decided by the driver, and then by the core.
+The driver interprets the report, then the core acts on it.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Driver
 
-#: The header that says which driver a report is for.
+#: Header with the name of the driver that a report is for.
 HEADER = "forewarn-driver"
 
 
 class ReportUnwanted(CallerError):
-    """A report for a driver that takes none."""
+    """A report for a driver that accepts none."""
 
     code = "driver-report-unwanted"
     status = 403
-    message = "No driver here takes this report."
+    message = "No driver accepts this report."
     advice = "Name a driver of kind webhook in the header Forewarn-Driver."
 
 
 def routes(drivers: Mapping[str, Driver]) -> tuple[Route, ...]:
-    """Return the route of reports; which drivers there are may change."""
+    """Return the route of reports; drivers are looked up on each call."""
     return (
         Route(
             method="POST",
             path="/v1/driver-reports",
             name="report_progress",
-            summary="Report how far a task is, signed by the far side of a driver.",
+            summary="Report the progress of a task, signed by the driver's service.",
             act=partial(_take, drivers),
             takes=(JSON,),
             answer={"type": "object"},

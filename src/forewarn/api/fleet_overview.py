@@ -1,8 +1,8 @@
 """A fleet at a glance: one letter for each host, counts for each rack, the live operations.
 
-It is a copy of what it needs, kept by what each commit has written, so that nobody who looks at
-it visits the writer. What a commit changes costs what it touches; hosts that come, go or move
-cost the number of hosts, once for all of a moment.
+The overview is a copy of the relevant state, updated from each commit's changes, so that readers
+never wait for the writer. A commit costs the records it touches; adding, removing or moving hosts
+costs the number of hosts, once for all changes of the moment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes
     from forewarn.core.topology import Host, Topology
 
-#: What a host or VM is doing, by its letter; the first that is true of it counts.
+#: Activity of a host or VM by letter; the first that applies counts.
 STATES: dict[str, str] = {
     "s": "stuck",
     "o": "overdue",
@@ -38,18 +38,18 @@ STATES: dict[str, str] = {
     "d": "degraded",
     "h": "quiet",
 }
-#: Racks shown; of more than that, neighbours are counted together.
+#: Most racks shown; beyond it neighbouring racks are combined.
 RACKS_MAX = 1000
-#: Hosts shown one by one; of more than that only racks are.
+#: Most hosts shown one by one; beyond it only racks are shown.
 HOSTS_SHOWN_MAX = 250_000
 #: Live operations shown at first, the most urgent ones.
 OPERATIONS_MAX = 200
-#: Changed hosts named one by one; after more than that everything is read again.
+#: Most changed hosts named one by one; beyond it clients reload everything.
 CHANGED_HOSTS_MAX = 5000
 
-#: The label of a host that says its rack.
+#: The host label that names the rack.
 RACK = "rack"
-#: What a rack is known and sorted by: zone, label, and without one the fault domain.
+#: Sort key of a rack: zone, label, and without one the fault domain.
 RackKey: TypeAlias = "tuple[str, tuple[tuple[int, str], ...], int]"
 
 _RANK = {letter: rank for rank, letter in enumerate(STATES)}
@@ -65,16 +65,16 @@ _OF_OPERATION = {
 class Rack:
     """Hosts of one rack of a zone, or of several neighbouring ones.
 
-    A rack is what the hosts' label `rack` says; hosts without it stand by their fault domain.
+    The label `rack` names a host's rack; hosts without it are grouped by fault domain.
     """
 
     zone: str
-    #: Its name in words, and of several the last one's.
+    #: Its name, and the last one's if racks are combined.
     first: str
     last: str
     #: Hosts by their letters.
     hosts: Counter[str] = field(default_factory=Counter)
-    #: VMs that something happens to, by their letters.
+    #: Affected VMs, by their letters.
     disturbed: Counter[str] = field(default_factory=Counter)
     #: All its VMs.
     vms: int = 0
@@ -82,9 +82,9 @@ class Rack:
 
 @dataclass(slots=True)
 class OverviewDifference:
-    """What has changed since it was asked for last."""
+    """Changes since the last call."""
 
-    #: Whether hosts have come, gone or moved: everything is to be read again.
+    #: Whether hosts were added, removed or moved: clients must reload everything.
     laid_out: bool = False
     hosts: dict[int, str] = field(default_factory=dict)
     racks: tuple[int, ...] = ()
@@ -96,7 +96,7 @@ class OverviewDifference:
 
 
 class FleetOverview:
-    """What is shown of a fleet. Not for several threads."""
+    """The overview of a fleet. Not thread-safe."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class FleetOverview:
         self.events: dict[str, Event] = dict(events)
         self._on_host: Members[str] = Members()
         self._of_vm: Members[str] = Members()
-        #: VMs that something happens to: rack, letter.
+        #: Affected VMs: rack, letter.
         self._disturbed: dict[str, tuple[int, str]] = {}
         self._changed_hosts: set[int] = set()
         self._changed_racks: set[int] = set()
@@ -121,9 +121,9 @@ class FleetOverview:
         self._told_layout = 0
         self._place: dict[str, int] = {}
         self._rack_of: dict[str, int] = {}
-        #: The host on whose account an operation stands in `_on_host`.
+        #: The host under which an operation is counted in `_on_host`.
         self._seats: dict[int, str] = {}
-        #: Grows when hosts come, go or move: places of one layout mean nothing in another.
+        #: Grows when hosts are added, removed or moved: places are valid within one layout.
         self.layout = 0
         self.names: list[str] = []
         self.states = bytearray()
@@ -135,11 +135,11 @@ class FleetOverview:
 
     @property
     def moving(self) -> bool:
-        """Whether hosts have come, gone or moved since it was settled."""
+        """Whether hosts were added, removed or moved since the last layout."""
         return self._laid_out
 
     def adopt(self, changes: Changes) -> None:
-        """Take over what a commit has written; costs that."""
+        """Apply the changes of a commit; costs their number."""
         hosts: set[str] = set()
         vms = set(changes.vms)
         self._adopt_vms(changes, hosts)
@@ -170,7 +170,7 @@ class FleetOverview:
                 self._refresh_host(name)
 
     def settle(self) -> None:
-        """Lay the hosts out again, if any has come, gone or moved; costs their number then."""
+        """Rebuild the layout if hosts were added, removed or moved; then costs their number."""
         if not self._laid_out:
             return
         self.layout += 1
@@ -216,7 +216,7 @@ class FleetOverview:
         return _rack_key(self._hosts[name])
 
     def difference(self, operations_max: int = OPERATIONS_MAX) -> OverviewDifference:
-        """Return what has changed since the last call; what there is no room for is kept."""
+        """Return the changes since the last call; those beyond its limit stay for the next one."""
         layout, self._told_layout = self._told_layout, self.layout
         numbers = list(self._changed_operations)[:operations_max]
         changes = OverviewDifference(
@@ -231,31 +231,31 @@ class FleetOverview:
         return changes
 
     def urgent(self, limit: int = OPERATIONS_MAX) -> list[Operation]:
-        """Return the operations that run, then those that start next; costs the live ones."""
+        """Return running operations, then those that start next; costs the live ones."""
         return heapq.nsmallest(limit, self.operations.values(), key=_urgency)
 
     def counts(self) -> Counter[str]:
-        """Return how many operations are live, by their states."""
+        """Return the number of live operations by state."""
         return Counter(each.state.value for each in self.operations.values())
 
     def approvals(self, operation: Operation) -> tuple[int, int]:
-        """Return how many of an operation's events are approved or under way, and of how many."""
+        """Return the number of an operation's events that are approved or started, and of all."""
         events = [self.events[each] for each in operation.events if each in self.events]
         return sum(1 for event in events if event.state.value != "scheduled"), len(events)
 
     def runs(self) -> str:
-        """Return every host's letter in the order of names, repeats counted: `h40r1h9`."""
+        """Return every host's letter in order of names, run-length encoded: `h40r1h9`."""
         if len(self.names) > HOSTS_SHOWN_MAX:
             return ""
         letters = self.states.decode("ascii")
         return "".join(f"{letter}{sum(1 for _ in same)}" for letter, same in groupby(letters))
 
     def hosts(self, first: int, count: int) -> list[tuple[str, int]]:
-        """Return names and numbers of VMs of hosts by their places."""
+        """Return the names and VM counts of hosts at the given places."""
         return [(name, self._vms_on[name]) for name in self.names[first : first + count]]
 
     def place_of(self, host: str) -> int | None:
-        """Return the place of a host; None if there is none of that name."""
+        """Return the place of a host; None if the host is unknown."""
         return self._place.get(host)
 
     # --- keeping it ---------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class FleetOverview:
             self._of_vm.discard(vm, operation.number)
 
     def _seat(self, operation: Operation) -> str:
-        """Count an operation on its host, or on the one its VM is on; return that one."""
+        """Count an operation on its host, or on its VM's host; return that host."""
         host = operation.host
         if operation.of_vm:
             host = self._host_of.get(operation.target, host)
@@ -361,7 +361,7 @@ def _rack_key(host: Host) -> RackKey:
 
 @lru_cache(RACKS_MAX)
 def _sorted_naturally(label: str) -> tuple[tuple[int, str], ...]:
-    """Return what sorts `r10` after `r9`: digits by their number."""
+    """Return a key that sorts `r10` after `r9`: digits as numbers."""
     parts = (part for part in re.split(r"(\d+)", label) if part)
     return tuple((int(part), part) if part.isdecimal() else (-1, part) for part in parts)
 

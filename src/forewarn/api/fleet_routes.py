@@ -1,6 +1,6 @@
 """Routes of the fleet: hosts, groups, VMs, and whole topologies.
 
-What may change under live work is decided in `core/fleet_changes.py`.
+`core/fleet_changes.py` decides what may change while work is under way.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ T = TypeVar("T")
 
 #: Records on one page of a list.
 LIST_MAX = 1000
-#: Names of one kind that a search finds.
+#: Most matches of a search for each kind.
 FOUND_MAX = 8
-#: Names in one query: this many of the longest are well below the 64 KiB a URL may have.
+#: Most names in one query: even the longest fit well within a URL of 64 KiB.
 NAMES_MAX = 400
 
 _PAGE = (
@@ -61,11 +61,11 @@ _PAGE = (
     Field("limit", Integer(1, LIST_MAX), f"Maximum number of entries (default: {LIST_MAX})."),
 )
 _OF_GROUPS = (
-    Field("enabled", Boolean(), "Only those with Scheduled Events, or only those without."),
+    Field("enabled", Boolean(), "Only those with Scheduled Events (true), or without (false)."),
     Field("host", ListOf(NAME, NAMES_MAX, 1), "Only with VMs on one of these hosts."),
 )
 _NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Their names.", required=True)
-_NEW = Field("new", Boolean(), "Refuse to replace what is there already.")
+_NEW = Field("new", Boolean(), "Refuse to replace an existing record.")
 
 
 def routes() -> tuple[Route, ...]:
@@ -107,7 +107,7 @@ def _routes_of(
             method="PUT",
             path=f"{path}/{{name}}",
             name=f"put_{kind}",
-            summary=f"Add a {kind}, or replace it whole.",
+            summary=f"Add or replace a {kind}.",
             act=acts.put,
             query=(_NEW,),
             form=form,
@@ -123,7 +123,7 @@ def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
         method="DELETE",
         path=f"/v1/{kind}s/{{name}}",
         name=f"remove_{kind}",
-        summary=f"Take a {kind} out of the fleet.",
+        summary=f"Remove a {kind} from the fleet.",
         act=acts.remove,
         answer=None,
         status=204,
@@ -132,14 +132,14 @@ def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
         one,
         path=f"/v1/{kind}s",
         name=f"remove_{kind}s",
-        summary=f"Take several {kind}s out of the fleet, all or none.",
+        summary=f"Remove several {kind}s from the fleet, all or none.",
         query=(_NAMES,),
     )
     return one, several
 
 
 class _Records:
-    """What can be done with the records of one kind."""
+    """The routes for records of one kind."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -173,15 +173,15 @@ class _Records:
         if hosts:
             here = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
             names = (name for name in names if name in here)
-        found = list(itertools.islice(names, limit + 1))
-        shown = [_shown(topology, self.kind, name, enrolled) for name in found[:limit]]
-        following = found[limit - 1] if len(found) > limit else None
+        matches = list(itertools.islice(names, limit + 1))
+        shown = [_shown(topology, self.kind, name, enrolled) for name in matches[:limit]]
+        following = matches[limit - 1] if len(matches) > limit else None
         return encoded({f"{self.kind}s": shown, "next": following})
 
     def _names(
         self, topology: Topology, wanted: Mapping[str, str], index: FleetIndex, after: str
     ) -> Iterable[str]:
-        """Return the names after one, in their order: those that may be wanted."""
+        """Return the names after a given one, in order, narrowed by an index where possible."""
         if "group" in wanted:
             return (name for name in topology.vms_in(wanted["group"]) if name > after)
         if "host" in wanted:
@@ -210,7 +210,7 @@ class _Records:
         return ApiResponse(await self._current(call), 201 if added else 200)
 
     async def _check_owned(self, call: ApiCall, change: ChangeTopology) -> None:
-        """Refuse an owner who would change more of a group than how it is asked. Source: P-2."""
+        """Refuse an owner's change of a group beyond its approval settings. Source: P-2."""
         (group,) = change.groups
         known = (await call.control.fleet()).groups.get(group.name)
         if known is None:
@@ -238,11 +238,11 @@ class _Records:
 
 
 async def _search(call: ApiCall) -> ApiResponse:
-    """Find names that begin with a text; costs what is found."""
+    """Find names that begin with a text; costs the number of matches."""
     fleet = await call.control.fleet()
     kinds = call.query.get("kind", ()) or tuple(_KINDS.values())
 
-    def found() -> list[dict[str, str]]:
+    def matches() -> list[dict[str, str]]:
         text = call.query["text"]
         names = []
         for kind in kinds:
@@ -256,7 +256,7 @@ async def _search(call: ApiCall) -> ApiResponse:
             ]
         return names
 
-    return ApiResponse({"found": await call.control.compute(found)})
+    return ApiResponse({"found": await call.control.compute(matches)})
 
 
 async def _apply(call: ApiCall) -> ApiResponse:
@@ -286,12 +286,12 @@ def _read(call: ApiCall) -> ChangeTopology:
 
 
 def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
-    found: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
+    changes: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
     for entry in entries:
         kind, _, action = entry.action.partition(".")
-        if kind in {"host", "group", "vm"} and action in found:
-            found[action].append({"kind": kind, "name": getattr(entry, kind)})
-    return encoded({**found, "applied": applied})
+        if kind in {"host", "group", "vm"} and action in changes:
+            changes[action].append({"kind": kind, "name": getattr(entry, kind)})
+    return encoded({**changes, "applied": applied})
 
 
 async def _export(call: ApiCall) -> ApiResponse:
@@ -301,7 +301,7 @@ async def _export(call: ApiCall) -> ApiResponse:
 
 
 def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
-    """Return what a change would write, without writing it; costs what it would touch."""
+    """Return the entries that a change would write, without writing; costs the records touched."""
     count = itertools.count()
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.control.clock.now_ms()
@@ -311,12 +311,12 @@ def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[E
 
 
 def _table(topology: Topology, kind: str) -> Mapping[str, object]:
-    found: Mapping[str, object] = getattr(topology, f"{kind}s")
-    return found
+    records: Mapping[str, object] = getattr(topology, f"{kind}s")
+    return records
 
 
 def _enrolments(view: StateView) -> dict[str, Enrolment]:
-    """Return who listens, for other threads to read; costs the groups."""
+    """Return the enrolments, as a copy for other threads; costs the groups."""
     return dict(view.state.enrolments)
 
 
@@ -354,7 +354,7 @@ _TOPOLOGY = (
         summary="Find hosts, VMs and groups whose names begin with a text.",
         act=_search,
         query=(
-            Field("text", Text(), "The beginning of a name.", required=True),
+            Field("text", Text(), "Prefix of the name.", required=True),
             Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only of these kinds."),
         ),
         answer={
@@ -368,13 +368,13 @@ _TOPOLOGY = (
         method="GET",
         path="/v1/topology",
         name="export_topology",
-        summary="Read the whole fleet, in the form it can be applied in.",
+        summary="Export the whole fleet in the format that `PUT` accepts.",
         act=_export,
         query=(
             Field(
                 "format",
                 Choice({name: media for media, name in READERS.items()}),
-                "json if not said.",
+                "Format of the file (default: json).",
             ),
         ),
         answer=forms.TOPOLOGY.schema(),
@@ -384,11 +384,11 @@ _TOPOLOGY = (
         method="PUT",
         path="/v1/topology",
         name="apply_topology",
-        summary="Make the fleet as described, all of it or nothing; what is not named stays.",
+        summary="Apply a topology, all of it or nothing; records not named in it stay.",
         act=_apply,
         query=(
-            Field("prune", Boolean(), "Also remove what is not named."),
-            Field("dry_run", Boolean(), "Only say what would change."),
+            Field("prune", Boolean(), "Also remove records that the topology does not name."),
+            Field("dry_run", Boolean(), "Only show the changes; apply nothing."),
         ),
         takes=tuple(READERS),
         taken=forms.TOPOLOGY.schema(),

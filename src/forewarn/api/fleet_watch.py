@@ -1,7 +1,7 @@
-"""The fleet at a glance, live: kept by commits, sent to everybody who looks at it.
+"""The live fleet overview: updated by commits, streamed to its followers.
 
-The writer's thread hands over what it has written and goes on. What has changed is put together
-at most ten times a second, once for all who follow; one who is behind begins again.
+The writer's thread hands over each commit and continues. Changes are encoded at most ten times a
+second, once for all followers; a follower that falls behind reloads everything.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds between two messages; what happens meanwhile is one.
+#: Seconds between two messages; changes in between are combined.
 PAUSE_S = 0.1
-#: The same while hosts come and go, each message of which costs the fleet.
+#: The same while hosts are added or removed: each such message costs the fleet.
 LAYOUT_PAUSE_S = 1.0
-#: Seconds a stream may be silent: the page sets its clock by what it is sent.
+#: Longest silence of a stream in seconds: the page sets its clock by the messages.
 SILENCE_S_MAX = 2.0
-#: Messages remembered for who comes back, each of them bounded.
+#: Messages kept for followers that reconnect, each of bounded size.
 MESSAGES_MAX = 256
-#: Commits kept while nobody looks; after more than that everything is read again.
+#: Most commits queued without a follower; beyond it the overview is rebuilt.
 COMMITS_MAX = 20_000
-#: The event that has its reader ask for everything again.
+#: The event that makes a follower reload everything.
 RELOAD = "reload"
 
 
 class Reader(Protocol):
-    """Who asks for the live state, and has work done on a thread: the `ControlClient`."""
+    """Reads the live state and runs work on a thread: the `ControlClient`."""
 
     async def read(self, query: Callable[[StateView], T]) -> T:
-        """Return what a query finds in the live state."""
+        """Return the result of a query on the live state."""
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Do what takes long off the event loop."""
+        """Run a long computation off the event loop."""
 
 
 class FleetWatch:
-    """Keeps the overview, and sends its changes to those who follow it."""
+    """Maintains the overview and streams its changes to followers."""
 
     def __init__(self, loop: ControlEngine, clock: Clock, streams: OpenStreams) -> None:
-        """Keep nothing yet: who looks first has it read."""
+        """Start empty: the first reader loads the overview."""
         self._loop = loop
         self._clock = clock
         self._streams = streams
@@ -72,7 +72,7 @@ class FleetWatch:
         self._epoch = clock.now_ms()
         self._version = 0
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=MESSAGES_MAX)
-        #: The last answer to who asked for everything, and as of which commit.
+        #: The last whole overview as JSON, and its commit.
         self._whole: tuple[int, bytes] = (-1, b"")
         self._here: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
@@ -82,7 +82,7 @@ class FleetWatch:
         self._stopped = False
 
     async def look(self, control: Reader, question: Callable[[FleetOverview], T]) -> T:
-        """Return what is found in the overview as it is now, on a thread.
+        """Return the result of a query on the current overview, run on a thread.
 
         Raises:
             AnswerOverdue, Stopping: as `Reader.read`.
@@ -94,15 +94,15 @@ class FleetWatch:
                 return answer[0]
 
     async def whole(self, control: Reader) -> bytes:
-        """Return everything, as JSON; made once for each commit. Raises as `look`."""
+        """Return the whole overview as JSON, encoded once per commit. Raises as `look`."""
         return await self.look(control, self._everything)
 
     async def follow(
         self, control: Reader, place: str, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield messages after a place as they come, and the time while there are none.
+        """Yield messages after a place as they arrive, and the time during silence.
 
-        The caller has counted the stream in; it is counted out here.
+        The caller has counted the stream; this function releases it.
         """
         self._followers += 1
         try:
@@ -131,23 +131,23 @@ class FleetWatch:
                 self._ticking = None
 
     async def within(self, control: Reader) -> bytes:
-        """Return everything for a caller who may see some owners' VMs; costs what is theirs."""
+        """Return the overview for a caller restricted to some owners; costs their records."""
         fleet, operations, events, sequence = await control.read(_whole_state)
         place = f"{self._epoch}-{sequence}"
-        made = await control.compute(lambda: FleetOverview(fleet, operations, events))
-        return encoded({**self._now(), "refused": [], **_shown(made, place)})
+        overview = await control.compute(lambda: FleetOverview(fleet, operations, events))
+        return encoded({**self._now(), "refused": [], **_shown(overview, place)})
 
     async def follow_within(
         self, control: Reader, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
-        """Have such a caller read everything again whenever something of it has changed."""
+        """Tell such a caller to reload everything after each change that concerns them."""
         self._followers += 1
         before = None
         try:
             while not self._stopped:
-                found = (await control.read(_whole_state))[1:3]
-                event = RELOAD if before is not None and found != before else "time"
-                before = found
+                work = (await control.read(_whole_state))[1:3]
+                event = RELOAD if before is not None and work != before else "time"
+                before = work
                 shown = encoded({**self._now(), "refused": []})
                 yield [b"event: %b\ndata: %b\n\n" % (event.encode(), shown)]
                 await asyncio.sleep(LAYOUT_PAUSE_S)
@@ -163,11 +163,11 @@ class FleetWatch:
     # --- keeping it ---------------------------------------------------------------------------
 
     async def _see(self, control: Reader) -> None:
-        """See that there is an overview that can be kept; costs the fleet where there is none."""
+        """Ensure that an overview exists; costs the fleet if it must be built."""
         self._here = asyncio.get_running_loop()
         if self._overview is not None and len(self._commits) < COMMITS_MAX:
             return
-        if not self._subscribed:  # what it hears of twice it knows by its sequence
+        if not self._subscribed:  # commits seen twice are recognized by their sequence
             self._subscribed = True
             self._loop.on_committed.add(self._note)
         self._commits.clear()
@@ -179,14 +179,14 @@ class FleetWatch:
         self._begin_again()
 
     def _note(self, committed: Committed) -> None:
-        """Keep a commit for later; called on the writer's thread."""
+        """Queue a commit; called on the writer's thread."""
         if committed.changes is not None:
             self._commits.append(committed)
             if self._followers and self._here is not None and not self._here.is_closed():
                 self._here.call_soon_threadsafe(self._news.set)
 
     def _asked(self, question: Callable[[FleetOverview], T]) -> tuple[T] | None:
-        """Ask the overview as it is now; None: it missed a commit, and has to be made again."""
+        """Query the current overview; None: it missed a commit and must be rebuilt."""
         with self._lock:
             overview = self._overview
             if overview is None:
@@ -205,17 +205,17 @@ class FleetWatch:
             return (question(overview),)
 
     async def _tick(self, control: Reader) -> None:
-        """Put together what has changed, for as long as anybody follows."""
+        """Encode changes for as long as there are followers."""
         while True:
             await self._news.wait()
             self._news.clear()
             version = self._version
             try:
                 event, shown, more = await self.look(control, self._changed)
-            except Stopping:  # or nobody follows any more
+            except Stopping:  # or the last follower left
                 self._begin_again()
                 return
-            except OurError:  # the answer is overdue
+            except OurError:  # the state was not read in time
                 self._begin_again()
                 event, shown, more = "", {}, True
             made_again = version != self._version
@@ -229,13 +229,13 @@ class FleetWatch:
             await asyncio.sleep(pause_s)
 
     def _begin_again(self) -> None:
-        """Have all who follow read everything again: what was found for them may be lost."""
+        """Make all followers reload everything: messages for them may be lost."""
         self._version += 1
         self._messages.clear()
         self._wake()
 
     async def _wait(self) -> bool:
-        """Wait for a message; False: there was none for long."""
+        """Wait for a message; return False on a long silence."""
         news = asyncio.get_running_loop().create_future()
         self._waiting.append(news)
         done, _ = await asyncio.wait([news], timeout=SILENCE_S_MAX)
@@ -249,7 +249,7 @@ class FleetWatch:
             if not news.done():
                 news.set_result(None)
 
-    # --- what is sent --- ----------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------
 
     def _event(self, name: str, shown: dict[str, object]) -> bytes:
         body = {**self._always(), **shown}
@@ -257,7 +257,7 @@ class FleetWatch:
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (place, name.encode(), encoded(body))
 
     def _read_place(self, place: str) -> int:
-        """Return the version a stream is to go on from; -1: nobody knows what came after it."""
+        """Return the version a stream resumes from; -1: later messages are no longer kept."""
         epoch, _, version = place.partition("-")
         if epoch != str(self._epoch) or not version.isdigit() or int(version) > self._version:
             return -1
@@ -270,7 +270,7 @@ class FleetWatch:
         return encoded(self._always())[:-1] + b"," + self._whole[1][1:]
 
     def _always(self) -> dict[str, object]:
-        """Return what each message says: it changes without a commit."""
+        """Return the members of every message that change without a commit."""
         refused = self._loop.refused_records.sentences()
         return {**self._now(), "refused": refused}
 
@@ -278,7 +278,7 @@ class FleetWatch:
         return {"now": timestamps.iso8601(self._clock.now_ms())}
 
     def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
-        """Return the event that says what has changed, and whether there is more."""
+        """Return the event with the changes, and whether there are more."""
         difference = overview.difference()
         if difference.laid_out:
             return RELOAD, {}, False
@@ -326,6 +326,6 @@ def _operations(overview: FleetOverview, operations: Iterable[Operation]) -> lis
 def _whole_state(
     view: StateView,
 ) -> tuple[Topology, dict[int, Operation], dict[str, Event], int]:
-    """Return a whole state, and as of which commit it is."""
+    """Return the whole state and its commit's sequence number."""
     state = view.state
     return view.fleet(), dict(state.operations), dict(state.events), view.sequence

@@ -1,4 +1,4 @@
-"""Calls that may be repeated: by their Idempotency-Key they get their first answer.
+"""Idempotent calls: a repeated Idempotency-Key returns the first response.
 
 Source: P-10.
 """
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 HEADER = "idempotency-key"
 #: Longest key, in characters.
 KEY_LENGTH_MAX = 128
-#: Outcome of a call in the audit that was answered from what was kept.
+#: Audit outcome of a call answered with the kept response.
 REPEATED = "repeated"
 
 
 class KeyInvalid(CallerError):
-    """A key that cannot be one."""
+    """A malformed key."""
 
     code = "idempotency-key-invalid"
     message = "The Idempotency-Key must have 1 to {limit} printable characters."
@@ -39,21 +39,21 @@ class KeyInvalid(CallerError):
 
 
 class KeyReused(CallerError):
-    """A key that came with another request before."""
+    """A key that was used with a different request before."""
 
     code = "idempotency-key-reused"
     status = 422
-    message = "The Idempotency-Key {key} came with another request before."
+    message = "The Idempotency-Key {key} was used with a different request before."
     advice = "Send a new random one with each new request. Nothing was changed."
 
 
 class AnswerUnknown(CallerError):
-    """A repeated call whose first answer is not known, though its change is made or under way."""
+    """A repeated call whose first response is unknown, though its change was started."""
 
     code = "answer-unknown"
     status = 409
-    message = "The request with the Idempotency-Key {key} was begun; its answer is not known."
-    advice = "Read what became of it (`forewarn history`). It was not begun again."
+    message = "The request with the Idempotency-Key {key} was started; its response is unknown."
+    advice = "Check its outcome (`forewarn history`). It was not started again."
 
 
 async def answered_once(
@@ -64,12 +64,12 @@ async def answered_once(
     audit: CallAudit,
     act: Callable[[], Awaitable[tuple[Response, bool]]],
 ) -> Response:
-    """Return the first answer to a call, which is carried out once.
+    """Return the first response to a call, which is executed once.
 
-    `act` returns an answer, and whether it may be kept.
+    `act` returns a response and whether it may be kept.
 
     Raises:
-        KeyInvalid, KeyReused, AnswerUnknown: it is not carried out.
+        KeyInvalid, KeyReused, AnswerUnknown: the call is not executed.
     """
     key, principal = request.headers[HEADER], audit.record.principal
     if not (0 < len(key) <= KEY_LENGTH_MAX and key.isprintable()):

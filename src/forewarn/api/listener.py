@@ -1,7 +1,4 @@
-"""Where the operator API listens: addresses read, sockets opened and, on disk, cleaned up.
-
-No request is read here.
-"""
+"""Listeners of the operator API: parse addresses, open sockets, remove socket files."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from forewarn.values import value
 
 #: Marks the path of a Unix socket.
 UNIX = "unix:"
-#: Who may open the Unix socket: its owner and group. On it nobody is asked for a token where
-#: this machine needs none, so it is not for everybody.
+#: Mode of the Unix socket: owner and group only, because its callers may need no token.
 UNIX_MODE = 0o660
 
 
 @value
 class Purpose:
-    """What is served at an address, and where the address is set."""
+    """A server's name and the setting of its address."""
 
     server: str
     setting: str
@@ -35,7 +31,7 @@ METRICS = Purpose("The metrics endpoint", "[listen] metrics")
 
 
 class OperatorAddressUnusable(CallerError):
-    """An address of the settings that nothing can listen at."""
+    """An address in the settings on which the service cannot listen."""
 
     code = "operator-address-unusable"
     message = "{server} cannot listen on {address}: {reason}."
@@ -43,7 +39,7 @@ class OperatorAddressUnusable(CallerError):
 
 
 class OperatorAddressTaken(OperatorAddressUnusable):
-    """The system does not let anything listen there."""
+    """The system refuses to let the service listen there."""
 
     code = "operator-address-taken"
     status = 409
@@ -55,7 +51,7 @@ def check_address(address: str, purpose: Purpose = OPERATOR) -> tuple[str, int]:
     `localhost` is 127.0.0.1; no other name is looked up.
 
     Raises:
-        OperatorAddressUnusable: it is none of them.
+        OperatorAddressUnusable: the address has another form.
     """
     try:
         read = parse(address)
@@ -73,20 +69,20 @@ def open_listener(address: str, purpose: Purpose = OPERATOR) -> socket.socket:
     """Open a socket at an address and bind it; port 0 takes a free one.
 
     Raises:
-        OperatorAddressUnusable: the address cannot be read.
-        OperatorAddressTaken: it is taken or not allowed.
+        OperatorAddressUnusable: the address is malformed.
+        OperatorAddressTaken: the address is in use or not permitted.
     """
     host, port = check_address(address, purpose)
     try:
         listener = _open_unix(host) if address.startswith(UNIX) else _open_tcp(host, port)
-    except (OSError, AttributeError) as error:  # the latter where there are no Unix sockets
+    except (OSError, AttributeError) as error:  # the latter on systems without Unix sockets
         raise taken(address, purpose, error) from error
     listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
     return listener
 
 
 def taken(address: str, purpose: Purpose, error: BaseException | None) -> OperatorAddressTaken:
-    """Return the refusal of an address that the system does not let anything listen at."""
+    """Return the error for an address on which the system refuses to listen."""
     reason = getattr(error, "strerror", None) or error
     return OperatorAddressTaken(
         server=purpose.server, address=address, reason=reason, setting=purpose.setting
@@ -94,14 +90,14 @@ def taken(address: str, purpose: Purpose, error: BaseException | None) -> Operat
 
 
 def clean_up(address: str) -> None:
-    """Remove what a closed listener leaves on disk: the file of a Unix socket."""
+    """Remove the socket file of a closed Unix listener."""
     if address.startswith(UNIX):
         with contextlib.suppress(OSError):
             _remove_socket(address.removeprefix(UNIX))
 
 
 def name_of(listener: socket.socket) -> str:
-    """Return where clients find a socket, as `--server` takes it."""
+    """Return the address of a socket in the form that `--server` accepts."""
     if listener.family in {socket.AF_INET, socket.AF_INET6}:
         host, port = listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -110,10 +106,10 @@ def name_of(listener: socket.socket) -> str:
 
 def _open_tcp(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, asyncio switches Nagle's delay off on what is accepted.
+    # With the protocol named, asyncio disables Nagle's algorithm on accepted connections.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if os.name == "posix":  # on Windows it would let another process take the port over
+        if os.name == "posix":  # on Windows it would let another process take the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError:
@@ -135,7 +131,7 @@ def _open_unix(path: str) -> socket.socket:
 
 
 def _remove_socket(path: str) -> None:
-    """Remove a socket's file, such as an earlier run that was killed has left; nothing else."""
+    """Remove a stale socket file, as a killed process leaves; never another kind of file."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
             os.unlink(path)  # noqa: PTH108

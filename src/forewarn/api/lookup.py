@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.store import Store
 
-#: Fewest characters of an event id that stand for it.
+#: Fewest characters of an abbreviated event id.
 PREFIX_LENGTH_MIN = 4
 
 _NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
@@ -28,21 +28,21 @@ _PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
 
 
 class Ambiguous(CallerError):
-    """The beginning of an event id that several live events share."""
+    """An abbreviated event id that matches several live events."""
 
     code = "ambiguous"
     status = 409
-    message = "{name} is the beginning of {count} event ids."
-    advice = "Give more of it: {some}."
+    message = "{name} matches {count} event ids."
+    advice = "Give more characters: {some}."
 
 
 def check_named(store: Store, filters: Mapping[str, object]) -> None:
-    """Refuse to filter by a name that history does not know: a misspelt one would find nothing.
+    """Refuse a filter by a name that never existed: a misspelt one would match nothing.
 
-    A name that was there once is known by its history.
+    History still knows removed names.
 
     Raises:
-        Unknown: there never was such a host, VM or group.
+        Unknown: no such host, VM or group has existed.
     """
     for kind in ("group", "vm", "host"):
         name: Any = filters.get(kind, "")
@@ -57,7 +57,7 @@ class LookupResult:
     operation: Operation
     #: Its events, ended ones included.
     events: tuple[Event, ...]
-    #: The event, where an event was meant.
+    #: The event, if the name was an event's.
     event: Event | None = None
 
     @property
@@ -67,11 +67,11 @@ class LookupResult:
 
 
 async def find(call: ApiCall, name: str) -> LookupResult:
-    """Return what a name stands for; live work is looked at first.
+    """Return the operation or event of a name; live work is searched first.
 
     Raises:
-        UnknownOperation: nothing has that name.
-        Ambiguous: several live events begin so.
+        UnknownOperation: no operation or event has that name.
+        Ambiguous: several live events match.
     """
     operation = await call.control.read(lambda view: _find_live(view, name))
     if operation is None:

@@ -1,4 +1,4 @@
-"""What operators send about maintenances, and the hosts that a form names."""
+"""Request forms of maintenances, and the hosts that a form selects."""
 
 from __future__ import annotations
 
@@ -32,32 +32,37 @@ _CAUSES = Choice(
 )
 MAINTENANCE_FORM = Form(
     "MaintenanceForm",
-    "Work on many hosts: which, what and how.",
+    "A maintenance: its hosts, its cause and its options.",
     (
-        Field("cause", _CAUSES, "What is done to each host.", required=True),
+        Field("cause", _CAUSES, "The work on each host.", required=True),
         Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts."),
-        Field("selector", Text(), "In place of names: zone=2."),
-        Field("all", Boolean(), "In place of names: every host of the fleet."),
-        Field("duration", Duration(1, DURATION_S_MAX), "Time that each host takes.", required=True),
-        Field("impact", forms.IMPACTS, "The impact shown to VMs, where the cause allows a choice."),
-        Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
-        Field("description", Text(), "The text VMs are shown in place of the usual one."),
-        Field("earliest_start", Timestamp(), "Nothing starts before."),
-        Field("deadline", Timestamp(), "The last host is done by then."),
-        Field("priority", Integer(0, COUNT_MAX), "Higher ones come first."),
-        Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time in the fleet."),
+        Field("selector", Text(), "Instead of names: zone=2."),
+        Field("all", Boolean(), "Instead of names: every host of the fleet."),
+        Field(
+            "duration",
+            Duration(1, DURATION_S_MAX),
+            "Duration of the work on each host.",
+            required=True,
+        ),
+        Field("impact", forms.IMPACTS, "Impact shown to VMs, if the cause allows a choice."),
+        Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
+        Field("description", Text(), "Description shown to VMs instead of the default."),
+        Field("earliest_start", Timestamp(), "Earliest start."),
+        Field("deadline", Timestamp(), "Time by which the last host is done."),
+        Field("priority", Integer(0, COUNT_MAX), "Maintenances with a higher number come first."),
+        Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time."),
         Field(
             "max_failures",
             Integer(0, COUNT_MAX),
-            "Hosts that may fail before it is stopped; else as the policy says.",
+            "Hosts that may fail before the maintenance stops (default: the policy's number).",
         ),
-        Field("gate", NAME, "Gate of the settings that is checked after each wave."),
+        Field("gate", NAME, "Gate from the settings, checked after each wave."),
         Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
     ),
 )
 PAUSE_FORM = Form(
     "PauseForm",
-    "Why, and whether what is announced stays so.",
+    "The reason, and whether announced hosts stay announced.",
     (
         Field("reason", Text(forms.REASON_LENGTH_MAX), "The reason, in words."),
         Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
@@ -65,21 +70,21 @@ PAUSE_FORM = Form(
 )
 _POSTPONING = (
     Field("until", Timestamp(), "The work does not start before.", required=True),
-    Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
-    Field("by", NAME, "At whose request; the caller's own if not said."),
+    Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
+    Field("by", NAME, "Who asked for it (default: the caller)."),
 )
 POSTPONE_FORM = Form(
     "PostponeForm",
-    "Which hosts are to be done later, until when, and why.",
+    "The hosts to postpone, the new earliest start, and the reason.",
     (Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts.", required=True), *_POSTPONING),
 )
 POSTPONE_EVENT_FORM = Form(
-    "PostponeEventForm", "Until when an event is to be postponed, and why.", _POSTPONING
+    "PostponeEventForm", "The new earliest start of the event's host, and the reason.", _POSTPONING
 )
 
 
 def postponing_of(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stimuli.PostponeHosts:
-    """Return the request for a later start that a form makes."""
+    """Return the request for a later start from a form."""
     form = call.form
     until_ms = read_time_ms(form["until"], call.control.clock.now_ms())
     by = form.get("by", call.actor)
@@ -87,7 +92,7 @@ def postponing_of(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> st
 
 
 def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
-    """Return the hosts that a form names, one way or another; costs the fleet."""
+    """Return the hosts selected by a form; costs the fleet."""
     form = call.form
     ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
     if len(ways) != 1:
@@ -103,7 +108,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
-    """Return what a form asks for; costs the fleet where it names hosts by a selector."""
+    """Return the requested maintenance; costs the fleet if a selector names the hosts."""
     form, now_ms = call.form, call.control.clock.now_ms()
     hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
     policy = await call.control.read(

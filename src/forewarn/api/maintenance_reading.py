@@ -1,4 +1,4 @@
-"""Routes that read maintenances: how far they are, their waves, and the work on each host."""
+"""Routes that read maintenances: progress, waves, and the work on each host."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FULL: Schema = {
         "blocked": {"type": "array", "items": BLOCKER.schema()},
         "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
         "approvals": {"type": "array", "items": APPROVAL.schema()},
-        "not_asked": {**TEXTS, "description": "Groups of hosts left to do that do not listen."},
+        "not_asked": {**TEXTS, "description": "Groups on remaining hosts that do not listen."},
     },
     "required": ["maintenance", "waves", "blocked", "waits_for", "approvals", "not_asked"],
     "additionalProperties": False,
@@ -56,12 +56,12 @@ _FULL: Schema = {
 
 
 def one_view(view: MaintenanceView, status: int = 200) -> ApiResponse:
-    """Return the answer that shows one maintenance."""
+    """Return the response for one maintenance."""
     return ApiResponse({"maintenance": MAINTENANCE.of(view)}, status)
 
 
 def number_of(call: ApiCall) -> int:
-    """Return the number that a maintenance's name means: `m-12` or `12`."""
+    """Return the number of a maintenance's name: `m-12` or `12`."""
     name = call.path["id"]
     matched = _NUMBER.fullmatch(name)
     if matched is None:
@@ -132,7 +132,7 @@ def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
 
 
 def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
-    """Return the waves there were and those to come; costs the hosts."""
+    """Return past and future waves; costs the hosts."""
     planned = (
         {wave.number: wave for wave in view.plan_in_effect.waves} if view.plan_in_effect else {}
     )
@@ -150,14 +150,16 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
         elif HostState.ANNOUNCED in states:
             state = "announced"
         else:
-            begun = number == view.maintenance.wave and left  # the rest is about to be announced
+            begun = (
+                number == view.maintenance.wave and left
+            )  # the remaining hosts are about to be announced
             state = "over" if of_wave and not begun else "planned"
         waves.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
     return waves
 
 
 async def _hosts(call: ApiCall) -> ApiResponse:
-    """Say what became of each host; costs the hosts of the maintenance."""
+    """Return the state of each host; costs the hosts of the maintenance."""
     maintenance = (await find_view(call, number_of(call))).maintenance
     limit, after = call.query.get("limit", HOSTS_PAGE_MAX), call.query.get("after", "")
     host_work = await call.control.look_up(
@@ -180,8 +182,8 @@ def routes() -> tuple[Route, ...]:
             summary="List maintenances, newest first.",
             act=_list,
             query=(
-                Field("live", Boolean(), "Only those that have not ended."),
-                Field("before", Integer(1), "Only numbers below this one."),
+                Field("live", Boolean(), "Only open ones."),
+                Field("before", Integer(1), "Only numbers less than this."),
                 Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
             ),
             answer=listed("maintenances", MAINTENANCE.schema(), paged="integer"),
@@ -190,7 +192,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/maintenances/{id}",
             name="get_maintenance",
-            summary="Read one maintenance with its waves and what it waits for.",
+            summary="Read one maintenance with its waves and blockers.",
             act=_get,
             answer=_FULL,
         ),
@@ -198,7 +200,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/maintenances/{id}/hosts",
             name="list_maintenance_hosts",
-            summary="List the hosts of a maintenance by name, with what became of each.",
+            summary="List the hosts of a maintenance by name, with their states.",
             act=_hosts,
             query=(
                 Field("after", NAME, "Only names after this one."),

@@ -1,7 +1,4 @@
-"""Routes of maintenances: describing, previewing, starting and halting them, and their plans.
-
-How waves go on is decided in the core, how they are planned in the planner.
-"""
+"""Routes that create, preview, start, pause and cancel maintenances, and read their plans."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ async def _create(call: ApiCall) -> ApiResponse:
 
 
 async def _preview(call: ApiCall) -> ApiResponse:
-    """Plan what is asked for and write nothing. Source: F-2."""
+    """Plan a maintenance without creating it. Source: F-2."""
     asked = await asked_of(call)
     topology = await call.control.fleet()
     for host in asked.hosts:
@@ -113,7 +110,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
 
 
 async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
-    """Have an operator's word done, and show the maintenance afterwards."""
+    """Apply an operator's command and return the maintenance afterwards."""
     number = number_of(call)
     await call.control.submit(word, call.actor)
     return one_view(await find_view(call, number))
@@ -149,7 +146,7 @@ async def _plan(call: ApiCall) -> ApiResponse:
 
 
 async def _diff(call: ApiCall) -> ApiResponse:
-    """Say what a plan changed of the one before it. Source: F-2."""
+    """Return the differences between a plan and an earlier one. Source: F-2."""
     view = await find_view(call, number_of(call))
     plan_id = call.query.get("plan", "") or view.maintenance.plan
 
@@ -201,13 +198,13 @@ def _word(action: str, act: object, form: Form, *, summary: str) -> Route:
     )
 
 
-_PLAN_ID = Field("plan", Text(16), "Id of a plan; the one in force if not said.")
+_PLAN_ID = Field("plan", Text(16), "Id of a plan (default: the plan in force).")
 _ROUTES = (
     Route(
         method="POST",
         path="/v1/maintenances",
         name="create_maintenance",
-        summary="Describe work on many hosts, as a draft.",
+        summary="Create a maintenance as a draft.",
         act=_create,
         form=MAINTENANCE_FORM,
         body_bytes_max=NAMES_BYTES_MAX,
@@ -218,17 +215,17 @@ _ROUTES = (
         method="POST",
         path="/v1/maintenances/plan",
         name="preview_maintenance",
-        summary="Plan work on many hosts and change nothing.",
+        summary="Preview the plan of a maintenance; change nothing.",
         act=_preview,
         form=MAINTENANCE_FORM,
         body_bytes_max=NAMES_BYTES_MAX,
         answer=_PREVIEW,
         abandonable=True,
     ),
-    _word("start", _start, forms.EMPTY, summary="Have a draft begin."),
-    _word("pause", _pause, PAUSE_FORM, summary="Announce nothing more for now."),
-    _word("resume", _resume, forms.EMPTY, summary="Have a paused or stopped one go on."),
-    _word("cancel", _cancel, forms.REASON, summary="End it for good."),
+    _word("start", _start, forms.EMPTY, summary="Start a draft."),
+    _word("pause", _pause, PAUSE_FORM, summary="Pause a maintenance: announce no more hosts."),
+    _word("resume", _resume, forms.EMPTY, summary="Resume a paused or stopped maintenance."),
+    _word("cancel", _cancel, forms.REASON, summary="Cancel a maintenance permanently."),
     Route(
         method="GET",
         path="/v1/maintenances/{id}/plan",
@@ -242,9 +239,12 @@ _ROUTES = (
         method="GET",
         path="/v1/maintenances/{id}/diff",
         name="diff_plans",
-        summary="Say what a plan changed of another one.",
+        summary="Compare a plan with another one.",
         act=_diff,
-        query=(_PLAN_ID, Field("against", Text(16), "Id of the other; its parent if not said.")),
+        query=(
+            _PLAN_ID,
+            Field("against", Text(16), "Id of the other plan (default: the one it replaced)."),
+        ),
         answer=_DIFFERENCE,
     ),
 )

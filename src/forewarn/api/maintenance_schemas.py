@@ -1,4 +1,4 @@
-"""The shapes of answers about maintenances: what one is, its waves, and what is in its way."""
+"""Response schemas of maintenances, waves and blockers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @value
 class MaintenanceView:
-    """A maintenance with how far it has come."""
+    """A maintenance with its progress."""
 
     maintenance: Maintenance
     plan: MaintenancePlan | None = None
@@ -48,18 +48,18 @@ class MaintenanceView:
     counts: Mapping[HostState, int] = field(default_factory=dict)
 
     def count(self, state: HostState) -> int:
-        """How many hosts stand so."""
+        """Number of hosts in a state."""
         return self.counts.get(state, 0)
 
     @property
     def plan_in_effect(self) -> MaintenancePlan | None:
-        """The plan it goes by; None while it is halted, or another plan is being made."""
+        """The plan in force; None while the maintenance is paused or being planned."""
         halted = isinstance(self.maintenance.phase, Checking | Halted)
         return None if halted or self.maintenance.plan_wanted else self.plan
 
     @property
     def next_wave_ms(self) -> int:
-        """When the next wave is announced, ms since the epoch UTC; 0: unknown."""
+        """Announcement of the next wave, ms since the epoch UTC; 0: unknown."""
         phase = self.maintenance.phase
         if self.maintenance.running and isinstance(phase, Due | Announcing):
             return phase.at_ms
@@ -67,23 +67,23 @@ class MaintenanceView:
 
     @property
     def expected_end_ms(self) -> int:
-        """When the last wave of the plan ends at the latest, ms since the epoch UTC; 0: unknown."""
+        """Latest end of the plan's last wave, ms since the epoch UTC; 0: unknown."""
         waves = self.plan_in_effect.waves if self.plan_in_effect else ()
         return waves[-1].latest_end_ms if waves else 0
 
 
 @value
 class Waits:
-    """One host, a wave or a maintenance, with what it waits for first."""
+    """A host, wave or maintenance with its first blocker."""
 
     name: str
     blocker: Blocker
-    #: Number of the wave; 0: it is a host or a maintenance.
+    #: Number of the wave; 0 for a host or a maintenance.
     wave: int = 0
 
     @property
     def sentence(self) -> str:
-        """Say it for people."""
+        """Return the sentence for operators."""
         if self.wave:
             return self.blocker.sentence(str(self.wave), "wave")
         return self.blocker.sentence(self.name)
@@ -91,7 +91,7 @@ class Waits:
 
 @value
 class WaveView:
-    """A wave of a plan, or one that is over: the work there was, and what is to come."""
+    """A past or planned wave with its work."""
 
     number: int
     state: str
@@ -101,37 +101,42 @@ class WaveView:
     planned: Wave | None = None
 
     def count(self, state: HostState) -> int:
-        """How many hosts stand so."""
+        """Number of hosts in a state."""
         return sum(1 for each in self.work if each.state is state)
 
     @property
     def announced_ms(self) -> int:
-        """When its first host was announced, or is to be by the plan; 0: unknown."""
+        """Announcement of its first host, actual or planned; 0: unknown."""
         planned_ms = self.planned.shown_ms if self.planned else 0
         return min(filter(None, (each.announced_ms for each in self.work)), default=planned_ms)
 
     @property
     def started_ms(self) -> int:
-        """When the work on its first host started; 0: not yet."""
+        """Start of the work on its first host; 0: not yet."""
         return min(filter(None, (each.started_ms for each in self.work)), default=0)
 
     @property
     def ended_ms(self) -> int:
-        """When the work on its last host ended; 0: not yet."""
+        """End of the work on its last host; 0: not yet."""
         return max(each.ended_ms for each in self.work) if self.state == "over" else 0
 
 
 _WAVE_STATES: Schema = {"type": "string", "enum": ["over", "running", "announced", "planned"]}
 BLOCKER: ObjectSchema[Waits] = ObjectSchema(
     "Blocker",
-    "What a host, a wave or a maintenance waits for first.",
+    "The first blocker of a host, wave or maintenance.",
     (
-        Member("name", TEXT, lambda w: w.name, "Who waits: a host, a wave or a maintenance."),
-        Member("code", words(Code), lambda w: w.blocker.code.value, "Stable name of the kind."),
-        Member("subject", TEXT, lambda w: w.blocker.subject, "What it waits for."),
+        Member("name", TEXT, lambda w: w.name, "The waiting host, wave or maintenance."),
+        Member("code", words(Code), lambda w: w.blocker.code.value, "Stable code of the blocker."),
+        Member(
+            "subject",
+            TEXT,
+            lambda w: w.blocker.subject,
+            "The host, operation or budget that blocks it.",
+        ),
         Member("since", TIME, lambda w: written(w.blocker.since_ms)),
-        Member("clears", TIME, lambda w: written(w.blocker.clears_ms), "Null: nobody can say."),
-        Member("text", TEXT, lambda w: w.sentence, "The sentence for people."),
+        Member("clears", TIME, lambda w: written(w.blocker.clears_ms), "Null: unknown."),
+        Member("text", TEXT, lambda w: w.sentence, "Sentence for operators."),
     ),
 )
 POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
@@ -139,14 +144,14 @@ POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
     "A later start that was granted for one host.",
     (
         Member("host", TEXT, lambda p: p.host),
-        Member("until", TIME, lambda p: written(p.until_ms), "It does not start before."),
+        Member("until", TIME, lambda p: written(p.until_ms), "Earliest start."),
         Member("by", TEXT, lambda p: p.by, "At whose request."),
-        Member("reason", TEXT, lambda p: p.reason, "Why, for people."),
+        Member("reason", TEXT, lambda p: p.reason, "Reason, for operators."),
     ),
 )
 WAVE: ObjectSchema[WaveView] = ObjectSchema(
     "Wave",
-    "Hosts that are worked on at the same time. Times to come are those of the plan.",
+    "Hosts worked on at the same time. Future times are planned times.",
     (
         Member("number", WHOLE, lambda w: w.number),
         Member("state", _WAVE_STATES, lambda w: w.state),
@@ -155,7 +160,7 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
             "counts",
             {"type": "object", "additionalProperties": WHOLE},
             lambda w: {each.value: w.count(each) for each in HostState},
-            "Its hosts by state; the others are left to do.",
+            "Its hosts by state; hosts in no state remain to be done.",
         ),
         Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
         Member("announced", TIME, lambda w: written(w.announced_ms)),
@@ -185,12 +190,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     "Maintenance",
     "Work on many hosts. A time that has not come yet is null.",
     (
-        Member("id", TEXT, lambda v: v.maintenance.id, "Its name for people: m-12."),
+        Member("id", TEXT, lambda v: v.maintenance.id, "Its display name: m-12."),
         Member("state", words(MaintenanceState), lambda v: v.maintenance.state.value),
         Member("cause", words(Cause), lambda v: v.maintenance.cause.value),
         Member("impact", words(Impact), lambda v: v.maintenance.impact.value),
-        Member("reason", TEXT, lambda v: v.maintenance.reason, "Why, for people."),
-        Member("hosts", WHOLE, lambda v: len(v.maintenance.hosts), "How many it names."),
+        Member("reason", TEXT, lambda v: v.maintenance.reason, "Reason, for operators."),
+        Member("hosts", WHOLE, lambda v: len(v.maintenance.hosts), "Number of hosts."),
         *(
             Member(each.value, WHOLE, lambda v, state=each: v.count(state))  # type: ignore[misc]
             for each in HostState
@@ -202,20 +207,25 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member("max_failures", WHOLE, lambda v: v.maintenance.max_failures),
         Member("canary_hosts", TEXTS, lambda v: list(v.maintenance.canary_hosts)),
         Member("wave", WHOLE, lambda v: v.maintenance.wave or 0, "0: between waves."),
-        Member("gate", TEXT, lambda v: v.maintenance.gate, "Checked after each wave; else empty."),
+        Member(
+            "gate",
+            TEXT,
+            lambda v: v.maintenance.gate,
+            "Gate checked after each wave; may be empty.",
+        ),
         Member(
             "checking",
             FLAG,
             lambda v: isinstance(v.maintenance.phase, Checking),
-            "The gate is checked.",
+            "The gate is being checked.",
         ),
         Member("plan", TEXT, lambda v: v.maintenance.plan, "Id of the plan in force."),
-        Member("planning", FLAG, lambda v: v.maintenance.plan_wanted, "A plan is being made."),
+        Member("planning", FLAG, lambda v: v.maintenance.plan_wanted, "A plan is being computed."),
         Member(
             "next_wave",
             TIME,
             lambda v: written(v.next_wave_ms),
-            "When the next wave is announced.",
+            "Announcement of the next wave.",
         ),
         Member("expected_end", TIME, lambda v: written(v.expected_end_ms), "By its plan."),
         Member(
@@ -223,19 +233,24 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             {"type": "array", "items": POSTPONEMENT.schema()},
             lambda v: POSTPONEMENT.each(v.maintenance.postponed),
         ),
-        Member("halt_reason", TEXT, lambda v: v.maintenance.halt_reason, "Why it does not go on."),
+        Member(
+            "halt_reason",
+            TEXT,
+            lambda v: v.maintenance.halt_reason,
+            "Reason for the pause or stop.",
+        ),
         Member("created", TIME, lambda v: written(v.maintenance.created_ms)),
         Member("started", TIME, lambda v: written(v.maintenance.started_ms)),
         Member("ended", TIME, lambda v: written(v.maintenance.ended_ms)),
-        Member("actor", TEXT, lambda v: v.maintenance.actor, "Who asked for it."),
+        Member("actor", TEXT, lambda v: v.maintenance.actor, "Actor who requested it."),
     ),
 )
 PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
     "Plan",
-    "Who is done when, and who cannot be done.",
+    "The waves of a plan, and the hosts without one.",
     (
         Member("id", TEXT, lambda p: p.id),
-        Member("parent", TEXT, lambda p: p.parent, "The plan it takes the place of."),
+        Member("parent", TEXT, lambda p: p.parent, "The plan that it replaces."),
         Member("made", TIME, lambda p: written(p.made_ms)),
         Member("least_waves", WHOLE, lambda p: p.body.bound.waves, "No plan has fewer."),
         Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
@@ -257,7 +272,7 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
 _LEFT: Schema = {"type": "string", "enum": ["left", *(each.value for each in HostState)]}
 HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
     "MaintenanceHost",
-    "What became of a host of a maintenance. A time that has not come is null.",
+    "A host of a maintenance. Times in the future are null.",
     (
         Member("host", TEXT, lambda w: w[0]),
         Member("state", _LEFT, lambda w: w[1].state.value if w[1] else "left", "left: to be done."),
@@ -271,13 +286,13 @@ HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
 )
 OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
     "GroupOutlook",
-    "How a group fares while a plan is carried out, if nothing else fails.",
+    "A group's availability during a plan, if nothing else fails.",
     (
         Member("group", TEXT, lambda o: o.group),
-        Member("owner", TEXT, lambda o: o.owner, "Whose it is; empty: nobody's."),
+        Member("owner", TEXT, lambda o: o.owner, "Owner; may be empty."),
         Member("vms", WHOLE, lambda o: o.vms),
-        Member("up_before", WHOLE, lambda o: o.up_before, "VMs that are undisturbed now."),
-        Member("up_least", WHOLE, lambda o: o.up_least, "VMs that are left in the worst wave."),
+        Member("up_before", WHOLE, lambda o: o.up_before, "VMs undisturbed now."),
+        Member("up_least", WHOLE, lambda o: o.up_least, "VMs undisturbed in the worst wave."),
         Member("waves", WHOLE, lambda o: o.waves, "Waves that disturb it."),
         Member("first_notice", TIME, lambda o: written(o.first_notice_ms), "By its documents."),
         Member("last_notice", TIME, lambda o: written(o.last_notice_ms)),

@@ -1,7 +1,7 @@
-"""Names in their order, a page at a time, of fleets of any size.
+"""Sorted names, a page at a time, of fleets of any size.
 
 Sorting a million names at once would hold every other thread up for a third of a second, so they
-are sorted in portions and merged as far as a page goes.
+are sorted in parts and merged as far as a page needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NameIndex:
     """The names of some records, sorted; costs their number once, and little for each page."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Sort the names, in portions."""
+        """Sort the names, in parts."""
         self._portions: list[list[str]] = []
         rest = iter(names)
         while portion := list(islice(rest, PORTION)):
@@ -40,7 +40,7 @@ class NameIndex:
 
 
 class FleetIndex:
-    """The names of the latest fleet that was asked for, made again when the fleet has changed."""
+    """The sorted names of the latest fleet, rebuilt when the fleet has changed."""
 
     def __init__(self) -> None:
         """Know none yet."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ERROR: Schema = {
     "type": "object",
-    "description": "Why not: a stable code, a sentence for people, and what to do.",
+    "description": "An error: a stable code, the reason, and what to do.",
     "properties": {
         "error": {
             "type": "object",
@@ -46,7 +46,7 @@ _REFUSED: Schema = {
 }
 
 
-#: What stands in the paths of what is not called by a name.
+#: Descriptions of path parameters that are not names.
 _PATH_NAMES = {
     "operations": "op-12, an event id, or the beginning of one.",
     "events": "op-12, an event id, or the beginning of one.",
@@ -79,14 +79,14 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
 
 
 def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
-    found: dict[str, Schema] = {"Error": _ERROR}
-    found |= {route.form.name: route.form.definition() for route in routes if route.form}
+    definitions: dict[str, Schema] = {"Error": _ERROR}
+    definitions |= {route.form.name: route.form.definition() for route in routes if route.form}
     modules = (forms, policy_file, schemas, maintenance_schemas, consent)
     for module in (*modules, access_routes, audit_routes):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
-                found[each.name] = each.definition()
-    return dict(sorted(found.items()))
+                definitions[each.name] = each.definition()
+    return dict(sorted(definitions.items()))
 
 
 def _operation(route: Route) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The OpenAPI document as an HTML page, for people; it needs no script and nothing from elsewhere.
+"""The OpenAPI document as an HTML page, without scripts or external files.
 
 Each route is a card with its parameters, body and answers; the schemas that they name follow.
 """
@@ -100,7 +100,7 @@ def _content(body: Json) -> str:
 
 
 def _type(schema: Json) -> str:
-    """Return a type; of a schema without a name, also the types of its members."""
+    """Return a type; for an unnamed schema, also the types of its members."""
     if schema.get("properties"):
         return ", ".join(
             f"{escape(name)}: {_name(of)}" for name, of in schema["properties"].items()

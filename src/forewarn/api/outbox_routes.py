@@ -1,7 +1,4 @@
-"""Routes of the outbox: how far each destination is, try one now, pass over what it refuses.
-
-What is delivered, and how, is in `outbox/`.
-"""
+"""Routes of the outbox: list destinations, retry one now, skip refused entries."""
 
 from __future__ import annotations
 
@@ -54,11 +51,11 @@ _STATUS: Schema = {
     ],
     "additionalProperties": False,
 }
-_RETRY = Form("OutboxRetry", "Nothing needs to be said.")
+_RETRY = Form("OutboxRetry", "An empty form.")
 _SKIP = Form(
     "OutboxSkip",
-    "What a destination is never to be sent.",
-    (Field("sequence", Integer(1, WHOLE_MAX), "Up to this entry of history.", required=True),),
+    "The entries to skip.",
+    (Field("sequence", Integer(1, WHOLE_MAX), "Last entry of history to skip.", required=True),),
 )
 
 
@@ -118,7 +115,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             method="GET",
             path="/v1/outbox",
             name="list_destinations",
-            summary="List the destinations of the outbox, and how far each is.",
+            summary="List the destinations of the outbox with their progress.",
             act=partial(_list, find),
             answer=listed("destinations", _STATUS),
         ),
@@ -126,7 +123,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             method="POST",
             path="/v1/outbox/{name}/retry",
             name="retry_destination",
-            summary="Have a destination that fails tried at once.",
+            summary="Retry a failing destination now.",
             act=partial(_retry, find),
             form=_RETRY,
             answer={"type": "object"},
@@ -135,7 +132,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             method="GET",
             path="/v1/outbox/{name}/validate",
             name="validate_destination",
-            summary="Say for a destination that it wants events, by the code that it was sent.",
+            summary="Validate a destination with the code that it received.",
             act=partial(_validate, find),
             query=(Field("code", Text(200), "The code.", required=True),),
             answer={"type": "object"},
@@ -144,7 +141,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             method="POST",
             path="/v1/outbox/{name}/skip",
             name="skip_entries",
-            summary="Have a destination never sent what it was not sent yet, up to an entry.",
+            summary="Skip undelivered entries of a destination, up to an entry.",
             act=partial(_skip, find),
             form=_SKIP,
             answer={"type": "object"},

@@ -1,4 +1,4 @@
-"""Routes of outcomes: what became of events, one by one and as a report. Source: X-1."""
+"""Routes of event outcomes, one by one and as a report. Source: X-1."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.store import Store
 
-#: Operations whose outcomes one page has, and approvals of one event that are named.
+#: Operations on one page of outcomes, and approvers named for one event.
 PAGE_MAX, APPROVALS_MAX = 500, 100
 
 _SPAN = (
     Field("since", Timestamp(), "Only work that ended at or after this time."),
     Field("until", Timestamp(), "Only work that ended before this time."),
-    Field("before", Integer(), "What `next` of the page before was."),
+    Field("before", Integer(), "`next` of the previous page."),
     Field("limit", Integer(1, PAGE_MAX), f"Maximum number of operations (default: {PAGE_MAX})."),
 )
 
 
 async def _outcome(call: ApiCall) -> ApiResponse:
-    """Return what became of one event."""
-    found = await find(call, call.path["id"])
-    event = found.event or (found.events[0] if len(found.events) == 1 else None)
+    """Return the outcome of one event."""
+    work = await find(call, call.path["id"])
+    event = work.event or (work.events[0] if len(work.events) == 1 else None)
     if event is None:
         raise UnknownOperation(name=call.path["id"][:64])
     by = await call.control.look_up(lambda store: _approvers(store, event.id))
-    return ApiResponse(schemas.OUTCOME.of(EventOutcome(event, found.operation, by)))
+    return ApiResponse(schemas.OUTCOME.of(EventOutcome(event, work.operation, by)))
 
 
 async def _report_of_maintenance(call: ApiCall) -> ApiResponse:
@@ -83,12 +83,12 @@ async def _report(
         limit=call.query.get("limit", PAGE_MAX),
     )
 
-    def found(store: Store) -> tuple[list[EventOutcome], int | None]:
+    def outcomes_page(store: Store) -> tuple[list[EventOutcome], int | None]:
         operations = store.operations(page)
         outcomes = [each for one in operations for each in _of(store, one, groups)]
         return outcomes, operations[-1].number if len(operations) == page.limit else None
 
-    outcomes, following = await call.control.look_up(found)
+    outcomes, following = await call.control.look_up(outcomes_page)
     shown = await call.control.compute(
         lambda: encoded({"outcomes": schemas.OUTCOME.each(outcomes), "next": following})
     )
@@ -116,7 +116,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/events/{id}/outcome",
             name="get_outcome",
-            summary="Read what became of an event.",
+            summary="Read the outcome of an event.",
             act=_outcome,
             answer=schemas.OUTCOME.schema(),
         ),
@@ -124,7 +124,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/maintenances/{id}/report",
             name="report_maintenance",
-            summary="Read what became of every event of a maintenance, newest first.",
+            summary="List the outcomes of a maintenance's events, newest first.",
             act=_report_of_maintenance,
             query=_SPAN,
             answer=many,
@@ -133,7 +133,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/outcomes",
             name="list_outcomes",
-            summary="Read what became of events, newest first: of a group, of an owner, or all.",
+            summary="List outcomes of events, newest first: all, a group's or an owner's.",
             act=_outcomes,
             query=(
                 Field("group", NAME, "Only of this group."),

@@ -1,7 +1,4 @@
-"""Routes of the fleet at a glance, which the page is drawn from: bounded, and never the writer's.
-
-What is counted is in `fleet_overview.py`.
-"""
+"""Routes of the fleet overview, which the page shows, of bounded size."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from forewarn.core.refusals import Unknown
 from forewarn.validation.fields import NAME, Integer, Schema, Text
 from forewarn.validation.forms import Field
 
-#: Hosts whose names are sent at once.
+#: Host names in one response.
 NAMES_MAX = 2000
 _SERVER_SENT = "text/event-stream"
 _END = b'event: end\ndata: {"end":"stopped"}\n\n'
@@ -82,32 +79,35 @@ _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}
 _RACK = _object(
     zone=schemas.TEXT,
     first={"type": "string", "description": "Its label `rack`, or its fault domain."},
-    last={"type": "string", "description": "The last of several, counted together."},
+    last={"type": "string", "description": "Last rack, if several are combined."},
     hosts={**_COUNTS, "description": "Hosts by their letters."},
     vms=schemas.WHOLE,
-    disturbed={**_COUNTS, "description": "VMs that something happens to, by their letters."},
+    disturbed={**_COUNTS, "description": "Affected VMs by their letters."},
 )
 _ROUTES = (
     Route(
         method="GET",
         path="/v1/overview",
         name="get_overview",
-        summary="Read the fleet at a glance: racks, a letter for each host, what is under way.",
+        summary="Read the fleet overview: racks, a letter for each host, live operations.",
         act=_overview,
         answer=_object(
             now=schemas.TEXT,
-            refused={**_TEXTS, "description": "Records that the topology refused lately."},
+            refused={**_TEXTS, "description": "Records that the topology refused recently."},
             place={"type": "string", "description": "Follow `/v1/overview/watch` from here."},
-            layout={"type": "integer", "description": "Grows when hosts come, go or move."},
+            layout={
+                "type": "integer",
+                "description": "Grows when hosts are added, removed or moved.",
+            },
             states={**schemas.TEXTS_BY_NAME, "description": "What the letters mean."},
             hosts=schemas.WHOLE,
-            host_states={"type": "string", "description": "Letters, each with its repeats."},
+            host_states={"type": "string", "description": "Letters, run-length encoded."},
             racks={"type": "array", "items": _RACK},
             counts={**_COUNTS, "description": "Live operations by state."},
             operations={
                 "type": "array",
                 "items": schemas.GLANCE.schema(),
-                "description": "Those that run, then those that start next; at most 200.",
+                "description": "Running operations, then those that start next; at most 200.",
             },
         ),
     ),
@@ -115,14 +115,14 @@ _ROUTES = (
         method="GET",
         path="/v1/overview/hosts",
         name="get_overview_hosts",
-        summary="Read the names of hosts by their places in the overview.",
+        summary="List the names of hosts by their places in the overview.",
         act=_hosts,
         query=(
             Field("from", Integer(), "The first place (default: 0)."),
             Field(
                 "limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."
             ),
-            Field("host", NAME, "Only this host, wherever its place is."),
+            Field("host", NAME, "Only this host, at any place."),
         ),
         answer={"type": "object"},
     ),

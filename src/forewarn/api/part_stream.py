@@ -1,4 +1,4 @@
-"""A long answer, made and sent a part at a time: it is never whole in memory. No route in here."""
+"""Streaming of a long response part by part, so that it is never whole in memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: Seconds a caller may refuse to take a part; then it is cut off.
+#: Seconds that a caller may stall before it is disconnected.
 STALL_TIMEOUT_S = 30.0
 
 
 class PartStream:
-    """Sends parts, each made on a thread when the one before was taken; an ASGI application."""
+    """Sends parts, each computed on a thread after the previous one was sent; an ASGI app."""
 
     def __init__(self, control: ControlClient, parts: Iterator[bytes], media: str) -> None:
         """Make nothing yet."""
@@ -33,7 +33,7 @@ class PartStream:
         self._media = media
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the end, or until the caller leaves or stalls; then it sees no end."""
+        """Send until the end, or disconnect without an end when the caller leaves or stalls."""
         sending = asyncio.ensure_future(self._send(send))
         leaving = asyncio.ensure_future(left(receive))
         try:

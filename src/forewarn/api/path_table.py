@@ -1,4 +1,4 @@
-"""The paths of our own table of routes, found at once instead of tried one after another."""
+"""Lookup of routes by path in constant time, instead of trying one after another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Table(BaseRoute):
-    """Many paths, each with an application of its own; a path has at most one `{name}`."""
+    """Paths with their applications; a path has at most one `{name}`."""
 
     def __init__(self, paths: Mapping[str, ASGIApp]) -> None:
         """Serve these paths."""
         self._exact: dict[str, ASGIApp] = {}
-        #: How many parts stand before the name -> what stands around it -> name, application.
+        #: Number of segments before the name -> segments around it -> name, application.
         self._named: dict[int, dict[tuple[str, ...], tuple[str, ASGIApp]]] = {}
         for path, application in paths.items():
             parts = tuple(path.split("/"))
@@ -32,7 +32,7 @@ class Table(BaseRoute):
                 self._exact[path] = application
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Find the path of a request; a path without a name goes before one with it."""
+        """Find the path of a request; a fixed path takes precedence over one with a name."""
         path: str = scope["path"]
         application = self._exact.get(path)
         if application is not None:
@@ -46,5 +46,5 @@ class Table(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on to the application of its path."""
+        """Pass a request to the application of its path."""
         await scope["endpoint"](scope, receive, send)

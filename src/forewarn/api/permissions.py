@@ -1,7 +1,7 @@
-"""The permission each route needs: one row for every route that a service has.
+"""The table of permissions: one row for every route.
 
-A route without a row is not served: building the application fails. Roles and what they permit
-are in `core/access.py`. Source: P-2.
+Building the application fails for a route without a row.`core/access.py` defines the
+roles. Source: P-2.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class RouteUnlisted(OurError):
-    """A route that no row of the table permits."""
+    """A route without a row in the table."""
 
     code = "route-unlisted"
     message = "The route {route} has no row in the table of permissions."
-    advice = "Report it: this service cannot be served."
+    advice = "Report this bug: the service cannot start."
 
 
 def permission_of(method: str, path: str) -> Permission:
-    """Return what a route needs.
+    """Return the permission that a route requires.
 
     Raises:
-        RouteUnlisted: it has no row.
+        RouteUnlisted: the route has no row.
     """
-    found = TABLE.get(f"{method} {path}")
-    if found is None:
+    permission = TABLE.get(f"{method} {path}")
+    if permission is None:
         raise RouteUnlisted(route=f"{method} {path}")
-    return found
+    return permission
 
 
 def _rows(text: str) -> Iterator[tuple[str, Permission]]:
@@ -47,7 +47,7 @@ def _rows(text: str) -> Iterator[tuple[str, Permission]]:
         yield row, permission
 
 
-#: What paths of Azure Resource Manager are shortened by.
+#: Abbreviations for paths of Azure Resource Manager.
 _SHORT = {
     "{sub}": "/subscriptions/{subscription}",
     "{rg}": "/subscriptions/{subscription}/resourceGroups/{resource_group}",
@@ -55,7 +55,7 @@ _SHORT = {
     "{vmss}": "virtualMachineScaleSets/{set}",
     "/{event}/": "/providers/Microsoft.Maintenance/scheduledevents/{event}/",
 }
-#: The page's files are public: what they show they ask for with the caller's token.
+#: The page's files are public: their scripts request data with the caller's token.
 _TEXT = """
 public:
     GET /live

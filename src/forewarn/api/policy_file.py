@@ -1,6 +1,6 @@
-"""Policy files: budgets, windows and pauses as TOML, YAML or JSON, to and from values.
+"""Policy files: convert budgets, windows and pauses between TOML, YAML or JSON and values.
 
-No file is opened in here and no policy is applied: bytes in, values out.
+The functions take and return bytes; they open no files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.planning.windows import Span
     from forewarn.validation.fields import Values
 
-#: Budgets, windows, freezes, and dates left out of one window.
+#: Most budgets, windows, freezes, and excluded dates of one window.
 BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366
 #: Most hosts or VMs in a budget, a canary wave or a failure budget.
 COUNT_MAX = 1_000_000
@@ -42,7 +42,7 @@ _DATE = Text(10, r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date such as 2028-02-29")
 
 BUDGET = Form(
     "BudgetForm",
-    "How many may be disturbed at once; where several hold, the strictest wins.",
+    "Maximum number disturbed at once; the strictest applicable budget counts.",
     (
         Field(
             "for",
@@ -57,58 +57,64 @@ BUDGET = Form(
             "A number, or a percentage such as `10%`, which allows at least one.",
             required=True,
         ),
-        Field("name", Text(), "Only this zone, rack, owner or group; a label as `tier=db`."),
+        Field(
+            "name", Text(), "Only this zone, rack, owner or group, or a label such as `tier=db`."
+        ),
     ),
 )
 WINDOW = Form(
     "WindowForm",
-    "When work may run. Where a host has windows, all other time is closed to it.",
+    "Times in which work may run. A host with windows is closed at all other times.",
     (
         Field("time_zone", Text(64), "IANA time zone, such as `Europe/Berlin` (default: UTC)."),
         Field(
             "weekdays",
             ListOf(Choice({day: number for number, day in enumerate(WEEKDAYS)}), 7, 1),
-            "Days on which it opens: `mon` to `sun` (default: every day).",
+            "Days on which the window opens: `mon` to `sun` (default: every day).",
         ),
-        Field("from", TimeOfDay(), "Local time at which it opens (default: 00:00)."),
+        Field("from", TimeOfDay(), "Local opening time (default: 00:00)."),
         Field(
             "to",
             TimeOfDay(),
-            "Local time at which it closes; not after `from`: the next day (default: 24:00).",
+            "Local closing time; on the next day if not after `from` (default: 24:00).",
         ),
-        Field("except", ListOf(_DATE, DATES_MAX), "Local dates on which nothing runs."),
-        Field("hosts", Text(), "Only for hosts with all of these: `zone=2,rack=r7`."),
+        Field("except", ListOf(_DATE, DATES_MAX), "Local dates on which the window stays closed."),
+        Field("hosts", Text(), "Only hosts with all of these labels: `zone=2,rack=r7`."),
     ),
 )
 FREEZE = Form(
     "FreezeForm",
-    "A time in which nothing runs, whatever the windows say.",
+    "A time in which no work runs, even in open windows.",
     (
-        Field("from", Timestamp(), "When it begins, with its offset.", required=True),
-        Field("to", Timestamp(), "When it ends, with its offset.", required=True),
+        Field("from", Timestamp(), "Start, with UTC offset.", required=True),
+        Field("to", Timestamp(), "End, with UTC offset.", required=True),
     ),
 )
 POLICY = Form(
     "PolicyForm",
-    "What maintenances must keep to, beside the guarantees that always hold.",
+    "Limits on maintenances, in addition to the guarantees of the contract.",
     (
-        Field("pause", Duration(), "Least time from one wave to the next (default: none)."),
-        Field("owner_rest", Duration(), "Least time between two disturbances of an owner."),
-        Field("canary", Integer(0, COUNT_MAX), "Hosts in a first wave, to try the work on."),
-        Field("notice", Duration(), "Least notice, where the impact does not owe more."),
+        Field("pause", Duration(), "Minimum time between two waves (default: none)."),
+        Field("owner_rest", Duration(), "Minimum time between two disturbances of an owner."),
+        Field("canary", Integer(0, COUNT_MAX), "Hosts in the first wave, to try the work."),
+        Field("notice", Duration(), "Minimum notice, unless the impact requires more."),
         Field(
             "max_failures",
             Integer(0, COUNT_MAX),
-            "Hosts that may fail before a maintenance is stopped, where it does not say.",
+            "Default number of hosts that may fail before a maintenance stops.",
         ),
         Field(
             "postponing",
             Duration(),
-            "How much later than first planned a host may be postponed (default: not at all).",
+            "Maximum delay of a host after its first planned start (default: none).",
         ),
-        Field("budgets", ListOf(BUDGET, BUDGETS_MAX), "How many may be disturbed at once."),
-        Field("windows", Named(WINDOW, WINDOWS_MAX), "When work may run, by name."),
-        Field("freezes", ListOf(FREEZE, FREEZES_MAX), "Times in which nothing runs."),
+        Field(
+            "budgets", ListOf(BUDGET, BUDGETS_MAX), "Budgets: maximum numbers disturbed at once."
+        ),
+        Field(
+            "windows", Named(WINDOW, WINDOWS_MAX), "Windows by name: times in which work may run."
+        ),
+        Field("freezes", ListOf(FREEZE, FREEZES_MAX), "Times in which no work runs."),
     ),
 )
 
@@ -123,20 +129,20 @@ _DURATIONS = {
 
 
 def read_policy_file(body: bytes, media: str) -> MaintenancePolicy:
-    """Return the policy that a file describes.
+    """Parse a policy file.
 
     Raises:
-        BodyUnreadable: it cannot be read as what it says it is.
-        ValidationFailed: a member is unknown, missing, of the wrong kind or not possible.
+        BodyUnreadable: the file is malformed.
+        ValidationFailed: a member is unknown, missing, of the wrong type or out of range.
     """
     return read_policy_table(parsed(body, media))
 
 
 def read_policy_table(table: object) -> MaintenancePolicy:
-    """Return the policy that a table with the members of such a file describes.
+    """Return the policy from the members of a policy file.
 
     Raises:
-        ValidationFailed: a member is unknown, missing, of the wrong kind or not possible.
+        ValidationFailed: a member is unknown, missing, of the wrong type or out of range.
     """
     given = POLICY.read(table, "the policy")
     plain = {**_PLAIN, **_DURATIONS}
@@ -190,7 +196,7 @@ def _freeze(number: int, given: Values) -> Span:
 
 
 def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
-    """Return a policy as the form it can be applied in; defaults are left out."""
+    """Return a policy as a form that can be applied; defaults are omitted."""
     plain = MaintenancePolicy()
     form: dict[str, Any] = {}
     for names, write in ((_DURATIONS, iso_duration), (_PLAIN, int)):

@@ -1,7 +1,4 @@
-"""Routes of the maintenance policy, and of the time it leaves open.
-
-What a policy means is decided in the planner, what it changes in the core.
-"""
+"""Routes of the maintenance policy and its open times."""
 
 from __future__ import annotations
 
@@ -31,19 +28,19 @@ if TYPE_CHECKING:
     from forewarn.planning.windows import Span, Window
     from forewarn.validation.fields import Schema
 
-#: Days of open time that may be asked for, and that are given where it is not said.
+#: Maximum and default number of days of open time in a response.
 DAYS_MAX, DAYS = 366, 7
 DAY_MS = 86_400_000
 
 _TEXT: Schema = {"type": "string"}
 _MEMBERS = {
-    "window": "Its name; empty: open without a window.",
-    "hosts": "The selector it is for; empty: every host.",
+    "window": "Name of the window; empty: open without a window.",
+    "hosts": "Selector of the hosts; empty: every host.",
     "time_zone": "IANA name of its time zone.",
     "opens": "UTC.",
     "closes": "UTC.",
-    "local_opens": "The same in its time zone.",
-    "local_closes": "The same in its time zone.",
+    "local_opens": "The same in the window's time zone.",
+    "local_closes": "The same in the window's time zone.",
 }
 _SPAN: Schema = {
     "type": "object",
@@ -73,7 +70,7 @@ async def _show(call: ApiCall) -> ApiResponse:
 
 
 async def _windows(call: ApiCall) -> ApiResponse:
-    """Say what is open in the coming days. Source: F-7."""
+    """Return the open times of the coming days. Source: F-7."""
     name, days = call.query.get("host", ""), call.query.get("days", DAYS)
     start_ms = call.control.clock.now_ms()
     span = (start_ms, start_ms + days * DAY_MS)
@@ -87,12 +84,12 @@ async def _windows(call: ApiCall) -> ApiResponse:
 def open_time(
     policy: MaintenancePolicy, span: Span, *, host: Host | None = None
 ) -> list[dict[str, str]]:
-    """Return every open span in a time, freezes taken out: of each window, or of a host's.
+    """Return the open spans, without freezes, of each window or of one host's windows.
 
     Args:
-        policy: with its windows and freezes.
+        policy: the policy with its windows and freezes.
         span: ms since the epoch UTC.
-        host: only the windows that are for it.
+        host: only windows that apply to this host.
     """
     windows: Sequence[Window | None] = (
         policy.windows if host is None else policy.windows_of(words_of(host))
@@ -145,13 +142,13 @@ _ROUTES = (
         method="GET",
         path="/v1/policy",
         name="export_policy",
-        summary="Read the maintenance policy in force, in the form it can be applied in.",
+        summary="Export the maintenance policy in force in the format that `PUT` accepts.",
         act=_show,
         query=(
             Field(
                 "format",
                 Choice({name: media for media, name in READERS.items()}),
-                "json if not said.",
+                "Format of the file (default: json).",
             ),
         ),
         answer=POLICY.schema(),
@@ -161,9 +158,9 @@ _ROUTES = (
         method="PUT",
         path="/v1/policy",
         name="apply_policy",
-        summary="Put a maintenance policy in force in place of the one before.",
+        summary="Replace the maintenance policy.",
         act=_apply,
-        query=(Field("dry_run", Boolean(), "Only say what would change."),),
+        query=(Field("dry_run", Boolean(), "Only show the changes; apply nothing."),),
         takes=tuple(READERS),
         taken=POLICY.schema(),
         answer={
@@ -181,11 +178,11 @@ _ROUTES = (
         method="GET",
         path="/v1/windows",
         name="list_open_time",
-        summary="Read when maintenance may run in the coming days.",
+        summary="List the times in the coming days in which maintenance may run.",
         act=_windows,
         query=(
             Field("days", Integer(1, DAYS_MAX), "How far ahead (default: 7)."),
-            Field("host", NAME, "Only what is open for this host."),
+            Field("host", NAME, "Only times open for this host."),
         ),
         answer={
             "type": "object",

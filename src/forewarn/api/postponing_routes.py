@@ -1,7 +1,4 @@
-"""Routes of postponing: a later start for hosts of a maintenance, or for the host of an event.
-
-Whether it is granted is decided in the core.
-"""
+"""Routes that postpone hosts of a maintenance, or the host of an event."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from forewarn.core.maintenance_refusals import PostponementRefused
 
 
 async def _postpone_hosts(call: ApiCall) -> ApiResponse:
-    """Have some hosts done later, as an owner asks. Source: F-8."""
+    """Postpone some hosts at an owner's request. Source: F-8."""
     return await moved(call, postponing_of(call, number_of(call), tuple(call.form["hosts"])))
 
 
@@ -27,7 +24,7 @@ async def _postpone_event(call: ApiCall) -> ApiResponse:
     operation = (await find(call, call.path["id"])).operation
     if not operation.maintenance:
         raise PostponementRefused(
-            host=operation.host, maintenance=operation.id, problem="no maintenance has planned it"
+            host=operation.host, maintenance=operation.id, problem="it belongs to no maintenance"
         )
     word = postponing_of(call, operation.maintenance, (operation.host,))
     await call.control.submit(word, call.actor)
@@ -42,7 +39,7 @@ def routes() -> tuple[Route, ...]:
             method="POST",
             path="/v1/maintenances/{id}/postpone",
             name="postpone_maintenance",
-            summary="Have some hosts done later, as their owners ask.",
+            summary="Postpone some hosts at their owners' request.",
             act=_postpone_hosts,
             form=POSTPONE_FORM,
             body_bytes_max=NAMES_BYTES_MAX,
@@ -52,7 +49,7 @@ def routes() -> tuple[Route, ...]:
             method="POST",
             path="/v1/events/{id}/postpone",
             name="postpone_event",
-            summary="Have the host of an event done later, as the owner asks.",
+            summary="Postpone the host of an event at the owner's request.",
             act=_postpone_event,
             form=POSTPONE_EVENT_FORM,
             answer=listed("operations", schemas.OPERATION.schema()),

@@ -1,4 +1,4 @@
-"""Routes that only read: events, documents, history, the watch."""
+"""Read-only routes: events, documents, history, the watch."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ STOPPED = {"end": "stopped"}
 
 _VERSIONS = Choice({each: each for each in (*VERSIONS, PREVIEW_VERSION)})
 _ID = Text(48)
-_PLACE = Text(144, pattern=rf"[0-9]{{1,15}}:{NAME.pattern}", wanted="`next` of the page before")
+_PLACE = Text(144, pattern=rf"[0-9]{{1,15}}:{NAME.pattern}", wanted="`next` of the previous page")
 _FILTERS = (
     Field("operation", _ID, "Only of this operation: op-12."),
     Field("event", _ID, "Only of this event."),
     Field("group", NAME, "Only of this group."),
-    Field("vm", NAME, "Only what this VM did, and what was done to it."),
+    Field("vm", NAME, "Only entries caused by or about this VM."),
     Field("host", NAME, "Only of this host."),
     Field("action", Choice({name: name for name in ACTIONS}), "Only this transition."),
 )
@@ -66,7 +66,7 @@ def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
 
 
 def _place_of(summary: schemas.OperationSummary) -> tuple[int, str]:
-    """Return where an event stands in the list: an operation has one for each group."""
+    """Return the sort key of an event; an operation has one event per group."""
     return summary.operation.number, summary.event.group
 
 
@@ -76,7 +76,7 @@ def _read_place(text: str) -> tuple[int, str]:
 
 
 def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
-    """Return live events: all, a group's, or those one VM is shown; costs what it returns."""
+    """Return live events: all, a group's, or those shown to a VM; costs the result."""
     state = view.state
     topology = state.topology
     if vm and vm not in topology.vms:
@@ -111,7 +111,7 @@ async def _document(call: ApiCall) -> ApiResponse:
 
 
 def _document_of(view: StateView, vm: str) -> Document:
-    """Return what a VM would read now; of a disabled group what it would see at once (B-3)."""
+    """Return a VM's current document; for a disabled group, its first one (B-3)."""
     state = view.state
     if vm not in state.topology.vms:
         raise Unknown(kind="vm", name=vm)
@@ -145,7 +145,7 @@ async def _history(call: ApiCall) -> ApiResponse:
 
 
 async def _filters(call: ApiCall) -> dict[str, Any]:
-    """Return what a call filters by, with an operation's number and a whole event id."""
+    """Return the filters of a call, with the operation's number and the full event id."""
     names = {field.name for field in _FILTERS}
     query = {name: value for name, value in call.query.items() if name in names}
     if "operation" in query:
@@ -186,7 +186,7 @@ async def _watch(call: ApiCall) -> ApiResponse:
 async def _matching(
     control: ControlClient, pages: AsyncGenerator[list[Recorded], None], filters: Mapping[str, Any]
 ) -> AsyncGenerator[list[Recorded], None]:
-    """Yield what the same filters leave of history; an empty page is a sign of life."""
+    """Yield pages of filtered history; an empty page is a keep-alive."""
     async with aclosing(pages) as following:
         async for page in following:
             yield page and await control.look_up(partial(_left_of, page=page, filters=filters))
@@ -198,7 +198,7 @@ def _left_of(store: Store, page: list[Recorded], filters: Mapping[str, Any]) -> 
 
 
 def last_sequence(store: Store) -> int:
-    """Return the number of the latest entry of history; 0: there is none."""
+    """Return the number of the latest entry of history; 0 if history is empty."""
     newest = store.history(HistoryPage(limit=1, newest_first=True))
     return newest[0].seq if newest else 0
 
@@ -221,7 +221,7 @@ def _flat(**members: object) -> dict[str, object]:
 
 
 def routes() -> tuple[Route, ...]:
-    """Return the routes that only read."""
+    """Return the read-only routes."""
     return _EVENTS + _HISTORY
 
 
@@ -230,12 +230,12 @@ _EVENTS = (
         method="GET",
         path="/v1/events",
         name="list_events",
-        summary="List what VMs are shown now.",
+        summary="List the events shown to VMs now.",
         act=_events,
         query=(
-            Field("vm", NAME, "Only what this VM is shown."),
+            Field("vm", NAME, "Only events shown to this VM."),
             Field("group", NAME, "Only of this group."),
-            Field("after", _PLACE, "What `next` of the page before was."),
+            Field("after", _PLACE, "`next` of the previous page."),
             Field(
                 "limit", Integer(1, PAGE_MAX), f"Maximum number of entries (default: {PAGE_MAX})."
             ),
@@ -246,7 +246,7 @@ _EVENTS = (
         method="GET",
         path="/v1/events/{id}",
         name="get_event",
-        summary="Read one event, ended ones too; the beginning of a live event's id will do.",
+        summary="Read one event, live or ended; a live event's id may be abbreviated.",
         act=_event,
         answer=schemas.EVENT.schema(),
     ),
@@ -254,11 +254,11 @@ _EVENTS = (
         method="GET",
         path="/v1/documents",
         name="get_document",
-        summary="Read the document a VM would read now, byte for byte.",
+        summary="Read a VM's current document, byte for byte.",
         act=_document,
         query=(
             Field("vm", NAME, "Whose document.", required=True),
-            Field("api-version", _VERSIONS, "As this version shows it; the newest if not said."),
+            Field("api-version", _VERSIONS, "Version of the document (default: the newest)."),
         ),
         answer=_flat(
             DocumentIncarnation={"type": "integer"},
@@ -271,15 +271,19 @@ _HISTORY = (
         method="GET",
         path="/v1/history",
         name="list_history",
-        summary="Read everything that happened, and who did it.",
+        summary="List entries of history: each change and who made it.",
         act=_history,
         query=(
             *_FILTERS,
-            Field("after", Integer(), "Only sequence numbers above this one."),
-            Field("before", Integer(), "Only sequence numbers below this one; 0: all."),
+            Field("after", Integer(), "Only sequence numbers greater than this."),
+            Field("before", Integer(), "Only sequence numbers less than this; 0: all."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
-            Field("order", Choice({"oldest": False, "newest": True}), "Which first; the oldest."),
-            Field("images", Boolean(), "Also what became of each record."),
+            Field(
+                "order",
+                Choice({"oldest": False, "newest": True}),
+                "Sort order (default: oldest first).",
+            ),
+            Field("images", Boolean(), "Also return the changed records."),
         ),
         answer=listed("entries", schemas.ENTRY.schema(), paged="integer"),
     ),
@@ -287,11 +291,11 @@ _HISTORY = (
         method="GET",
         path="/v1/watch",
         name="watch_history",
-        summary="Follow history as it grows: JSON lines, or server-sent events.",
+        summary="Stream history as it grows: JSON lines, or server-sent events.",
         act=_watch,
         query=(
             *_FILTERS,
-            Field("after", Integer(), "Begin after this sequence number; from now on if not said."),
+            Field("after", Integer(), "Start after this sequence number (default: now)."),
         ),
         answer=None,
         gives=(JSON_LINES, SERVER_SENT),

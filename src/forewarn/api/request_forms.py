@@ -1,6 +1,6 @@
-"""The forms operators send: hosts, groups, VMs, whole fleets, and requests for work.
+"""Request forms: hosts, groups, VMs, whole fleets, and requests for work.
 
-Tables only; how a kind of value is read is in `fields.py`, what a form does in the handlers.
+`fields.py` parses the values.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from forewarn.validation.fields import (
 )
 from forewarn.validation.forms import Field, Form, ListOf, Named
 
-#: Hosts, groups or VMs one topology may name; one control plane is meant for less.
+#: Most hosts, groups or VMs in one topology; the design limit of a control plane is lower.
 FLEET_MAX = 100_000
-#: Longest reason an operator gives, in characters.
+#: Longest reason from an operator, in characters.
 REASON_LENGTH_MAX = 256
 
 IMPACTS: Final = Choice({impact.value: impact for impact in Impact})
@@ -53,38 +53,46 @@ _AUTOMATIC: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)
 
 _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
 _KEY_WANTED = "1 to 63 letters, digits, `.`, `_`, `/`, `-`, and begin with a letter or digit"
-_DISKS = "data disks, one a line, such as lun=0 name=data diskSizeGB=128"
+_DISKS = "data disks, one per line, such as lun=0 name=data diskSizeGB=128"
 SELECTOR: Final = Field(
-    "selector", Text(), "Only hosts that have all of these: zone=2,rack=r7; zone, and labels."
+    "selector", Text(), "Only hosts with this zone and these labels: zone=2,rack=r7."
 )
 
 HOST = Form(
     "HostForm",
     "A physical machine.",
     (
-        Field("fault_domain", Integer(0, DOMAIN_MAX), "Hosts of one number may fail together."),
         Field(
-            "update_domain", Integer(0, DOMAIN_MAX), "Hosts of one number are serviced together."
+            "fault_domain",
+            Integer(0, DOMAIN_MAX),
+            "Fault domain: hosts with the same number may fail together.",
         ),
-        Field("zone", Text(), "Zone it stands in; fault domains of two zones are never the same."),
-        Field("driver", Text(), "Who carries work on it out; empty: the service's default."),
+        Field(
+            "update_domain",
+            Integer(0, DOMAIN_MAX),
+            "Update domain: hosts with the same number are serviced together.",
+        ),
+        Field(
+            "zone", Text(), "Availability zone; fault domains are counted separately in each zone."
+        ),
+        Field("driver", Text(), "Driver that carries out work on it; empty: the default driver."),
         Field(
             "labels",
             Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, _KEY_WANTED)),
-            "Pairs by which selectors, windows and budgets name it; `rack` is its rack.",
+            "Labels for selectors, windows and budgets; `rack` names its rack.",
         ),
     ),
 )
 GROUP = Form(
     "GroupForm",
-    "VMs that share a document, and how they want to be asked.",
+    "VMs that share a document, and their approval settings.",
     (
-        Field("kind", Choice({kind.value: kind for kind in GroupKind}), "What makes it a group."),
-        Field("owner", Text(), "Whose it is; limits on user-initiated work count by owner."),
+        Field("kind", Choice({kind.value: kind for kind in GroupKind}), "Kind of the group."),
+        Field("owner", Text(), "Owner; limits on user-initiated work are counted per owner."),
         Field(
             "fault_domain_count",
             Integer(0, DOMAIN_MAX + 1),
-            "Fault domains a scale set is spread over; 0: not said.",
+            "Number of fault domains of a scale set; 0: unspecified.",
         ),
         Field("strict_approval", Boolean(), "Whether every VM of an event must approve it."),
         Field(
@@ -111,31 +119,33 @@ INSTANCE = Form(
         Field(
             "macAddress",
             Text(17, r"[0-9A-Fa-f]{2}([:-]?[0-9A-Fa-f]{2}){5}", "12 hexadecimal digits"),
-            "Hardware address; without it made from the first IPv4 address.",
+            "Hardware address (default: derived from the first IPv4 address).",
         ),
-        Field("privateIpAddress", IpAddress(), "IPv4 address of a VM known by none."),
-        Field("publicKeys", Text(INSTANCE_LENGTH_MAX, lines=True), "SSH keys, one a line."),
+        Field(
+            "privateIpAddress", IpAddress(), "IPv4 address of a VM that is not identified by one."
+        ),
+        Field("publicKeys", Text(INSTANCE_LENGTH_MAX, lines=True), "SSH keys, one per line."),
         Field(
             "storageProfile.dataDisks",
             Text(INSTANCE_LENGTH_MAX, DATA_DISKS_PATTERN, _DISKS, lines=True),
-            "Data disks, one a line.",
+            "Data disks, one per line.",
         ),
-        Field("subnet", Subnet(), "IPv4 subnet; without it the /24 of the first address."),
+        Field("subnet", Subnet(), "IPv4 subnet (default: the /24 of the first address)."),
     ),
 )
 VM = Form(
     "VmForm",
     "A virtual machine.",
     (
-        Field("host", NAME, "Host it runs on.", required=True),
-        Field("group", NAME, "Its group; without it a group of its own, by its own name."),
+        Field("host", NAME, "Host on which it runs.", required=True),
+        Field("group", NAME, "Group (default: its own group with the VM's name)."),
         Field("size", Text(), "Size, such as Standard_D4s_v5."),
-        Field("gpu", Boolean(), "Whether it is a GPU machine, where the size does not say so."),
+        Field("gpu", Boolean(), "Whether it has a GPU, if the size does not imply one."),
         Field("spot", Boolean(), "Whether it may be evicted."),
-        Field("addresses", ListOf(IpAddress(), ADDRESSES_MAX), "Addresses it asks from."),
-        Field("interface", Text(), "Interface those addresses count on; empty: any."),
-        Field("instance_id", Text(), "What a metadata proxy calls it."),
-        Field("vm_id", Text(), "The id in its instance metadata."),
+        Field("addresses", ListOf(IpAddress(), ADDRESSES_MAX), "Source addresses of its requests."),
+        Field("interface", Text(), "Interface on which those addresses are valid; empty: any."),
+        Field("instance_id", Text(), "Its id as sent by a metadata proxy."),
+        Field("vm_id", Text(), "Its vmId in instance metadata."),
         Field("os_type", Text(), "Linux or Windows."),
         Field("location", Text(), "Region."),
         Field("resource_group", Text(), "Resource group."),
@@ -159,39 +169,43 @@ TOPOLOGY = Form(
 )
 
 _ASKED = (
-    Field("not_before", Timestamp(), "Earliest start; without it as early as the notice allows."),
+    Field("not_before", Timestamp(), "Earliest start (default: as soon as the notice allows)."),
     Field(
         "duration",
         Duration(DURATION_UNKNOWN_S, DURATION_S_MAX),
-        "Expected interruption; 0 none, -1 unknown.",
+        "Expected interruption in seconds; 0: none, -1: unknown.",
     ),
-    Field("description", Text(), "The text VMs are shown in place of the usual one."),
-    Field("destination", NAME, "Host the VMs are on afterwards."),
-    Field("impact", IMPACTS, "The impact shown to VMs, where the cause allows a choice."),
+    Field("description", Text(), "Description shown to VMs instead of the default."),
+    Field("destination", NAME, "Host of the VMs afterwards."),
+    Field("impact", IMPACTS, "Impact shown to VMs, if the cause allows a choice."),
     Field("source", SOURCES, "The source shown to VMs."),
-    Field("queue", Boolean(), "Queue routine work behind the same work under way; else refused."),
+    Field(
+        "queue",
+        Boolean(),
+        "Queue routine work behind the same work under way, instead of refusing it.",
+    ),
 )
-WORK = Form("WorkForm", "How work is to be done; every member may be left out.", _ASKED)
+WORK = Form("WorkForm", "Options of the work; every member is optional.", _ASKED)
 UPDATE = Form(
     "UpdateForm",
-    "How a host update is to be done.",
-    (*_ASKED, Field("network_only", Boolean(), "An update of the network alone: no interruption.")),
+    "Options of a host update.",
+    (*_ASKED, Field("network_only", Boolean(), "Network update only: no interruption.")),
 )
 FAILURE = Form(
     "FailureForm",
-    "What is known of a failure.",
+    "Details of a failure.",
     (
         *_ASKED[1:4],
-        Field("lost", Boolean(), "The host does not come back: its VMs are brought up elsewhere."),
+        Field("lost", Boolean(), "The host will not return: its VMs restart elsewhere."),
     ),
 )
 WORK_REQUEST = Form(
     "WorkRequestForm",
     "Work on at most 100 hosts or VMs, all of it or none.",
     (
-        Field("cause", CAUSES, "Why; decides what is done.", required=True),
+        Field("cause", CAUSES, "Cause of the work, which determines its kind.", required=True),
         Field("targets", ListOf(NAME, HOSTS_MAX), "Names of hosts or of VMs."),
-        Field("selector", Text(), "In place of names: hosts that have all of these: zone=2."),
+        Field("selector", Text(), "Instead of names: hosts with these labels: zone=2."),
         *_ASKED,
     ),
 )
@@ -202,7 +216,7 @@ REASON = Form(
 )
 COMPLETION = Form(
     "CompletionForm",
-    "How running work has ended.",
+    "Result of running work.",
     (
         Field("failed", Boolean(), "Whether it has failed."),
         Field("reason", Text(REASON_LENGTH_MAX), "The reason, in words."),
@@ -210,4 +224,4 @@ COMPLETION = Form(
 )
 EMPTY = Form("EmptyForm", "Nothing to say.")
 
-assert set(TRAITS) == set(CAUSES.values.values()), "every cause can be asked for"
+assert set(TRAITS) == set(CAUSES.values.values()), "every cause is in the table"

@@ -1,4 +1,4 @@
-"""How answers are written as JSON, and errors as answers; no route in here."""
+"""Encoding of values as JSON, and of errors as responses."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from forewarn.errors import ForewarnError
 
-#: Seconds after which a refusal for lack of room may be tried again.
+#: Retry-After of a refusal because of a full limit, in seconds.
 _RETRY_AFTER_S = {429: "1", 503: "2"}
 
 
-#: Returns a value as compact JSON in UTF-8: a page of 1,000 VMs takes it a tenth of what the
-#: standard library needs. Source: ADR 0014.
+#: Encode a value as compact JSON in UTF-8, ten times as fast as the standard library for a page
+#: of 1,000 VMs. Source: ADR 0014.
 encoded = msgspec.json.Encoder().encode
 
 
 def refusal(error: ForewarnError) -> Response:
-    """Return an error as every route answers it."""
+    """Return the response for an error."""
     body = {"code": error.code, "message": str(error), "advice": error.advice_text()}
     headers = {}
     if error.status == 401:
@@ -35,6 +35,6 @@ def refusal(error: ForewarnError) -> Response:
 
 
 async def left(receive: Receive) -> None:
-    """Wait until the caller is gone; only once the body has been read."""
+    """Wait until the caller disconnects; call it only after the body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass

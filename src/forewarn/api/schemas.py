@@ -1,6 +1,6 @@
-"""The shapes of answers: what operators read of hosts, operations, events and history.
+"""Response schemas of hosts, operations, events and history.
 
-Each shape makes its JSON and its schema from one table, so that neither can drift from the other.
+One table defines both the JSON and its schema, so that they cannot differ.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ TABLE: Schema = {"type": "object"}
 
 
 def words(kind: type[Enum]) -> Schema:
-    """Return the schema of the words of an enumeration."""
+    """Return the schema of an enumeration's values."""
     return {"type": "string", "enum": [each.value for each in kind]}
 
 
 @value
 class Member(Generic[V]):
-    """One member of a shape."""
+    """One member of an object schema."""
 
     name: str
     schema: Schema
@@ -56,7 +56,7 @@ class Member(Generic[V]):
 
 @value
 class ObjectSchema(Generic[V]):
-    """A JSON object and how it is made."""
+    """The schema of a JSON object and its encoder."""
 
     name: str
     meaning: str
@@ -71,7 +71,7 @@ class ObjectSchema(Generic[V]):
         return [self.of(value) for value in values]
 
     def schema(self) -> Schema:
-        """Return a reference; the document of the API holds the schema itself."""
+        """Return a reference to the schema in the OpenAPI document."""
         return {"$ref": f"#/components/schemas/{self.name}"}
 
     def definition(self) -> Schema:
@@ -92,17 +92,17 @@ class ObjectSchema(Generic[V]):
 
 @value
 class Placed(Generic[V]):
-    """A record with the layout it stands in."""
+    """A record with its topology."""
 
     record: V
     topology: Topology
-    #: Of its group; None: Scheduled Events is not enabled.
+    #: Enrolment of its group; None: Scheduled Events is not enabled.
     enrolment: Enrolment | None = None
 
 
 @value
 class OperationSummary:
-    """An event with its operation: what a VM is shown, and what stands behind it."""
+    """An event with its operation."""
 
     event: Event
     operation: Operation
@@ -110,7 +110,7 @@ class OperationSummary:
 
 @value
 class Glance:
-    """A live operation, and how many of its events are approved."""
+    """A live operation with the number of its approved events."""
 
     operation: Operation
     approved: int
@@ -138,7 +138,7 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
         Member("fault_domain", WHOLE, lambda p: p.record.fault_domain),
         Member("update_domain", WHOLE, lambda p: p.record.update_domain),
         Member("zone", TEXT, lambda p: p.record.zone),
-        Member("driver", TEXT, lambda p: p.record.driver, "Empty: the service's default."),
+        Member("driver", TEXT, lambda p: p.record.driver, "Empty: the default driver."),
         Member("labels", TEXTS_BY_NAME, lambda p: dict(p.record.labels)),
         Member("health", words(Health), lambda p: p.record.health.value),
         Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
@@ -150,7 +150,7 @@ _LISTENING: tuple[Member[Placed[Any]], ...] = (
         "polled",
         TIME,
         lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
-        "The group's last poll, to the minute; null: it is not enabled.",
+        "The group's last poll, to the minute; null: not enabled.",
     ),
 )
 GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
@@ -203,9 +203,9 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(
     "Operation",
-    "One disturbance of one host or one VM. A time that has not come yet is null.",
+    "Work on one host or one VM. Times in the future are null.",
     (
-        Member("id", TEXT, lambda o: o.id, "Its name for people: op-12."),
+        Member("id", TEXT, lambda o: o.id, "Its display name: op-12."),
         Member("number", WHOLE, lambda o: o.number),
         Member(
             "request",
@@ -222,19 +222,24 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
             {"type": "string", "enum": ["host", "vm"]},
             lambda o: "vm" if o.of_vm else "host",
         ),
-        Member("target", TEXT, lambda o: o.target, "The host or VM it is done to."),
+        Member("target", TEXT, lambda o: o.target, "Its host or VM."),
         Member("host", TEXT, lambda o: o.host),
-        Member("vms", TEXTS, lambda o: list(o.vms), "Every VM it disturbs."),
-        Member("events", TEXTS, lambda o: list(o.events), "Ids of its events, one a group."),
+        Member("vms", TEXTS, lambda o: list(o.vms), "Every disturbed VM."),
+        Member("events", TEXTS, lambda o: list(o.events), "Ids of its events, one per group."),
         Member("routine", FLAG, lambda o: o.routine, "Planned platform work."),
-        Member("silent", FLAG, lambda o: o.silent, "Nobody asked for notice: it has no event."),
+        Member("silent", FLAG, lambda o: o.silent, "It has no event: no affected group listens."),
         Member("description", TEXT, lambda o: o.description),
-        Member("duration_s", WHOLE, lambda o: o.duration_s, "0 none, -1 unknown."),
+        Member("duration_s", WHOLE, lambda o: o.duration_s, "0: none, -1: unknown."),
         Member("notice_s", WHOLE, lambda o: o.notice_s, "Least notice owed."),
         Member(
-            "asked_not_before", TIME, lambda o: written(o.requested_start_ms), "What was asked for."
+            "asked_not_before",
+            TIME,
+            lambda o: written(o.requested_start_ms),
+            "The requested earliest start.",
         ),
-        Member("not_before", TIME, lambda o: written(o.not_before_ms), "The time shown to VMs."),
+        Member(
+            "not_before", TIME, lambda o: written(o.not_before_ms), "NotBefore as shown to VMs."
+        ),
         Member("created", TIME, lambda o: written(o.created_ms)),
         Member("announced", TIME, lambda o: written(o.announced_ms)),
         Member("shown", TIME, lambda o: written(o.shown_ms)),
@@ -242,9 +247,14 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("begun", TIME, lambda o: written(o.begun_ms)),
         Member("ended", TIME, lambda o: written(o.ended_ms)),
         Member("attempt", WHOLE, lambda o: o.attempt),
-        Member("reason", TEXT, lambda o: o.reason, "Why it ended so, or is stuck."),
-        Member("driver", TEXT, lambda o: o.driver, "Who carries it out; empty before it starts."),
-        Member("progress", TEXT, lambda o: o.progress, "What its driver said last of its work."),
+        Member("reason", TEXT, lambda o: o.reason, "Reason of its result, or why it is stuck."),
+        Member(
+            "driver",
+            TEXT,
+            lambda o: o.driver,
+            "Driver that carries it out; empty before the start.",
+        ),
+        Member("progress", TEXT, lambda o: o.progress, "Latest progress report of its driver."),
         Member("progress_percent", WHOLE, lambda o: o.progress_percent, "-1 unknown."),
         Member(
             "alert",
@@ -256,28 +266,33 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
             "maintenance",
             TEXT,
             lambda o: f"m-{o.maintenance}" if o.maintenance else "",
-            "The maintenance it is part of, or empty.",
+            "Its maintenance, or empty.",
         ),
         Member("destination", TEXT, lambda o: o.destination),
         Member(
-            "placements", TEXTS_BY_NAME, lambda o: dict(o.placements), "Where its driver takes VMs."
+            "placements",
+            TEXTS_BY_NAME,
+            lambda o: dict(o.placements),
+            "Hosts to which its driver moves VMs.",
         ),
-        Member("actor", TEXT, lambda o: o.actor, "Who asked for it."),
+        Member("actor", TEXT, lambda o: o.actor, "Actor who requested it."),
     ),
 )
 GLANCE: ObjectSchema[Glance] = ObjectSchema(
     "OperationGlance",
-    "An operation in few words, for those who follow many.",
+    "Summary of an operation, for lists.",
     (
         *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
         Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
-        Member("asked", WHOLE, lambda g: g.asked, "Its events that are shown."),
-        Member("approved", WHOLE, lambda g: g.approved, "Those that are approved or started."),
+        Member("asked", WHOLE, lambda g: g.asked, "Number of its shown events."),
+        Member(
+            "approved", WHOLE, lambda g: g.approved, "Number of those that are approved or started."
+        ),
     ),
 )
 OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
     "Outcome",
-    "What became of an event: how it ended, and what of its notice was kept.",
+    "The outcome of an event: its end, and whether its notice was kept.",
     (
         Member("event", TEXT, lambda o: o.event.id),
         Member("operation", TEXT, lambda o: o.operation.id),
@@ -292,7 +307,10 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
         Member("type", words(Impact), lambda o: o.operation.impact.value),
         Member("cause", words(Cause), lambda o: o.operation.cause.value),
         Member(
-            "result", words(EventResult), lambda o: o.result.value, "unknown: it is still shown."
+            "result",
+            words(EventResult),
+            lambda o: o.result.value,
+            "unknown: the event is still shown.",
         ),
         Member("reason", TEXT, lambda o: o.operation.reason),
         Member("notice_promised_s", WHOLE, lambda o: o.operation.notice_s),
@@ -300,12 +318,12 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
             "notice_given_s",
             WHOLE_OR_NONE,
             lambda o: o.notice_given_s,
-            "From the published notice to the start; null: there was no notice, or no start.",
+            "From the published notice to the start; null without a notice or a start.",
         ),
         Member("approved_by", TEXTS, lambda o: list(o.approvers), "Who approved it."),
         Member("not_before", TIME, lambda o: written(o.operation.not_before_ms)),
         Member("started", TIME, lambda o: written(o.operation.started_ms)),
-        Member("start", words(Start), lambda o: o.start.value, "Against NotBefore as shown."),
+        Member("start", words(Start), lambda o: o.start.value, "Relative to NotBefore as shown."),
         Member("ended", TIME, lambda o: written(o.operation.ended_ms)),
         Member("lasted_s", WHOLE_OR_NONE, lambda o: o.lasted_s, "From the start to the end."),
         Member("duration_s", WHOLE, lambda o: o.operation.duration_s, "Announced; -1 unknown."),
@@ -313,13 +331,13 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
             "interruption_ms",
             WHOLE_OR_NONE,
             lambda o: o.operation.interruption_ms if o.operation.interruption_ms >= 0 else None,
-            "As the driver measured it; null: it did not.",
+            "Measured by the driver; null: not measured.",
         ),
     ),
 )
 EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
     "Event",
-    "What the VMs of one group are shown of an operation.",
+    "An operation's event as shown to the VMs of one group.",
     (
         Member("id", TEXT, lambda t: t.event.id),
         Member("operation", TEXT, lambda t: t.operation.id),
@@ -330,7 +348,7 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
             "shown_as",
             {"enum": ["Scheduled", "Started", None]},
             lambda t: SHOWN_AS.get(t.event.state),
-            "EventStatus as VMs read it; null once it is gone.",
+            "EventStatus as shown to VMs; null after the event has ended.",
         ),
         Member("type", words(Impact), lambda t: t.operation.impact.value),
         Member("source", words(Source), lambda t: t.operation.source.value),
@@ -341,7 +359,7 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
             lambda t: (
                 format_not_before(shown(t.operation, t.event).not_before_ms) if t.event.live else ""
             ),
-            "NotBefore as VMs read it.",
+            "NotBefore as shown to VMs.",
         ),
         Member("description", TEXT, lambda t: t.operation.description),
         Member("duration_s", WHOLE, lambda t: t.operation.duration_s),
@@ -356,12 +374,15 @@ def _waited_for(blocker: Blocker) -> list[str]:
 
 WAITING: ObjectSchema[Blocker] = ObjectSchema(
     "Waiting",
-    "One thing an operation waits for.",
+    "A blocker of an operation.",
     (
-        Member("reason", TEXT, lambda w: w.code.value, "Stable name of the reason."),
+        Member("reason", TEXT, lambda w: w.code.value, "Stable code of the reason."),
         Member("text", TEXT, lambda w: w.text, "The reason as a sentence."),
         Member(
-            "until", TIME, lambda w: written(w.clears_ms), "When it ends without anybody acting."
+            "until",
+            TIME,
+            lambda w: written(w.clears_ms),
+            "Time at which it ends without intervention.",
         ),
         Member("on", TEXTS, _waited_for, "Groups, hosts or operations."),
     ),
@@ -386,7 +407,7 @@ ENTRY: ObjectSchema[Recorded] = ObjectSchema(
             lambda r: [
                 {"kind": image.kind, "key": image.key, "row": image.row} for image in r.entry.images
             ],
-            "What became of each record, of one that was there before only the columns that"
+            "The changed records, of an existing one only the columns that"
             " changed; empty unless asked for.",
         ),
     ),

@@ -1,8 +1,8 @@
-"""What owners see: the state and the store without everything that is not theirs.
+"""Views restricted to owners: the state and the store with only their VMs.
 
-The routes are the same for everybody; a caller whose bindings are for some owners is answered from
-a state in which nobody else has a VM. Of work that concerns several owners each sees their own VMs
-and events. Texts that could name somebody else are replaced. Source: P-3.
+All callers use the same routes; a caller with bindings for some owners reads a state without other
+owners' VMs. If work concerns several owners, each sees their own VMs and events. Texts that could
+name others are replaced. Source: P-3.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 #: Views of owners kept between two commits, and layouts between two changes of the fleet.
 SCOPES_MAX = 64
-#: What stands for somebody else who does something.
+#: Replacement for the name of another actor.
 SOMEBODY = "operator"
 
 
 def scoped_view(view: StateView, owners: frozenset[str]) -> StateView:
-    """Return what some owners may see of a state; costs the groups, then what is theirs."""
-    found = view.scoped.get(owners)
-    if found is None:
+    """Return the part of a state that belongs to some owners; costs the groups and that part."""
+    scoped = view.scoped.get(owners)
+    if scoped is None:
         if len(view.scoped) >= SCOPES_MAX:
             view.scoped.clear()
-        found = view.scoped[owners] = _view(view, owners)
-    return found
+        scoped = view.scoped[owners] = _view(view, owners)
+    return scoped
 
 
 def _view(view: StateView, owners: frozenset[str]) -> StateView:
@@ -58,8 +58,8 @@ def _view(view: StateView, owners: frozenset[str]) -> StateView:
     for name in layout.vms:
         numbers.update(state.places.of(("vm", name)))
     numbers &= state.operations.keys()
-    made = State()
-    made.adopt(
+    scoped_state = State()
+    scoped_state.adopt(
         Changes(
             state.last_number,
             topology=layout,
@@ -76,7 +76,7 @@ def _view(view: StateView, owners: frozenset[str]) -> StateView:
             },
         )
     )
-    return view.beside(made)
+    return view.beside(scoped_state)
 
 
 def _layout(topology: Topology, owners: frozenset[str]) -> Topology:
@@ -89,7 +89,7 @@ def _layout(topology: Topology, owners: frozenset[str]) -> Topology:
 def narrowed_operation(
     operation: Operation, layout: Topology, events: dict[str, Event] | None = None
 ) -> Operation:
-    """Return an operation with no more than the VMs of a layout, and what is said of them."""
+    """Return an operation reduced to the VMs of a layout and their details."""
     own = tuple([name for name in operation.vms if name in layout.vms])
     shown = (
         operation.events if events is None else tuple([e for e in operation.events if e in events])
@@ -110,13 +110,13 @@ def narrowed_operation(
 
 
 def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blocker, ...]:
-    """Return what an operation waits for, each thing that is not of a layout in general words."""
+    """Return an operation's blockers, with general texts for those outside a layout."""
     known = layout.groups.keys() | layout.vms.keys()
-    found = [
+    blockers = [
         each if known.issuperset(each.subject.split(", ")) else _neutral(each.clears_ms)
         for each in waiting
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(blockers))
 
 
 def _neutral(clears_ms: int) -> Blocker:
@@ -125,11 +125,11 @@ def _neutral(clears_ms: int) -> Blocker:
 
 
 def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
-    """Refuse to do anything to what is outside a layout, as if it were not there.
+    """Refuse a stimulus for records outside a layout, as if they did not exist.
 
     Raises:
-        Unknown: it names such a thing.
-        NotPermitted: it asks for what only operators may ask for.
+        Unknown: it names such a record.
+        NotPermitted: only operators may send it.
     """
     match stimulus:
         case RequestMaintenance():
@@ -142,13 +142,13 @@ def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
             if stimulus.destination and stimulus.destination not in layout.hosts:
                 raise Unknown(kind="host", name=stimulus.destination)
         case Acknowledge() | PostponeHosts() | ChangeTopology():
-            pass  # made of what was found in the caller's own state
+            pass  # built from the caller's own state
         case _:
             raise AssertionError(stimulus)
 
 
 def _actor(actor: str, layout: Topology) -> str:
-    """Return who did something, unless it is somebody else's VM or somebody by name."""
+    """Return the actor of an entry, replaced if it is another's VM or a named principal."""
     kind, _, rest = actor.partition(" ")
     if kind == "vm" and rest.partition(" ")[0] in layout.vms:
         return actor
@@ -156,7 +156,7 @@ def _actor(actor: str, layout: Topology) -> str:
 
 
 class ScopedReader(StoreReader):
-    """The store as some owners may read it. What is not defined here cannot be asked."""
+    """The store restricted to some owners; it has only the queries that they may use."""
 
     def __init__(self, store: Store, owners: frozenset[str], layout: Topology) -> None:
         """Read a store for owners whose fleet is `layout`."""
@@ -165,12 +165,12 @@ class ScopedReader(StoreReader):
         self._layout = layout
 
     def history(self, page: HistoryPage) -> list[Recorded]:
-        """Return one page of what concerns these owners; never any image."""
-        found = self._store.history(replace(page, owners=self._owners, images=False))
-        return [self._narrowed(each) for each in found]
+        """Return one page of these owners' history, without images."""
+        records = self._store.history(replace(page, owners=self._owners, images=False))
+        return [self._narrowed(each) for each in records]
 
     def history_bounds(self) -> tuple[int, int]:
-        """Return the last entry of history that was removed, and the newest; 0 for neither."""
+        """Return the last removed entry of history and the newest; 0 if none."""
         return self._store.history_bounds()
 
     def operation(self, number: int) -> Operation | None:
@@ -180,18 +180,18 @@ class ScopedReader(StoreReader):
 
     def operations(self, page: OperationPage) -> list[Operation]:
         """Return one page of operations that concern these owners."""
-        found = self._store.operations(replace(page, owners=self._owners))
-        return [own for each in found if (own := self._own(each)) is not None]
+        operations = self._store.operations(replace(page, owners=self._owners))
+        return [own for each in operations if (own := self._own(each)) is not None]
 
     def event(self, event_id: str) -> Event | None:
         """Return an event of a group of these owners."""
-        found = self._store.event(event_id)
-        return found if found and found.group in self._layout.groups else None
+        event = self._store.event(event_id)
+        return event if event and event.group in self._layout.groups else None
 
     def events_of(self, operation: int) -> list[Event]:
         """Return the events of an operation for groups of these owners."""
-        found = self._store.events_of(operation)
-        return [each for each in found if each.group in self._layout.groups]
+        events = self._store.events_of(operation)
+        return [each for each in events if each.group in self._layout.groups]
 
     def _own(self, operation: Operation) -> Operation | None:
         events = {each.id: each for each in self.events_of(operation.number)}

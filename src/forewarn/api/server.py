@@ -1,7 +1,4 @@
-"""The operator API on a port: uvicorn on the event loop that is already running.
-
-No route and no decision may live here.
-"""
+"""The operator API on a port: uvicorn on the running event loop."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ if TYPE_CHECKING:
 
     from forewarn.connection_table import TrackedConnection
 
-#: Seconds a call under way may take once the service stops; then it is refused.
+#: Seconds that a call may continue after a stop; then it is refused.
 STOP_S = 1
-#: Seconds after that in which the callers may fetch their answers.
+#: Further seconds in which callers may receive their responses.
 FETCH_S = 1
 
 
@@ -46,20 +43,20 @@ class OperatorServer:
         address: str,
         stop_streams: Callable[[], None],
     ) -> None:
-        """Take over a server that runs in a task."""
+        """Manage a server that runs in a task."""
         self.address = address
         self._server = server
         self._task = task
         self._stop_streams = stop_streams
 
     async def stop(self) -> None:
-        """Stop accepting, end what would never end, finish the rest, close."""
+        """Stop accepting, end streams, finish other calls, close."""
         self._server.should_exit = True
         self._stop_streams()
         late = asyncio.get_running_loop().call_later(STOP_S, self._server.cancel_requests)
         await self._task
         late.cancel()
-        self._server.abort_connections()  # of TLS, whose other side says no farewell
+        self._server.abort_connections()  # TLS without a close_notify from the peer
         await asyncio.sleep(0)
         clean_up(self.address)
 
@@ -78,11 +75,11 @@ async def start_operator(
         app: the application.
         address: where to listen.
         settings: limits of connections.
-        tls: what the port proves itself with; None: plain HTTP.
-        purpose: what is served there, for the sentence that says that it cannot be.
+        tls: certificate and key of the port; None: plain HTTP.
+        purpose: name of the server, for error messages.
 
     Raises:
-        OperatorAddressUnusable: the address cannot be read or is taken.
+        OperatorAddressUnusable: the address is malformed or in use.
     """
     listener = open_listener(address, purpose)
     limits = settings or OperatorSettings()
@@ -96,7 +93,7 @@ async def start_operator(
     task = asyncio.get_running_loop().create_task(server.serve_port(port, listener))
     listening = asyncio.ensure_future(server.listening.wait())
     await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)
-    if not listening.done():  # another process listens there, which has bound it as we did
+    if not listening.done():  # another process that bound the same address listens there
         listening.cancel()
         listener.close()
         raise taken(address, purpose, task.exception()) from task.exception()
@@ -105,4 +102,4 @@ async def start_operator(
 
 
 def _nothing() -> None:
-    """End no streams: an application of another kind has none."""
+    """Do nothing: other applications have no streams."""

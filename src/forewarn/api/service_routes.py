@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
     from forewarn.api.control_client import ControlClient
 
-#: How long control loop and store may take to answer together, before the service counts as not
-#: ready, in seconds.
+#: Longest time in which control loop and store must answer together, in seconds; beyond it the
+#: service is not ready.
 READY_S_MAX = 2.0
-#: How long an answer about health holds, in seconds: anybody may ask, as often as they like.
+#: Lifetime of a cached health result, in seconds: callers need no token and have no rate limit.
 HEALTH_S = 1.0
-#: What callers without a token are sent.
+#: Members sent to callers without a token.
 PUBLIC = ("live", "ready", "state")
 
 
 class ServiceHealth:
-    """How the service is, looked at once a second at most."""
+    """The service's health, checked at most once a second."""
 
     def __init__(self) -> None:
-        """Look when somebody asks."""
+        """Check on the first request."""
         self._lock = asyncio.Lock()
         self._due_s = 0.0
         self._status = 503
@@ -43,7 +43,7 @@ class ServiceHealth:
         self._public = self._full = b""
 
     async def answer(self, call: ApiCall) -> ApiResponse:
-        """Return how the service is, or was less than `HEALTH_S` ago."""
+        """Return the health of the service, at most `HEALTH_S` old."""
         loop = asyncio.get_running_loop()
         async with self._lock:
             if loop.time() >= self._due_s or not self._full:
@@ -64,7 +64,7 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
     try:
         async with asyncio.timeout(READY_S_MAX):
             await control.see_writer()
-            # What cannot be read cannot be decided on: a commit reads before it writes.
+            # A service that cannot read cannot decide: a commit reads before it writes.
             await control.look_up(last_sequence)
         reason = loop.trouble
     except (TimeoutError, ForewarnError) as error:
@@ -92,7 +92,7 @@ async def _live(_call: ApiCall) -> ApiResponse:
 
 
 async def _leader(call: ApiCall) -> ApiResponse:
-    """Answer for load balancers that send changes to the process that decides. Source: H-3."""
+    """Answer load balancers that send changes to the active process. Source: H-3."""
     leads = not call.control.loop.lapsed()
     return ApiResponse({"leader": leads}, 200 if leads else 503)
 
@@ -105,12 +105,12 @@ async def _version(_call: ApiCall) -> ApiResponse:
 def _installed() -> str:
     try:
         return version("forewarn")
-    except PackageNotFoundError:  # run from a source tree that was never installed
+    except PackageNotFoundError:  # run from a source tree that is not installed
         return "unknown"
 
 
 def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:
-    """Return the route that has the settings read again. Source: P-9."""
+    """Return the route that reloads the settings. Source: P-9."""
 
     async def act(_call: ApiCall) -> ApiResponse:
         return ApiResponse({"needs_restart": list(await reload())})
@@ -119,9 +119,9 @@ def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:
         method="POST",
         path="/v1/reload",
         name="reload",
-        summary="Read the settings again; a faulty file changes nothing.",
+        summary="Reload the settings; an invalid file changes nothing.",
         act=act,
-        form=Form("Reload", "Nothing needs to be said."),
+        form=Form("Reload", "An empty form."),
         answer={
             "type": "object",
             "properties": {"needs_restart": _NAMES},
@@ -139,7 +139,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/live",
             name="get_live",
-            summary="Say that the process answers; restart it where it does not.",
+            summary="Check that the process answers; restart it otherwise.",
             act=_live,
             answer=_truth("live"),
         ),
@@ -147,35 +147,35 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/ready",
             name="get_ready",
-            summary="Say whether the service can decide, for load balancers.",
+            summary="Check whether the service is ready, for load balancers.",
             act=health.answer,
             answer=_HEALTH,
-            also={503: "It is not ready."},
+            also={503: "The service is not ready."},
         ),
         Route(
             method="GET",
             path="/leader",
             name="get_leader",
-            summary="Say whether this process decides, for load balancers.",
+            summary="Check whether this process is active, for load balancers.",
             act=_leader,
             answer=_truth("leader"),
-            also={503: "Another process decides, or may."},
+            also={503: "Another process is active, or may be."},
         ),
         Route(
             method="GET",
             path="/v1/health",
             name="get_health",
-            summary="Say whether the service runs, whether it can decide, and whether it can "
+            summary="Read the service's health: whether it runs, is ready, and can "
             "publish; only the first three members without a token.",
             act=health.answer,
             answer=_HEALTH,
-            also={503: "It is not ready."},
+            also={503: "The service is not ready."},
         ),
         Route(
             method="GET",
             path="/v1/version",
             name="get_version",
-            summary="Say what runs here.",
+            summary="Show the version of the service.",
             act=_version,
             answer={
                 "type": "object",
@@ -192,7 +192,7 @@ def routes() -> tuple[Route, ...]:
 
 
 def _truth(name: str) -> Schema:
-    """Return the schema of an answer that is one truth."""
+    """Return the schema of an answer with one true member."""
     return {
         "type": "object",
         "properties": {name: {"type": "boolean"}},
@@ -211,18 +211,17 @@ _HEALTH: Schema = {
         "shows": {"type": "boolean"},
         "nodes_behind": {
             **_NAMES,
-            "description": "Metadata nodes that do not show everything, or are away; "
-            "at most 100 of them.",
+            "description": "Metadata nodes that are behind or disconnected; at most 100 of them.",
         },
         "nodes_refused": {
             **_NAMES,
-            "description": "What metadata nodes asked for that is not theirs, lately.",
+            "description": "Recent requests of metadata nodes for VMs of other nodes.",
         },
         "commit_refused": {
             "type": "string",
-            "description": "Why the store refused the last change; absent if it did not.",
+            "description": "Why the store refused the last change; absent if it accepted it.",
         },
-        "reason": {"type": "string", "description": "Why it is not ready."},
+        "reason": {"type": "string", "description": "Why the service is not ready."},
     },
     "required": ["live", "ready", "state"],
 }

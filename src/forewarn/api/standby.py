@@ -1,4 +1,4 @@
-"""What a process that stands by answers operators: that it lives, and that another one writes."""
+"""The operator API of a standby process: it reports health and refuses everything else."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LIVE_PATH = "/live"
 
 
 class StandingBy(PeerError):
-    """Another process serves; this one takes over when that falls silent."""
+    """Another process is active; this one takes over when the other fails."""
 
     code = "standing-by"
     status = 503
-    message = "This process stands by; another one writes the store."
-    advice = "Ask the process that serves, or wait until this one has taken over."
+    message = "This process is a standby; another process is active."
+    advice = "Call the active process, or wait until this one has taken over."
 
 
 class StandbyApp:
-    """The operator API of a process that stands by; an ASGI application."""
+    """The operator API of a standby process; an ASGI application."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer for health, refuse everything else."""

@@ -1,6 +1,6 @@
-"""Topology files: hosts, groups and VMs as TOML, YAML or JSON, to and from the core's records.
+"""Topology files: convert hosts, groups and VMs between TOML, YAML or JSON and records.
 
-No file is opened in here and no fleet is changed: bytes in, values out.
+The functions take and return bytes; they open no files.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
 __all__ = ["ENDINGS", "JSON", "READERS", "TOML", "YAML", "exported", "form_of", "read_topology"]
 
 TOML, YAML = "application/toml", "application/yaml"
-#: Records that are read or written at a time.
+#: Records read or written at a time.
 PORTION = 500
-#: Media type -> the name of the form, also the ending of such a file.
+#: Media type -> name of the format, also the file name extension.
 READERS: dict[str, str] = {TOML: "toml", YAML: "yaml", JSON: "json"}
-#: File ending -> media type.
+#: File name extension -> media type.
 ENDINGS: dict[str, str] = {".toml": TOML, ".yaml": YAML, ".yml": YAML, ".json": JSON}
 
 
 class FleetEmptied(CallerError):
-    """A topology of nothing that is to be all there is: most likely what wrote it has failed."""
+    """An empty topology with `prune`: most likely the program that wrote it has failed."""
 
     code = "fleet-emptied"
     status = 422
-    message = "The topology names no host, group or VM, and everything else is to be removed."
-    advice = "Look at the file. To remove hosts, groups and VMs, name them; nothing was changed."
+    message = "The topology is empty, and `prune` would remove the whole fleet."
+    advice = "Check the file. To remove hosts, groups and VMs, name them. Nothing was changed."
 
 
 def read_topology(body: bytes, media: str) -> ChangeTopology:
-    """Return what a topology file describes, with the groups it leaves to us.
+    """Parse a topology file, and add the groups that it omits.
 
     Raises:
-        BodyUnreadable: it cannot be read as what it says it is.
-        ValidationFailed: a member is unknown, missing or of the wrong kind.
-        FleetContradiction: a record cannot be true.
+        BodyUnreadable: the file is malformed.
+        ValidationFailed: a member is unknown, missing or of the wrong type.
+        FleetContradiction: records contradict each other.
     """
     return records_of(forms.TOPOLOGY.read(parsed(body, media), "the topology"))
 
 
 def records_of(values: Values) -> ChangeTopology:
-    """Return the records of a topology that was read by its form."""
+    """Return the records of a parsed topology."""
     hosts = tuple(host_of(name, each) for name, each in values.get("hosts", {}).items())
     groups = {name: group_of(name, each) for name, each in values.get("groups", {}).items()}
     vms = []
@@ -74,10 +74,10 @@ def records_of(values: Values) -> ChangeTopology:
 
 
 def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
-    """Return the change that also removes what is there and not described; costs the fleet.
+    """Return the change that also removes all records not described; costs the fleet.
 
     Raises:
-        FleetEmptied: nothing is described, so that nothing would be left.
+        FleetEmptied: the description is empty.
     """
     named = {
         "vm": {each.name for each in asked.vms},
@@ -98,7 +98,7 @@ def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
 
 
 def host_of(name: str, values: Values) -> Host:
-    """Return the host a form describes."""
+    """Return the host from a form."""
     given = dict(values)
     if "labels" in given:
         given["labels"] = tuple(sorted(given["labels"].items()))
@@ -106,7 +106,7 @@ def host_of(name: str, values: Values) -> Host:
 
 
 def group_of(name: str, values: Values) -> Group:
-    """Return the group a form describes."""
+    """Return the group from a form."""
     given = dict(values)
     if "terminate_notice" in given:
         given["terminate_notice_s"] = given.pop("terminate_notice")
@@ -116,12 +116,12 @@ def group_of(name: str, values: Values) -> Group:
 
 
 def lone_group(vm: str) -> Group:
-    """Return the group of a VM that shares its document with nobody."""
+    """Return the group of a VM that has its own document."""
     return Group(name=vm, kind=GroupKind.LONE)
 
 
 def vm_of(name: str, values: Values) -> Vm:
-    """Return the VM a form describes; without a group it gets one of its own."""
+    """Return the VM from a form; without a group it gets its own."""
     given = {"group": name, **values}
     for member, text in given.items():
         if member in _SHARED:
@@ -138,7 +138,7 @@ def vm_of(name: str, values: Values) -> Vm:
 
 
 def _check_link_local(name: str, given: Values) -> None:
-    """Refuse an address that every network interface may have, where none is named. Source: S-6."""
+    """Refuse a link-local address without an interface. Source: S-6."""
     if given.get("interface"):
         return
     for address in (ip_address(each) for each in given["addresses"] if ":" in each):
@@ -148,7 +148,7 @@ def _check_link_local(name: str, given: Values) -> None:
 
 
 def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return a fleet as the form it can be applied in; defaults are left out."""
+    """Return a fleet as a form that can be applied; defaults are omitted."""
     return {kind: dict(records) for kind, records in _records(topology)}
 
 
@@ -173,7 +173,7 @@ def _group_form(group: Group) -> dict[str, Any]:
 
 
 def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
-    """Return the members of a record that differ from a plain one, as a form has them."""
+    """Return the members of a record that differ from the defaults, as in a form."""
     members: dict[str, Any] = {}
     for name in record.__match_args__:
         value = getattr(record, name)
@@ -190,10 +190,10 @@ def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -
 
 
 def parsed(body: bytes, media: str) -> object:
-    """Return what a file says, as plain values.
+    """Parse a file into plain values.
 
     Raises:
-        BodyUnreadable: it cannot be read as what it says it is.
+        BodyUnreadable: the file is malformed.
     """
     if media == JSON:
         return read_json(body)
@@ -214,7 +214,7 @@ def parsed(body: bytes, media: str) -> object:
 
 
 def exported(topology: Topology, media: str) -> Iterator[bytes]:
-    """Yield a fleet as a file that can be applied, a portion of its records at a time."""
+    """Yield a fleet as a file that can be applied, some records at a time."""
     write = _WRITERS[media]
     for kind, records in _records(topology):
         part = 0
@@ -227,7 +227,7 @@ def exported(topology: Topology, media: str) -> Iterator[bytes]:
 
 
 def _to_json(kind: str, part: int, records: _Batch) -> bytes:
-    """Write records of a kind; no records end it."""
+    """Write records of a kind; an empty list ends it."""
     opening = "" if part else ("{\n" if kind == "hosts" else "") + f'  "{kind}": {{'
     lines = [f"\n    {json.dumps(name)}: {json.dumps(form)}" for name, form in records]
     comma = "," if part and lines else ""

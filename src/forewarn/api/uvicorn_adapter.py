@@ -1,6 +1,6 @@
-"""Everything the operator API uses of uvicorn beyond its documented interface.
+"""All uses of uvicorn beyond its documented interface.
 
-uvicorn documents neither its HTTP protocol, nor how to serve connections that somebody else
+uvicorn documents neither its HTTP protocol nor how to serve connections that other code
 accepted. `pyproject.toml` therefore allows one minor version; before a newer one is allowed, this
 module is compared with its source, and `tests/api/test_uvicorn_adapter.py` says what has moved.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class EmbeddedServer(uvicorn.Server):
-    """A uvicorn that runs in a task, serves a port of ours and leaves signals alone."""
+    """A uvicorn server that runs in a task, serves our port and ignores signals."""
 
     def __init__(self, app: ASGIApp, stop_s: int) -> None:
-        """Serve nothing yet; a stop waits this many seconds for answers under way."""
+        """Prepare a server whose stop waits this many seconds for open responses."""
         config = uvicorn.Config(
             app,
             ws="none",
@@ -51,12 +51,12 @@ class EmbeddedServer(uvicorn.Server):
         await self.serve(sockets=[listener])
 
     def cancel_requests(self) -> None:
-        """Cancel every request under way; each may answer before uvicorn ends it with a trace."""
+        """Cancel every open request; each may answer before uvicorn aborts it with a trace."""
         for task in self.server_state.tasks:
             task.cancel()
 
     def abort_connections(self) -> None:
-        """Cut off every connection."""
+        """Close every connection."""
         for connection in [*self.server_state.connections]:
             connection.transport.abort()
 
@@ -68,14 +68,14 @@ class EmbeddedServer(uvicorn.Server):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, then wait for answers under way."""
+        """Stop accepting, then wait for open responses."""
         assert self._port is not None
         await self._port.stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none: the service has its own handlers."""
+        """Capture no signals: the service has its own handlers."""
         yield
 
 
@@ -88,20 +88,20 @@ class HttpProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
 
     def malformed(self) -> None:
-        """Hook: a malformed request came; it is refused next."""
+        """Hook: a malformed request arrived; uvicorn refuses it next."""
 
     def answered(self) -> None:
-        """Hook: an answer was sent."""
+        """Hook: a response was sent."""
 
     def idle_too_long(self) -> None:
-        """Hook: nothing came for the keep-alive time; the connection is closed next."""
+        """Hook: the keep-alive time has passed; uvicorn closes the connection next."""
 
     def is_open(self) -> bool:
         """Return whether requests can still arrive."""
         return not self.transport.is_closing() and self.parser is not None
 
     def is_reading_paused(self) -> bool:
-        """Return whether the server itself has stopped to read."""
+        """Return whether the server has paused reading."""
         return self.flow.read_paused
 
     def header_count(self) -> int:
@@ -126,7 +126,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse, unless an answer is under way: the refusal would end up inside it."""
+        """Send an error unless a response is open: the error would end up inside it."""
         self.malformed()
         if self._running is not None and not self._running.response_complete:
             self.transport.close()
@@ -134,7 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().send_400_response(msg)
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, if one waits."""
+        """Start the next pipelined request, if any."""
         super().on_response_complete()
         self.answered()
 

@@ -1,7 +1,7 @@
-"""The tail of history: waking those who follow it, and their streams.
+"""The watch: streams of history to followers.
 
-A follower holds nothing but its place: it reads on when there is more, and a slow one reads
-later. Nothing is queued for anybody.
+A follower holds only its position: it reads new entries when notified, a slow one later. No
+entries are queued per follower.
 """
 
 from __future__ import annotations
@@ -27,55 +27,55 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Streams open at a time; beyond it 503.
+#: Most open streams; beyond it 503.
 FOLLOWERS_MAX = 200
-#: Entries remembered for followers, so that a commit is read once and not once for each.
+#: Recent entries kept in memory, so that a commit is read once for all followers.
 RECENT_MAX = 1000
 #: Entries a stream sends at once.
 PAGE = 500
-#: Seconds a stream may be silent before it says that it is alive.
+#: Seconds of silence after which a stream sends a keep-alive.
 SILENCE_S_MAX = 15.0
-#: Seconds a follower may refuse to take what it is sent; then it is cut off, and may come back.
+#: Seconds that a follower may stall before it is disconnected; it may reconnect.
 STALL_TIMEOUT_S = 30.0
-#: Seconds between looks at whether a follower may still read. Source: P-4.
+#: Seconds between checks whether a follower may still read. Source: P-4.
 PERMISSION_LOOK_S = 2.0
-#: Seconds between looks at the store, in case its notice was missed.
+#: Seconds between polls of the store, in case a notification was missed.
 LOOK_S = 1.0
 
 
 class TooManyStreams(CallerError):
-    """A watch stream more than one operator may hold."""
+    """A watch stream beyond the limit of one operator."""
 
     code = "too-many-streams"
     status = 429
-    message = "Operator {operator} holds {limit} watch streams; one operator may hold no more."
+    message = "Operator {operator} has {limit} watch streams open, the maximum."
     advice = "End one first."
 
 
 class CursorAhead(CallerError):
-    """A stream that is to begin after an entry that is not there yet."""
+    """A stream that would begin after an entry that does not exist yet."""
 
     code = "cursor-ahead"
     status = 409
     message = "The watch cannot begin after entry {after}: the newest of history is {newest}."
-    advice = "The number is of another store; read what there is, and begin with a number of it."
+    advice = "The number belongs to another store; read this history and start with its numbers."
 
 
 class CursorExpired(CallerError):
-    """A stream that is to begin after an entry whose successors were removed."""
+    """A stream that would begin after an entry whose successors were deleted."""
 
     code = "cursor-expired"
     status = 410
-    message = "The watch cannot begin after entry {after}: entries up to {removed} were removed."
-    advice = "Read those from the exported files, then begin after {removed}; 0: with the oldest."
+    message = "The watch cannot begin after entry {after}: entries up to {removed} were deleted."
+    advice = "Read those from the exported files, then begin after {removed}; 0: the oldest."
 
 
 def check_cursor(store: Store, after: int) -> None:
-    """Refuse a place in history after which entries would be missed without a word.
+    """Refuse a position in history from which a stream would silently skip entries.
 
     Raises:
-        CursorAhead: that entry is not there yet.
-        CursorExpired: what follows it was removed.
+        CursorAhead: the entry does not exist yet.
+        CursorExpired: the entries after it were deleted.
     """
     removed, newest = store.history_bounds()
     if after > newest:
@@ -85,7 +85,7 @@ def check_cursor(store: Store, after: int) -> None:
 
 
 class OpenStreams:
-    """Who holds how many streams, of all kinds together."""
+    """Counts open streams per operator, of all kinds together."""
 
     def __init__(self, max_per_operator: int = FOLLOWERS_MAX) -> None:
         """Count none yet."""
@@ -97,7 +97,7 @@ class OpenStreams:
         """Count a stream in.
 
         Raises:
-            TooManyStreams: this operator holds as many as one may.
+            TooManyStreams: this operator has reached the limit.
             Overloaded: there are too many already.
         """
         if self._held[operator] >= self._max_per_operator:
@@ -116,10 +116,10 @@ class OpenStreams:
 
 
 class HistoryWatch:
-    """Notifies followers when history grows, and keeps its last entries at hand."""
+    """Notifies followers when history grows, and caches its last entries."""
 
     def __init__(self, store: Store, max_per_operator: int = FOLLOWERS_MAX) -> None:
-        """Watch nothing yet: the first follower starts the watch, the last one ends it."""
+        """Start idle: the first follower starts the watch, the last one ends it."""
         #: Streams of every kind, this one's and the page's.
         self.streams = OpenStreams(max_per_operator)
         self._store = store
@@ -139,7 +139,7 @@ class HistoryWatch:
         """Count a follower in; `follow` counts it out.
 
         Raises:
-            TooManyStreams: this operator holds as many as one may.
+            TooManyStreams: this operator has reached the limit.
             Overloaded: too many follow already.
         """
         self.streams.enter(operator)
@@ -148,7 +148,7 @@ class HistoryWatch:
             self._start()
 
     async def follow(self, after: int, operator: str = "") -> AsyncGenerator[list[Recorded], None]:
-        """Yield entries after a sequence number as they come; an empty list is a sign of life."""
+        """Yield entries after a sequence number as they arrive; an empty list is a keep-alive."""
         now_s = asyncio.get_running_loop().time
         said_s = now_s()
         try:
@@ -159,7 +159,7 @@ class HistoryWatch:
                     yield page
                     after = page[-1].seq
                     said_s = now_s()
-                if now_s() - said_s >= SILENCE_S_MAX:  # though it was woken to look, to no avail
+                if now_s() - said_s >= SILENCE_S_MAX:  # though it was notified, without a new entry
                     yield []
                     said_s = now_s()
                 await asyncio.wait([news], timeout=SILENCE_S_MAX)
@@ -168,7 +168,7 @@ class HistoryWatch:
             self.streams.leave(operator)
 
     async def _page(self, after: int) -> list[Recorded]:
-        """Return the next entries, from memory where they are there."""
+        """Return the next entries, from memory if cached."""
         async with self._reading:
             page = self._remembered(after)
             if page is not None:
@@ -177,7 +177,7 @@ class HistoryWatch:
             page = await asyncio.to_thread(self._store.history, wanted)
             newest = self._recent[-1].seq if self._recent else 0
             if page and page[0].seq > newest + 1:
-                self._recent.clear()  # a gap: what is remembered must have none
+                self._recent.clear()  # a gap: cached entries must be consecutive
             self._recent.extend(each for each in page if each.seq > newest)
             return page
 
@@ -199,10 +199,10 @@ class HistoryWatch:
                 news.set_result(None)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for commits, in a thread of its own, for as long as anybody follows."""
+        """Wait for commits, on its own thread, while there are followers."""
         with contextlib.suppress(RuntimeError):  # the event loop has ended
             while self._followers:
-                with contextlib.suppress(ForewarnError):  # followers find out when they read
+                with contextlib.suppress(ForewarnError):  # followers get the error when they read
                     self._store.notice(LOOK_S)
                 loop.call_soon_threadsafe(self._wake)
             loop.call_soon_threadsafe(self._unwatched)
@@ -214,7 +214,7 @@ class HistoryWatch:
 
     def _unwatched(self) -> None:
         self._watching = False
-        if self._followers:  # one came while the thread was ending
+        if self._followers:  # a follower joined while the thread was ending
             self._start()
 
 
@@ -236,14 +236,14 @@ class WatchStream(Generic[T]):
         alive: bytes,
         last: bytes,
     ) -> None:
-        """Send nothing yet.
+        """Prepare a stream.
 
         Args:
-            pages: what `Tail.follow` yields.
+            pages: the result of `Tail.follow`.
             media: the media type.
-            line: makes the bytes of one entry.
-            alive: the sign of life.
-            last: what a stream ends with when the service stops.
+            line: encodes one entry.
+            alive: the keep-alive.
+            last: the last bytes of a stream when the service stops.
         """
         self._pages = pages
         self._media = media
@@ -280,7 +280,7 @@ class WatchStream(Generic[T]):
                 async with asyncio.timeout(STALL_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         except TimeoutError:
-            return  # it reads nothing, so the connection is cut
+            return  # the follower has stalled: close the connection
         except ForewarnError as error:
             last = self._last.replace(b"stopped", error.code.encode())
         finally:

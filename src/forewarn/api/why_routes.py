@@ -1,6 +1,6 @@
-"""Routes that say what waits for what: an operation, a host, a wave, a maintenance, or everything.
+"""Routes that list blockers: of an operation, host, wave, maintenance, or of everything.
 
-Source: F-4. The words are those of `planning/blockers.py`; nothing is decided in here.
+Source: F-4. `planning/blockers.py` defines the blockers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from forewarn.planning.blockers import Blocker
     from forewarn.validation.fields import Schema
 
-#: Operations looked at at a time, so that approvals are answered in between.
+#: Operations examined at a time, so that approvals are answered in between.
 PORTION = 200
-#: Names that a group of what waits shows; the rest is counted.
+#: Names shown in a group of waiting work; the rest is counted.
 NAMED_MAX = 20
 
 _WAVE = re.compile(r"(?i:m-)([0-9]{1,15})(?:/([0-9]{1,6}))?")
@@ -68,7 +68,7 @@ _GROUPS: Schema = {
 
 
 async def _why(call: ApiCall) -> ApiResponse:
-    """Say what a maintenance or wave waits for by `m-12` or `m-12/3`, else what a host does."""
+    """Return the blockers of a maintenance (`m-12`), a wave (`m-12/3`) or a host."""
     name = call.query["id"]
     now_ms = call.control.clock.now_ms()
     matched = _WAVE.fullmatch(name)
@@ -98,10 +98,10 @@ async def _why(call: ApiCall) -> ApiResponse:
 
 
 def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
-    """Return what the work on a host waits for.
+    """Return the blockers of the work on a host.
 
     Raises:
-        Unknown: there is no such host, nor a maintenance that names it.
+        Unknown: neither the fleet nor a maintenance names the host.
     """
     draft, state = view.draft(now_ms), view.state
     blockers = [
@@ -120,7 +120,7 @@ def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
 
 
 async def _why_all(call: ApiCall) -> ApiResponse:
-    """Group what waits by what it waits for; costs the live work it is asked of, in portions."""
+    """Group waiting work by blocker; costs the live work, in parts."""
     now_ms = call.control.clock.now_ms()
     numbers = await call.control.read(lambda view: list(view.state.operations))
     waiting: list[Waits] = []
@@ -145,7 +145,7 @@ async def _why_all(call: ApiCall) -> ApiResponse:
 
 
 def _grouped(waiting: Iterable[Waits]) -> list[dict[str, object]]:
-    """Return one group for each thing that is waited for, the largest first."""
+    """Return one group for each blocker, the largest first."""
     by_blocker: dict[tuple[str, str], list[Waits]] = {}
     for each in waiting:
         by_blocker.setdefault(_subject(each.blocker), []).append(each)
@@ -168,22 +168,22 @@ def _subject(blocker: Blocker) -> tuple[str, str]:
 
 
 def routes() -> tuple[Route, ...]:
-    """Return the routes about waiting."""
+    """Return the routes of blockers."""
     return (
         Route(
             method="GET",
             path="/v1/why",
             name="why",
-            summary="Say what a maintenance, a wave or a host waits for.",
+            summary="List the blockers of a maintenance, a wave or a host.",
             act=_why,
-            query=(Field("id", Text(144), "m-12, m-12/3 or a host's name.", required=True),),
+            query=(Field("id", Text(144), "m-12, m-12/3 or a host name.", required=True),),
             answer=_BLOCKED,
         ),
         Route(
             method="GET",
             path="/v1/blockers",
             name="list_blockers",
-            summary="Say what everything that waits now waits for, grouped.",
+            summary="List all current blockers, grouped.",
             act=_why_all,
             answer=_GROUPS,
         ),

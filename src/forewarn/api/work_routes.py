@@ -1,7 +1,4 @@
-"""Routes of work: asking for it, approving, withdrawing, ending it, and why it waits.
-
-How work is planned is decided in the core.
-"""
+"""Routes of operations: request, approve, cancel, complete and retry them, list blockers."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 
 #: Operations on one page.
 PAGE_MAX = 500
-#: Hosts or VMs that one request may name; more hosts are a maintenance.
+#: Most hosts or VMs in one request; more hosts need a maintenance.
 REQUEST_TARGETS_MAX = 100
 
 _OPERATIONS = listed("operations", schemas.OPERATION.schema())
@@ -69,33 +66,37 @@ _WHY: Schema = {
 }
 _STATES = Choice({state.value: state for state in OperationState})
 
-#: What can be done to a host or VM by name: action -> cause, form, sentence.
+#: Actions on a host or VM by name: action -> cause, form, summary.
 HOST_ACTS: dict[str, tuple[Cause, Form, str]] = {
-    "update": (Cause.HOST_UPDATE, forms.UPDATE, "Update a host; its VMs freeze, or reboot."),
+    "update": (Cause.HOST_UPDATE, forms.UPDATE, "Update a host; its VMs freeze or reboot."),
     "reboot": (Cause.HOST_REBOOT, forms.WORK, "Reboot a host and its VMs."),
-    "migrate": (Cause.LIVE_MIGRATION, forms.WORK, "Move a host's VMs away while they run."),
-    "degrade": (Cause.HARDWARE_DEGRADED, forms.WORK, "Say that a host is expected to fail."),
-    "fail": (Cause.HARDWARE_FAILURE, forms.FAILURE, "Say that a host has failed."),
+    "migrate": (Cause.LIVE_MIGRATION, forms.WORK, "Live-migrate all VMs of a host."),
+    "degrade": (
+        Cause.HARDWARE_DEGRADED,
+        forms.WORK,
+        "Mark a host as degraded: it is expected to fail.",
+    ),
+    "fail": (Cause.HARDWARE_FAILURE, forms.FAILURE, "Mark a host as failed."),
 }
 VM_ACTS: dict[str, tuple[Cause, str]] = {
-    "reboot": (Cause.REBOOT, "Reboot a VM, as its user asks."),
-    "redeploy": (Cause.REDEPLOY, "Move a VM to another host, as its user asks."),
-    "evict": (Cause.EVICTION, "Take a Spot VM away."),
+    "reboot": (Cause.REBOOT, "Reboot a VM at its user's request."),
+    "redeploy": (Cause.REDEPLOY, "Redeploy a VM to another host at its user's request."),
+    "evict": (Cause.EVICTION, "Evict a Spot VM."),
     "delete": (Cause.DELETION, "Delete a VM."),
-    "reimage": (Cause.REIMAGE, "Give a VM a new system image."),
+    "reimage": (Cause.REIMAGE, "Reimage a VM."),
 }
 
 
 class TooManyTargets(CallerError):
-    """A request that names more hosts or VMs than one request may."""
+    """A request with too many hosts or VMs."""
 
     code = "too-many-targets"
-    message = "{count} targets are named; one request takes at most {limit}."
+    message = "The request has {count} targets; the maximum is {limit}."
     advice = "{remedy}"
 
 
 def routes() -> tuple[Route, ...]:
-    """Return the routes of work."""
+    """Return the routes of operations."""
     table = [
         _asking("host", action, cause, form=form, summary=summary)
         for action, (cause, form, summary) in HOST_ACTS.items()
@@ -124,7 +125,7 @@ def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -
 
 
 def _precise(cause: Cause, call: ApiCall) -> Cause:
-    """Return the cause that the members of a form make of a general one."""
+    """Return the specific cause of a request from its form."""
     if call.form.get("network_only"):
         return Cause.NETWORK_UPDATE
     return Cause.HOST_LOST if call.form.get("lost") else cause
@@ -143,11 +144,11 @@ async def _request_work(call: ApiCall) -> ApiResponse:
             lambda view: select(view.state.topology.hosts.values(), selector)
         )
     if len(targets) > REQUEST_TARGETS_MAX:
-        remedy = f"Ask for {REQUEST_TARGETS_MAX} at a time; nothing was changed."
+        remedy = f"Send at most {REQUEST_TARGETS_MAX} per request. Nothing was changed."
         if TRAITS[cause].routine and TRAITS[cause].target is TargetKind.HOST:
             hosts = f"--selector {selector}" if selector else "--file FILE"
             remedy = (
-                "Make it a maintenance, which is planned in waves: forewarn maintenance create"
+                "Create a maintenance, which runs in waves: forewarn maintenance create"
                 f" --cause {cause.value} {hosts} --start"
             )
         raise TooManyTargets(count=len(targets), limit=REQUEST_TARGETS_MAX, remedy=remedy)
@@ -163,7 +164,7 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
     form = call.form
     not_before_ms = 0
     if "not_before" in form:
-        # 1 rather than 0 for the epoch itself: 0 means that no time was asked for.
+        # 1 instead of 0 for the epoch: 0 means that no time was given.
         not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
     return RequestMaintenance(
         cause=cause,
@@ -265,7 +266,7 @@ _ROUTES = (
         method="POST",
         path="/v1/hosts/{name}/repair",
         name="repair_host",
-        summary="Say that a host is well again; its failure is over.",
+        summary="Mark a host as repaired.",
         act=_repair,
         form=forms.EMPTY,
         answer=_OPERATIONS,
@@ -274,7 +275,7 @@ _ROUTES = (
         method="POST",
         path="/v1/operations",
         name="request_work",
-        summary="Ask for work on hosts or VMs; deletions of one request wait for each other.",
+        summary="Request work on hosts or VMs; deletions of one request wait for each other.",
         act=_request_work,
         form=forms.WORK_REQUEST,
         body_bytes_max=NAMES_BYTES_MAX,
@@ -288,12 +289,12 @@ _ROUTES = (
         summary="List operations, newest first.",
         act=_list,
         query=(
-            Field("live", Boolean(), "Only those that have not ended."),
+            Field("live", Boolean(), "Only open ones."),
             Field("state", ListOf(_STATES, len(OperationState), 1), "Only in these states."),
             Field("host", NAME, "Only on this host."),
             Field("vm", NAME, "Only those that disturb this VM."),
             Field("group", NAME, "Only those that disturb this group."),
-            Field("before", Integer(1), "Only numbers below this one."),
+            Field("before", Integer(1), "Only numbers less than this."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         ),
         answer=listed("operations", schemas.OPERATION.schema(), paged="integer"),
@@ -302,20 +303,20 @@ _ROUTES = (
         method="GET",
         path="/v1/operations/{id}",
         name="get_operation",
-        summary="Read one operation with its events, ended ones too.",
+        summary="Read one operation, live or ended, with its events.",
         act=_get,
         answer=_FULL,
     ),
-    _on_operation("GET", "why", _why, summary="Say what an operation waits for."),
-    _on_operation("POST", "approve", _approve, summary="Approve its events from outside."),
-    _on_operation("POST", "cancel", _cancel, summary="Withdraw it before it starts."),
-    _on_operation("POST", "complete", _complete, summary="Say that it has ended."),
-    _on_operation("POST", "retry", _retry, summary="Begin it once more."),
+    _on_operation("GET", "why", _why, summary="List the blockers of an operation."),
+    _on_operation("POST", "approve", _approve, summary="Approve all events of an operation."),
+    _on_operation("POST", "cancel", _cancel, summary="Cancel an operation before it starts."),
+    _on_operation("POST", "complete", _complete, summary="Complete a running operation."),
+    _on_operation("POST", "retry", _retry, summary="Retry an operation."),
     Route(
         method="POST",
         path="/v1/events/{id}/approve",
         name="approve_event",
-        summary="Approve an event from outside its VM.",
+        summary="Approve an event on behalf of its VM.",
         act=_approve,
         form=forms.EMPTY,
         answer=_OPERATIONS,
