@@ -70,7 +70,7 @@ def test_certificate_maps_to_bindings(
     assert entry["actor"] == f"operator {CI} at 127.0.0.1"
     come_as(monkeypatch, directory / "dns")
     assert client.get("/v1/whoami")["principal"] == "dns:ops.example.org"
-    with pytest.raises(ApiRefused, match="needs the permission"):
+    with pytest.raises(ApiRefused, match="may not do this"):
         client.put("/v1/hosts/h2", {})
 
 

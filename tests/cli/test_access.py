@@ -17,7 +17,7 @@ def test_roles_and_tokens_by_command(run: Run) -> None:
     assert token_id in listed.out
     assert made.out.strip() not in listed.out
     assert run("access", "token", "revoke", token_id).status == 0
-    assert "there are no tokens" in run("access", "token", "list").err
+    assert "No tokens." in run("access", "token", "list").err
 
 
 def test_what_may_be_done_is_an_exit_status(run: Run) -> None:

@@ -120,7 +120,7 @@ def test_token_comes_from_file_or_environment(
     file.write_text(f"{TOKEN}\n")
     try:
         assert main(["host", "list"]) == REFUSED
-        assert "needs a bearer token" in capsys.readouterr().err
+        assert "requires a bearer token" in capsys.readouterr().err
         assert main(["host", "list", "--token-file", str(file)]) == 0
         assert main(["host", "list", "--token-file", str(tmp_path / "none")]) == USAGE
         monkeypatch.setenv("FOREWARN_TOKEN", TOKEN)

@@ -25,14 +25,14 @@ def test_hosts_are_named_by_selector_or_file(run: Run, live: Live, tmp_path: Pat
     (tmp_path / "hosts").write_text("h8\n")
     assert "op-2" in run("host", "update", "--file", str(tmp_path / "hosts")).out
     for wrong in ([], ["h8", "--selector", "zone=2"]):
-        assert "Say which hosts in one way" in run("host", "reboot", *wrong).err
+        assert "Select hosts in exactly one way" in run("host", "reboot", *wrong).err
     assert live.get("/v1/hosts/h8")["labels"] == {"rack": "r7"}
 
 
 def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     """Hosts, groups and VMs come and go by name."""
     added = run("host", "add", "h3", "--fault-domain", "2", "--zone", "z", "--driver", "manual")
-    assert (added.status, added.err) == (0, "host h3 is in the fleet\n")
+    assert (added.status, added.err) == (0, "host h3 saved\n")
     group = ("--kind", "scale-set", "--owner", "o", "--terminate-notice", "5m")
     approvals = ("--automatic-approval", "Reboot", "--strict-approval", "--reimage-notice")
     assert run("group", "add", "g3", *group, *approvals).status == 0
@@ -139,7 +139,7 @@ def test_topology_that_is_none_is_told_with_its_file(run: Run, tmp_path: Path) -
         (("vm", "add", "x", "--host", "h1", "--tag", "c"), "'c' is not NAME=TEXT"),
         (("emulator", "clock", "speed", "fast"), "'fast' must be a number"),
         (("history", "--after", "x"), "'x' must be an integer"),
-        (("vm", "reboot", "web-0", "--timeout", "5"), "there is no --wait"),
+        (("vm", "reboot", "web-0", "--timeout", "5"), "--timeout limits --wait"),
         (("host", "list", "--server", "127.0.0.1:8470"), "is not an address of an operator API"),
         (("completion", "bash", "--json"), "There is no option --json"),
     ],
@@ -202,7 +202,7 @@ def test_work_says_that_nobody_is_asked(run: Run, live: Live) -> None:
     live.call("PUT", "/v1/groups/quiet", {})
     live.call("PUT", "/v1/vms/quiet-0", {"host": "h2", "group": "quiet"})
     said = run("vm", "reboot", "quiet-0").err
-    assert said.startswith("op-1 is running already: there is nobody to ask\n")
+    assert said.startswith("op-1 is running already: no affected group listens\n")
     assert "op-2" not in run("vm", "reboot", "web-0").err
     assert run("host", "fail", "h2").err == ""
 
@@ -257,7 +257,7 @@ def test_repair_ends_failures(run: Run) -> None:
     run("host", "fail", "h1")
     repaired = run("host", "repair", "h1", "h2")
     assert "succeeded" in repaired.out
-    assert "host h2 is marked as repaired" in repaired.err
+    assert "host h2 marked as repaired" in repaired.err
     assert run("host", "repair", "h1", "--json").json == {"operations": []}
 
 
@@ -334,7 +334,7 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     refused = run("operation", "cancel", "op-1", "--reason", "late")
     assert (refused.status, refused.out) == (1, "")
     assert "op-1 is failed: it cannot be cancelled." in refused.err
-    assert "An empty name or id stands for nothing." in run("operation", "why", "").err
+    assert "A name or id is empty." in run("operation", "why", "").err
     assert "forewarn host list" in (unknown := run("host", "reboot", "h9")).err
     assert "forewarn event" not in unknown.err
 

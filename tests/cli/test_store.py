@@ -24,4 +24,4 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     again = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
     assert (again.status, "There is a store" in again.err) == (exit_codes.REFUSED, True)
     done = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/new.db")
-    assert "may be started" in done.err
+    assert "store restored" in done.err

@@ -56,7 +56,7 @@ def test_wait_gives_up_after_its_limit(run: Run) -> None:
     late = run("host", "reboot", "h1", "--wait", "--timeout", "0.3")
     assert late.status == TIMED_OUT
     assert "op-1 waits: group db has not approved event" in late.err
-    assert late.err.endswith("the work goes on\n")
+    assert late.err.endswith("the work continues\n")
     assert "announced" in late.out
 
 

@@ -101,7 +101,7 @@ def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str)
     command += ["--check", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == (USAGE if said else OK)
-    assert (said or "the settings are sound") in done.stderr
+    assert (said or "settings valid") in done.stderr
     assert bool(done.stdout and json.loads(done.stdout)["sound"]) is not bool(said)
     assert "Traceback" not in done.stderr
 

@@ -154,15 +154,6 @@ def packages_in_their_rooms(source: Source) -> Found:
 LOCALS_STILL_TO_BE_NAMED = (
     "forewarn.agent.sdk.handler",
     "forewarn.azure.graph_query",
-    "forewarn.cli.emulator_run",
-    "forewarn.cli.events",
-    "forewarn.cli.fleet",
-    "forewarn.cli.history",
-    "forewarn.cli.listing",
-    "forewarn.cli.maintenance",
-    "forewarn.cli.maintenance_output",
-    "forewarn.cli.operations",
-    "forewarn.cli.work_requests",
 )
 
 

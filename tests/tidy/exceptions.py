@@ -20,7 +20,7 @@ UNREAD = {
     "docs/reference/contract.md", "docs/reference/errors.md", "docs/reference/policy.md",
     "docs/reference/scenarios.md", "docs/reference/settings.md", "src/forewarn",
     "src/forewarn/agent", "src/forewarn/agent/core", "src/forewarn/agent/preparations",
-    "src/forewarn/agent/sdk", "src/forewarn/azure", "src/forewarn/cli",
+    "src/forewarn/agent/sdk", "src/forewarn/azure",
     "src/forewarn/conformance",
     "src/forewarn/emulator",
     "src/forewarn/metadata", "src/forewarn/metadata/http",

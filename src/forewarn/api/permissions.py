@@ -1,6 +1,6 @@
 """The table of permissions: one row for every route.
 
-Building the application fails for a route without a row.`core/access.py` defines the
+Building the application fails for a route without a row. `core/access.py` defines the
 roles. Source: P-2.
 """
 

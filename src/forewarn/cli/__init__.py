@@ -1,4 +1,4 @@
-"""The command line: every command, over the operator API; no decision about events lives here.
+"""The command line: every command is a client of the operator API.
 
 The grammar is noun, then verb; a bare noun runs its `list` or `show`. A module of this package
 holds one noun, or a few that belong together, and has one public function, which `main.py` calls
@@ -24,7 +24,7 @@ when one of its nouns is typed::
 - `run` gets the parsed arguments and returns an exit status of `exit_codes.py`.
 - `--json` is on every command (`arguments.json`). `--server` and `--token-file` are on every
   command except those with `remote=False`, which talk to no server.
-- Raise a `ForewarnError` to refuse: `main.py` prints its code, message and advice, as JSON with
+- Raise a `ForewarnError` to fail: `main.py` prints its code, message and advice, as JSON with
   `--json`, and chooses the exit status. A `PeerError` of the client is 3.
 - Results go to standard output (`print_json`, `print_table`), progress to standard error (`note`).
 - `main.py` handles Ctrl-C and a closed pipe.

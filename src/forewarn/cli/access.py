@@ -19,26 +19,31 @@ ROLES = ("viewer", "owner", "operator", "admin", "node")
 def add_commands(commands: CommandGroup) -> None:
     """Add `access` and `whoami`."""
     access = commands.group("access")
-    access.command("list", "list who has which role", run=_list)
-    for name, line in (("grant", "give somebody a role"), ("revoke", "take a role from somebody")):
+    access.command("list", "list role bindings", run=_list)
+    for name, line in (
+        ("grant", "grant a role to a principal"),
+        ("revoke", "revoke a role from a principal"),
+    ):
         command = access.command(name, line, run=_change)
         command.add_argument("principal", metavar="PRINCIPAL", help="such as user:kim")
         command.add_argument("role", metavar="ROLE", choices=ROLES, help=", ".join(ROLES))
         _add_owner(command)
         command.set_defaults(act=name)
     can_i = access.command(
-        "can-i", "say whether you may make a call; exit status 1: no", run=_can_i
+        "can-i", "check whether you may make a call; exit status 1: no", run=_can_i
     )
     can_i.add_argument("method", metavar="METHOD", help="such as POST")
     can_i.add_argument("path", metavar="PATH", help="such as /v1/hosts/h7/reboot")
     token = access.group("token", "bearer tokens: create, list, revoke")
-    create = token.command("create", "make a token, and print it once", run=_create)
-    create.add_argument("principal", metavar="NAME", help="who holds it; history names them")
+    create = token.command("create", "create a token, and print it once", run=_create)
+    create.add_argument(
+        "principal", metavar="NAME", help="principal that holds the token; history names it"
+    )
     create.add_argument("--role", required=True, choices=ROLES, help=", ".join(ROLES))
     _add_owner(create)
-    create.add_argument("--expires", metavar="TIME", help="when it ends: +90d (default: never)")
+    create.add_argument("--expires", metavar="TIME", help="when it expires: +90d (default: never)")
     token.command("list", "list tokens, without their secrets", run=_tokens)
-    revoke = token.command("revoke", "make a token useless", run=_revoke)
+    revoke = token.command("revoke", "revoke a token", run=_revoke)
     revoke.add_argument("id", metavar="ID", help="the middle part of fw_ID_SECRET")
     commands.command("whoami", run=_whoami)
 
@@ -92,7 +97,11 @@ def _can_i(arguments: argparse.Namespace) -> int:
     elif answer["allowed"]:
         print("yes")
     else:
-        print(f"no: it needs {answer['permission']}" if answer["permission"] else "no such call")
+        print(
+            f"no: the permission {answer['permission']} is required"
+            if answer["permission"]
+            else "no such call"
+        )
     return OK if answer["allowed"] else REFUSED
 
 
@@ -126,7 +135,7 @@ def _tokens(arguments: argparse.Namespace) -> int:
         for each in answer["tokens"]
     ]
     head = ("id", "principal", "role", "scope", "expires", "used")
-    print_table(head, rows, empty="there are no tokens")
+    print_table(head, rows, empty="No tokens.")
     return OK
 
 

@@ -1,6 +1,6 @@
-"""`forewarn agent`: its actions beside the other commands.
+"""`forewarn agent`: the agent's actions as commands.
 
-What they do is in `agent/cli.py`, which the agent has also where there is no command line.
+`agent/cli.py` implements them, also for installations with only the agent.
 """
 
 from __future__ import annotations

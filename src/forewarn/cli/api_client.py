@@ -1,6 +1,6 @@
-"""The operator API as the command line calls it: one request, one answer; no command in here.
+"""The command line's client of the operator API.
 
-Only the standard library. Never through a proxy: the operator API is a private address.
+It uses only the standard library, and never a proxy: the operator API has a private address.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from typing import Any, TypeAlias
 
-    #: Read JSON: its shape is the API's, described at /v1/docs.
+    #: Parsed JSON of the schemas at /v1/docs.
     Answer: TypeAlias = Any
 
-#: How long an answer may take, in seconds; the server refuses sooner than that what it cannot do.
+#: Longest wait for an answer, in seconds; the server's own limit is shorter.
 ANSWER_TIMEOUT_S = 60.0
-#: How long a stream may be silent, in seconds; the server says something every 15 s.
+#: Longest silence of a stream, in seconds; the server sends a keep-alive every 15 s.
 SILENCE_S_MAX = 60.0
 #: Largest answer read, in bytes.
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 #: Longest line of a stream, in bytes.
 LINE_BYTES_MAX = 16 * 1024 * 1024
-#: How often a request that changes something is sent while its connection breaks off.
+#: Attempts for a changing request whose connection breaks.
 ATTEMPTS_MAX = 3
-#: What a request fails with that may have been carried out.
+#: Failures after which a request may have been carried out.
 _BROKEN_OFF = (ConnectionResetError, BrokenPipeError, RemoteDisconnected, IncompleteRead)
-#: The header in which the server says what time its clock shows.
+#: Header with the time of the server's clock.
 TIME_HEADER = "Forewarn-Time"
 
 
 class ServerAddressInvalid(CallerError):
-    """A server address that cannot be one."""
+    """A malformed server address."""
 
     code = "server-address-invalid"
     message = "{address!r} is not an address of an operator API."
@@ -66,7 +66,7 @@ class TokenUnreadable(CallerError):
 
     code = "token-unreadable"
     message = "The token in {path} cannot be read: {reason}."
-    advice = "Name a file that holds the token and nothing else."
+    advice = "Name a file that contains only the token."
 
 
 class CertificateUnreadable(CallerError):
@@ -80,44 +80,44 @@ class CertificateUnreadable(CallerError):
 
 
 class ServerUnreachable(PeerError):
-    """Nothing answers at the server's address."""
+    """The server does not answer."""
 
     code = "server-unreachable"
     message = "The operator API at {server} cannot be reached: {reason}."
     advice = (
-        "Start it (`forewarn emulate` or `forewarn serve`), or say where it is with --server or"
+        "Start it (`forewarn emulate` or `forewarn serve`), or give its address with --server or"
         " FOREWARN_SERVER."
     )
 
 
 class ServerForeign(PeerError):
-    """What answers at the server's address is not the operator API."""
+    """The server at the address is not an operator API."""
 
     code = "server-foreign"
-    message = "What answers at {server} is not Forewarn's operator API: {reason}."
-    advice = "Look at the address; the metadata service for VMs is another port."
+    message = "The server at {server} is not Forewarn's operator API: {reason}."
+    advice = "Check the address; the metadata service for VMs has another port."
 
 
 class ApiRefused(CallerError):
-    """The server said no; its own code, sentence and advice."""
+    """The server refused; with its own code, message and advice."""
 
     code = "server-refused"
     message = "{message}"
     advice = "{advice}"
 
     def __init__(self, *, status: int, code: str, message: str, advice: str) -> None:
-        """Take over what the server said."""
+        """Keep the server's error."""
         super().__init__(message=message, advice=advice)
         self.status = status
         self.code = code
 
 
 class NameEmpty(CallerError):
-    """A name or an id that is empty, where one was to be given."""
+    """An empty name or id."""
 
     code = "name-empty"
-    message = "An empty name or id stands for nothing."
-    advice = "Give one; often a shell variable was not set."
+    message = "A name or id is empty."
+    advice = "Give one; possibly a shell variable is not set."
 
 
 class _UnixConnection(HTTPConnection):
@@ -138,20 +138,20 @@ class _UnixConnection(HTTPConnection):
 
 
 class ApiClient:
-    """Talks to one operator API, a connection for each request."""
+    """A client of one operator API, with a connection for each request."""
 
     def __init__(self, server: str = DEFAULT_SERVER, token: str = "") -> None:
-        """Connect to nothing yet.
+        """Prepare a client without connecting.
 
         Args:
             server: `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
             token: bearer token; empty: none.
 
         Raises:
-            ServerAddressInvalid: the address is none of these.
+            ServerAddressInvalid: the address has another form.
         """
         self.server = server
-        #: The server's clock as of the last answer, ms since the epoch UTC.
+        #: The server's time at its last answer, ms since the epoch UTC.
         self.now_ms = 0
         self._token = token
         unix = server.startswith("unix:") and sys.platform != "win32"
@@ -160,39 +160,39 @@ class ApiClient:
         self._split = urlsplit(server)
 
     def get(self, path: str, **query: object) -> Answer:
-        """Return what a GET answers; query values that are None or empty are left out."""
+        """Return the answer to a GET; query values that are None or empty are omitted."""
         return self._answer("GET", path + _query(query))
 
     def history_end(self) -> int:
-        """Return the sequence of the last entry of history; 0: there is none."""
+        """Return the sequence number of the last entry of history; 0 if history is empty."""
         entries = self.get("/v1/history", order="newest", limit=1)["entries"]
         return int(entries[0]["sequence"]) if entries else 0
 
     def post(self, path: str, form: Mapping[str, object] | None = None) -> Answer:
-        """Return what a POST of a form answers; members that are None are left out."""
+        """Return the answer to a POST of a form; members that are None are omitted."""
         return self._answer("POST", path, _body(form or {}))
 
     def put(self, path: str, form: Mapping[str, object]) -> Answer:
-        """Return what a PUT of a form answers; members that are None are left out."""
+        """Return the answer to a PUT of a form; members that are None are omitted."""
         return self._answer("PUT", path, _body(form))
 
     def delete(self, path: str) -> Answer:
-        """Return what a DELETE answers."""
+        """Return the answer to a DELETE."""
         return self._answer("DELETE", path)
 
     def send(self, method: str, path: str, *, body: bytes = b"", kind: str = "") -> bytes:
-        """Return the bytes that answer a request.
+        """Return the body of the answer to a request.
 
         Args:
             method: the HTTP method.
-            path: with its query.
-            body: what to send.
-            kind: media type of the body, or for a GET the one that is wanted.
+            path: the path with its query.
+            body: the request body.
+            kind: media type of the body; for a GET the accepted one.
 
         Raises:
-            ApiRefused: the server said no.
-            ServerUnreachable: there is no answer.
-            ServerForeign: somebody else answers.
+            ApiRefused: the server refused.
+            ServerUnreachable: the server did not answer.
+            ServerForeign: another program answered.
         """
         key = Ids().token("idempotency") if method == "POST" else ""
         left = ATTEMPTS_MAX if key else 1
@@ -202,7 +202,7 @@ class ApiClient:
                 status, content = self._read(method, path, body=body, kind=kind, key=key)
             except ServerUnreachable as error:
                 if not (left and isinstance(error.__cause__, _BROKEN_OFF)):
-                    raise  # else it is sent again, and by its key carried out once
+                    raise  # else it is sent again; its key ensures that it is executed once
                 continue
             if status >= 300:
                 self._refuse(status, content)
@@ -222,14 +222,14 @@ class ApiClient:
     def lines(
         self, path: str, *, until_ms: int = 0, **query: object
     ) -> Iterator[dict[str, Any] | None]:
-        """Yield the lines of a stream as they come; None is the server's sign of life.
+        """Yield the lines of a stream as they arrive, and None for each keep-alive.
 
-        A stream ends with a line that says why, after which nobody reads on.
+        The last line of a stream gives the reason for its end.
 
         Args:
-            path: of the stream.
+            path: the path of the stream.
             until_ms: when to stop by this machine's clock, ms since the epoch UTC; 0: never.
-            query: as for `get`.
+            query: see `get`.
         """
         answer, channel = self._ask("GET", path + _query(query), b"", "application/jsonl")
         try:
@@ -258,7 +258,7 @@ class ApiClient:
     def _ask(
         self, method: str, path: str, body: bytes, kind: str, *, key: str = ""
     ) -> tuple[HTTPResponse, socket.socket]:
-        """Send a request; return the answer so far, and the socket, to set time limits on."""
+        """Send a request; return the response, and the socket for setting timeouts."""
         headers = {"Connection": "close", "User-Agent": "forewarn"}
         if kind:
             headers["Content-Type" if body else "Accept"] = kind
@@ -321,10 +321,10 @@ class ApiClient:
 
 
 def client_of(arguments: argparse.Namespace) -> ApiClient:
-    """Return the client a command's options and the environment ask for.
+    """Return the client for a command's options and the environment.
 
     Raises:
-        ServerAddressInvalid: the address is none.
+        ServerAddressInvalid: the address is malformed.
         TokenUnreadable: the token file cannot be read.
     """
     server = arguments.server or os.environ.get("FOREWARN_SERVER", "") or DEFAULT_SERVER
@@ -344,10 +344,10 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
 
 
 def part(name: str) -> str:
-    """Return a name as one part of a path.
+    """Return a name, encoded as one segment of a path.
 
     Raises:
-        NameEmpty: it is empty.
+        NameEmpty: the name is empty.
     """
     if not name:
         raise NameEmpty
@@ -355,12 +355,12 @@ def part(name: str) -> str:
 
 
 def local_now_ms() -> int:
-    """Return this machine's time, for answers that come from elsewhere."""
+    """Return this machine's time, for answers from other programs."""
     return SystemClock().now_ms()
 
 
 def _tls() -> ssl.SSLContext:
-    """Return how a server is verified, and what the caller proves itself with.
+    """Return the TLS context: how to verify the server, and the client's certificate.
 
     Raises:
         CertificateUnreadable: a file that the environment names cannot be used.

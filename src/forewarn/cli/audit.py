@@ -1,6 +1,6 @@
-"""`forewarn audit`: who changed what, and whether the record of it is whole.
+"""`forewarn audit`: list, export and verify the audit.
 
-The chain is checked here, so that a service that was tampered with cannot hide it.
+The client checks the chain, so that a compromised service cannot hide a manipulation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
-#: Records asked for at a time.
+#: Records in one request.
 PAGE = 10_000
 
 
@@ -31,7 +31,7 @@ class AuditUnreadable(CallerError):
 
     code = "audit-unreadable"
     message = "{what} cannot be read: {reason}."
-    advice = "Give a file that `forewarn audit export` has written, and a head as SEQUENCE:DIGEST."
+    advice = "Give a file written by `forewarn audit export`, and a head as SEQUENCE:DIGEST."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -43,13 +43,15 @@ def add_commands(commands: CommandGroup) -> None:
     verify = audit.command(
         "verify", "check that no record was changed, removed or moved", run=_verify
     )
-    verify.add_argument("--file", metavar="FILE", help="what `export` printed, not the service")
+    verify.add_argument(
+        "--file", metavar="FILE", help="verify the output of `export` instead of the service"
+    )
     verify.add_argument(
         "--head",
         metavar="SEQUENCE:DIGEST",
         action="append",
         default=[],
-        help="of a record, kept elsewhere; repeatable",
+        help="head of a record, kept elsewhere; repeatable",
     )
     verify.add_argument("--key-file", metavar="FILE", help="the key of [audit], for signatures")
 
@@ -62,7 +64,7 @@ def _list(arguments: argparse.Namespace) -> int:
         return print_json(answer)
     names = ("sequence", "at", "principal", "address", "request", "outcome")
     rows = [tuple(each[name] for name in names) for each in answer["records"]]
-    print_table(names, rows, empty="nothing was changed or refused yet")
+    print_table(names, rows, empty="No audit records.")
     return OK
 
 

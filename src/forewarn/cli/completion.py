@@ -1,6 +1,6 @@
-"""`forewarn completion`: what a shell needs to complete our commands.
+"""`forewarn completion`: print a shell's completion script.
 
-The scripts are made by the package shtab, which only the server side installs.
+The package shtab generates the scripts; only the server side installs it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-#: What our arguments call a file that is named.
+#: Metavars of arguments that name a file.
 _FILES = frozenset({"FILE", "NAME|FILE", "PATH"})
 
 
@@ -25,7 +25,7 @@ def add_commands(commands: CommandGroup) -> None:
     completion.add_argument(
         "shell",
         choices=SHELLS,
-        help="eval what is printed when the shell starts;"
+        help="evaluate the output when the shell starts;"
         " for fish, put it into ~/.config/fish/completions/forewarn.fish",
     )
 
@@ -35,10 +35,10 @@ def _completion(arguments: argparse.Namespace) -> int:
 
     parser = arguments.every_command()
     parsers = [parser]
-    for each in parsers:  # grows while it is walked
+    for each in parsers:  # grows during the loop
         for argument in each.arguments:
             if argument.metavar in _FILES:
-                vars(argument)["complete"] = shtab.FILE  # where shtab looks for it
+                vars(argument)["complete"] = shtab.FILE  # read by shtab
             if isinstance(argument.choices, dict):
                 parsers += argument.choices.values()
     print(shtab.complete(parser, shell=arguments.shell))

@@ -1,4 +1,4 @@
-"""`forewarn conformance`: whether a server, or a client, speaks Scheduled Events."""
+"""`forewarn conformance`: check a server or a client of Scheduled Events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
 
 class ReportUnwritable(CallerError):
-    """A report that cannot be written where it should be."""
+    """A report that cannot be written."""
 
     code = "conformance-report-unwritable"
     message = "{path} cannot be written: {reason}."
@@ -31,11 +31,13 @@ class ReportUnwritable(CallerError):
 
 
 class ActFailed(PeerError):
-    """A command that should make something happen at the server."""
+    """A command for scheduling events that failed."""
 
     code = "conformance-act-failed"
     message = "The command `{command}` failed: {reason}."
-    advice = "Run it by hand; it must end with status 0 once it has asked for what it is to make."
+    advice = (
+        "Run it by hand; it must exit with status 0 once it has scheduled or cancelled the event."
+    )
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -46,26 +48,24 @@ def add_commands(commands: CommandGroup) -> None:
     )
     server.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
     for option, text in {
-        "--schedule": "makes an event for this VM that is announced first; it is followed",
-        "--cancel": "withdraws the event that was made last",
-        "--fail": "makes an event that starts at once",
+        "--schedule": "command that schedules an event for this VM, which is then followed",
+        "--cancel": "command that cancels the last scheduled event",
+        "--fail": "command that schedules an event that starts at once",
     }.items():
         server.add_argument(option, metavar="COMMAND", help=f"program that {text}")
     server.add_argument(
         "--only", metavar="STATEMENT", action="append", default=[], help="such as E-7 (repeatable)"
     )
+    server.add_argument("--approve", action="store_true", help="approve the events of --schedule")
     server.add_argument(
-        "--approve", action="store_true", help="approve the events that --schedule makes"
-    )
-    server.add_argument(
-        "--agent", action="store_true", help="also let Forewarn's agent approve one; it is given"
-        " nothing of the address but host and port",
+        "--agent", action="store_true", help="also run Forewarn's agent to approve one; it gets"
+        " only host and port of the address",
     )  # fmt: skip
     server.add_argument(
-        "--peer", metavar="URL", help="the service as another VM of the group has it"
+        "--peer", metavar="URL", help="address of the service for another VM of the group"
     )
     server.add_argument(
-        "--other", metavar="URL", help="the service as a VM of another group has it"
+        "--other", metavar="URL", help="address of the service for a VM of another group"
     )
     server.add_argument(
         "--timeout", metavar="SECONDS", type=float, default=300.0,
@@ -80,7 +80,10 @@ def _add_client(group: CommandGroup) -> None:
         "client", "check a client with difficult scenarios", run=_client, remote=False
     )
     client.add_argument(
-        "words", metavar="COMMAND", nargs="*", help="the client, after `--`; started in each story"
+        "words",
+        metavar="COMMAND",
+        nargs="*",
+        help="the client's command, after `--`; started for each scenario",
     )
     client.add_argument("--agent", action="store_true", help="check Forewarn's agent")
     client.add_argument(
@@ -88,14 +91,14 @@ def _add_client(group: CommandGroup) -> None:
     )
     client.add_argument("--list", action="store_true", help="list the stories")
     client.add_argument(
-        "--without-marks", action="store_true", help="the client does not say when it has prepared"
+        "--without-marks", action="store_true", help="the client does not report its preparation"
     )
     client.add_argument(
         "--patience", metavar="SECONDS", type=float, default=20.0,
-        help="longest wait for what the client should do (default: 20)",
+        help="longest wait for the client's actions (default: 20)",
     )  # fmt: skip
     client.add_argument(
-        "--parallel", metavar="N", type=int, default=8, help="stories at a time (default: 8)"
+        "--parallel", metavar="N", type=int, default=8, help="parallel scenarios (default: 8)"
     )
     _add_junit(client)
 
@@ -173,14 +176,14 @@ def _act(command: str) -> None:
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=60)  # noqa: S603 - the caller's own
     except subprocess.CalledProcessError as error:
         message = error.stderr.decode("utf-8", "replace").strip()[-500:]
-        reason = f"it ended with status {error.returncode} and said {message!r}"
+        reason = f"it exited with status {error.returncode}: {message!r}"
         raise ActFailed(command=command, reason=reason) from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise ActFailed(command=command, reason=reason_of(error)) from error
 
 
 def _shown(results: Iterable[Result], *, as_json: bool) -> list[Result]:
-    """Print each result as it comes, unless JSON is wanted in the end."""
+    """Print each result as it arrives, unless the output is JSON."""
     kept = []
     for result in results:
         kept.append(result)
@@ -203,7 +206,7 @@ def _report(
 
 
 def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> int:
-    """Print what checks came to in all, and return the exit status."""
+    """Print the summary of the checks, and return the exit status."""
     from forewarn.conformance.run import Verdict  # noqa: PLC0415 - `--help` needs none of it
 
     counts = {each.value: sum(r.verdict is each for r in results) for each in Verdict}
@@ -215,7 +218,7 @@ def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> 
 
 
 def show(result: Result) -> None:
-    """Print what one check came to."""
+    """Print the result of one check."""
     reason = f": {result.reason}" if result.reason else ""
     check = result.check
     print(f"{_MARKS[result.verdict.value]}  {check.statement:<5} {check.title}{reason}", flush=True)
@@ -224,7 +227,7 @@ def show(result: Result) -> None:
 
 
 def _link(statement: str) -> str:
-    """Return where the contract has the statement."""
+    """Return the link to a statement of the contract."""
     return f"docs/reference/contract.md#{statement.lower()}"
 
 

@@ -1,6 +1,6 @@
-"""`forewarn driver`: checking a driver of the settings, and asking it which machines there are.
+"""`forewarn driver`: check a driver of the settings, and discover its machines.
 
-A service that runs is not asked.
+The commands call the driver directly, not the service.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from forewarn.cli.parsing import CommandGroup
 
-#: How long the program that counts effects may take, in seconds.
+#: Timeout of the program that counts effects, in seconds.
 EFFECTS_TIMEOUT_S = 30
 
 
 class DriverNotSet(CallerError):
-    """A driver without a table in the settings."""
+    """A driver that the settings do not have."""
 
     code = "driver-not-set"
     status = 404
@@ -34,11 +34,11 @@ class DriverNotSet(CallerError):
 
 
 class EffectsUncounted(PeerError):
-    """The program that counts effects has not given a number."""
+    """The program that counts effects did not print a number."""
 
     code = "driver-effects-uncounted"
     message = "{program} gave no count of {task}: {reason}."
-    advice = "It is given the task's id, such as op-12/1, and must print a whole number."
+    advice = "It receives the task's id, such as op-12/1, and must print a whole number."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -47,12 +47,16 @@ def add_commands(commands: CommandGroup) -> None:
     listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
     _add_config(listing)
     check = group.command(
-        "check", "check that a driver keeps its promises; it does real work", run=_check
+        "check", "check that a driver keeps its guarantees; it does real work", run=_check
     )
-    check.add_argument("--host", metavar="NAME", required=True, help="a host to be worked on")
-    check.add_argument("--vm", metavar="NAME", default="", help="work on this VM, not on the host")
+    check.add_argument("--host", metavar="NAME", required=True, help="host to work on")
     check.add_argument(
-        "--effects", metavar="PROGRAM", help="prints how often a task was begun, by its id"
+        "--vm", metavar="NAME", default="", help="work on this VM instead of the host"
+    )
+    check.add_argument(
+        "--effects",
+        metavar="PROGRAM",
+        help="prints how often the task with the given id was started",
     )
     check.add_argument(
         "--task-timeout", metavar="SECONDS", type=float, default=600.0, help="(default: 600)"
@@ -60,7 +64,7 @@ def add_commands(commands: CommandGroup) -> None:
     check.add_argument(
         "--as-is",
         action="store_true",
-        help="keep the table's name and state directory: no service uses them",
+        help="use the table's own name and state directory, which no service may be using",
     )
     discover = group.command("discover", "print the topology that a driver knows", run=_discover)
     for parser in (check, discover):
@@ -96,7 +100,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.effects:
         effects = lambda task: _count(arguments.effects, task)  # noqa: E731 - one of two
     results = []
-    # A program that was begun may still write there.
+    # A started program may still write there.
     with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
         if not arguments.as_is:
             name, table = apart(name, table, scratch)
@@ -116,10 +120,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def apart(name: str, table: Mapping[str, object], scratch: str) -> tuple[str, Mapping[str, object]]:
-    """Return a name and a table for a check, so that nothing is kept where a service keeps it.
+    """Return a separate name and table for a check, so that it does not disturb a service.
 
-    A driver keeps the highest generation of a writer that it has seen, in its state directory or
-    under its name, and refuses every lower one. A check's is higher than any service's.
+    A driver stores the highest writer generation that it has seen, in its state directory or under
+    its name, and refuses lower ones. A check's generation is higher than any service's.
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
 
@@ -136,10 +140,10 @@ def _discover(arguments: argparse.Namespace) -> int:
 
 
 def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], float]:
-    """Return what the settings say of the driver, and how long a call of any may take, in seconds.
+    """Return the driver's settings, and the timeout of driver calls in seconds.
 
     Raises:
-        DriverNotSet: they say nothing of it.
+        DriverNotSet: the settings do not have it.
     """
     tables, call_timeout_s = _driver_tables(arguments)
     if arguments.name not in tables:
@@ -148,7 +152,7 @@ def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], f
 
 
 def _driver_tables(arguments: argparse.Namespace) -> tuple[dict[str, Mapping[str, object]], float]:
-    """Return the drivers of the settings by name, and how long a call may take, in seconds."""
+    """Return the drivers of the settings by name, and the timeout of calls in seconds."""
     from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 

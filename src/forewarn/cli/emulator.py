@@ -1,4 +1,4 @@
-"""`forewarn emulator`: run an emulator, and steer one that runs over the operator API.
+"""`forewarn emulator`: run an emulator, and control a running one over the operator API.
 
 The emulator starts in `emulator_run.py`.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class EmulatorMissing(CallerError):
-    """A command for an emulator was sent to a service."""
+    """An emulator command that was sent to a service."""
 
     code = "emulator-missing"
     status = 409
@@ -40,12 +40,10 @@ def add_commands(commands: CommandGroup) -> None:
     add_run(emulator, "run", "run an emulator until Ctrl-C; `forewarn emulate` is the short form")
     clock = emulator.group("clock", "show or move the emulator's clock", default="show")
     _add(clock, "show", "show the clock", _show_clock)
-    advance = _add(clock, "advance", "move the clock ahead", _advance)
+    advance = _add(clock, "advance", "move the clock forward", _advance)
     advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
     speed = _add(clock, "speed", "run the clock at another speed", _speed)
-    speed.add_argument(
-        "speed", metavar="N", type=float, help="seconds of the clock in one real second"
-    )
+    speed.add_argument("speed", metavar="N", type=float, help="emulated seconds per real second")
     _add(clock, "stop", "stop the clock", _pause)
     _add(clock, "start", "start a stopped clock", _resume)
     scenario = emulator.group("scenario", "list, run or stop scenarios")
@@ -57,10 +55,10 @@ def add_commands(commands: CommandGroup) -> None:
         "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
     )
     start.add_argument("--vm", metavar="NAME", help="the VM it affects (default: the first VM)")
-    stop = _add(scenario, "stop", "stop a scenario and undo what it did", _stop)
+    stop = _add(scenario, "stop", "stop a scenario and undo its changes", _stop)
     stop.add_argument("name", metavar="NAME")
     fault = emulator.group("fault", "list, set or clear faults in the answers to VMs")
-    _add(fault, "list", "list the faults that are set", _list_faults)
+    _add(fault, "list", "list the active faults", _list_faults)
     put = _add(fault, "set", "set a fault", _set_fault)
     put.add_argument("fault", metavar="KIND[=ARG]", help=FAULT_HELP)
     clear = _add(fault, "clear", "clear faults", _clear_fault)
@@ -70,7 +68,7 @@ def add_commands(commands: CommandGroup) -> None:
 def _add(
     group: CommandGroup, name: str, text: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    """Add a command that says so where what answers is a service, which has none of this."""
+    """Add a command that refuses with `NotAnEmulator` if the server is a service."""
 
     @wraps(run)
     def steered(arguments: argparse.Namespace) -> int:
@@ -163,7 +161,7 @@ def _show_scenario(arguments: argparse.Namespace) -> int:
         return print_json(answer)
     print(answer["text"] or f"{answer['title']}\n\n{answer['about']}")
     if answer["run"] is not None:
-        print(_run_line(answer), file=sys.stderr)  # the text alone is a file that can be run
+        print(_run_line(answer), file=sys.stderr)  # the output can be saved and run as a file
     return OK
 
 
@@ -215,7 +213,7 @@ def _print_faults(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
     if arguments.json:
         return print_json(answer)
     rows = [(each["kind"], each["fault"]) for each in answer["faults"]]
-    print_table(("kind", "fault"), rows, empty="no fault is set")
+    print_table(("kind", "fault"), rows, empty="No faults.")
     return OK
 
 

@@ -1,6 +1,6 @@
 """`forewarn emulator run`, or `forewarn emulate`: an emulator in the foreground until Ctrl-C.
 
-No part of the emulator lives here; its wiring is `emulator/emulator.py`.
+`emulator/emulator.py` assembles the emulator.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings
     from forewarn.validation.fields import ValueType
 
-#: Settings of the service that the emulator has, too.
+#: Settings that the emulator shares with the service.
 ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
-#: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
+#: Burst of `--rate-limit`, in seconds of its rate, as in the service's defaults.
 BURST_S = 2.0
 BURST_MAX = 1_000_000
 
 
 class OptionInvalid(CallerError):
-    """An option of `forewarn emulate` that cannot be used."""
+    """An invalid option of `forewarn emulate`."""
 
     code = "option-invalid"
     message = "{problem}"
     advice = "See `forewarn emulate --help`."
 
 
-#: What can be set as a fault, for `--help`.
+#: The faults, for `--help`.
 FAULT_HELP = (
     "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
     " often, how long or to whom: see 'Test how a client meets faults' in the documentation"
@@ -64,22 +64,22 @@ def add_run(commands: CommandGroup, name: str, line: str) -> None:
         metavar="ADDRESS",
         action="append",
         default=[],
-        help="where VMs ask: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
+        help="address for VMs: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
         " (else 127.0.0.1:8169)",
     )
     add(
         "--operator-listen",
         metavar="ADDRESS",
         default="127.0.0.1:8470",
-        help="where the operator API is (default %(default)s); `none`: nowhere",
+        help="address of the operator API (default %(default)s); `none`: no operator API",
     )
     add(
         "--vm",
         metavar="NAME[=ADDRESS]",
         action="append",
         default=[],
-        help="a VM, and where it asks from; repeatable, all in one group;"
-        " any other caller is the first VM (default: vm-1)",
+        help="a VM and its source address; repeatable, all in one group;"
+        " other callers are treated as the first VM (default: vm-1)",
     )
     add("--topology", metavar="FILE", help="hosts, groups and VMs from a file (TOML or YAML)")
     add(
@@ -87,21 +87,21 @@ def add_run(commands: CommandGroup, name: str, line: str) -> None:
         metavar="NAME|FILE",
         action="append",
         default=[],
-        help="run a scenario at once; repeatable",
+        help="run a scenario from the start; repeatable",
     )
     add(
         "--speed",
         metavar="N",
         type=float,
         default=1.0,
-        help="seconds of the emulator's clock to a real second (default 1)",
+        help="emulated seconds per real second (default 1)",
     )
-    add("--seed", metavar="N", type=int, help="make event ids and chances repeat")
+    add("--seed", metavar="N", type=int, help="seed for reproducible event ids and random choices")
     add("--store", metavar="PATH", default="", help="keep the state in a file (else in memory)")
     _add_azure(emulate)
     _add_manners(emulate)
     _add_versions(emulate)
-    add("--quiet", action="store_true", help="say nothing unless something is wrong")
+    add("--quiet", action="store_true", help="print only problems")
 
 
 def _add_azure(emulate: argparse.ArgumentParser) -> None:
@@ -112,13 +112,13 @@ def _add_azure(emulate: argparse.ArgumentParser) -> None:
         nargs="?",
         const="127.0.0.1:8472",
         default="",
-        help="serve Azure Resource Manager, too, and say how `az` and the SDK find it"
+        help="also serve Azure Resource Manager, and print how to configure `az` and the SDK"
         " (ADDRESS is 127.0.0.1:8472 unless given)",
     )
 
 
 def _add_manners(emulate: argparse.ArgumentParser) -> None:
-    """Add how the emulator treats its clients."""
+    """Add the options for the emulator's behaviour towards clients."""
     add = emulate.add_argument
     add(
         "--fault",
@@ -148,29 +148,29 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         "--gone-vm",
         choices=("404", "hang", "refuse"),
         default="404",
-        help="what a VM gets that was evicted or deleted: 404 (default), no answer, or a reset"
+        help="response to an evicted or deleted VM: 404 (default), no answer, or a reset"
         " connection",
     )
     add(
         "--proxy-secret",
         metavar="FILE",
-        help="file with the secret that proxies on this machine sign X-Instance-ID with",
+        help="file with the secret with which proxies on this machine sign X-Instance-ID",
     )
 
 
 def _add_versions(emulate: argparse.ArgumentParser) -> None:
-    """Add which api-versions are known, and what becomes of others."""
+    """Add the options for known and unknown api-versions."""
     add = emulate.add_argument
-    add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
+    add("--preview", action="store_true", help="also serve the preview api-version 2024-07-09")
     add(
         "--post-without-header",
         action="store_true",
-        help="accept approvals by api-versions of 2017 without the Metadata header",
+        help="accept approvals with api-versions of 2017 without the Metadata header",
     )
     add(
         "--compat",
         action="store_true",
-        help="answer as old clients of the public service need it: --post-without-header and"
+        help="compatibility with old clients of the public service: --post-without-header and"
         " --scheduledevents-unknown-version-status 404",
     )
     for what, subject in (
@@ -181,12 +181,12 @@ def _add_versions(emulate: argparse.ArgumentParser) -> None:
             f"--{what}-unknown-version-status",
             type=int,
             choices=(400, 404),
-            help=f"how an unknown api-version of {subject} is answered (default: 400)",
+            help=f"response to an unknown api-version of {subject} (default: 400)",
         )
 
 
 def _rate(text: str) -> float:
-    """Return requests a second; argparse says what is wrong with another word."""
+    """Return requests per second; argparse reports invalid values."""
     import argparse  # noqa: PLC0415 - loaded already, but its type is not
 
     try:
@@ -209,7 +209,7 @@ def _emulate(arguments: argparse.Namespace) -> int:
     _log_troubles(to_console=not arguments.quiet)
     try:
         return run(lambda: _serve(options, arguments))
-    except KeyboardInterrupt:  # where the loop cannot take the signal: Windows
+    except KeyboardInterrupt:  # on Windows, where the loop cannot handle signals
         return OK
 
 
@@ -237,7 +237,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return the settings of the metadata service that options were given for."""
+    """Return the settings of the metadata service from the options."""
     given: dict[str, object] = {}
     if arguments.compat:
         given["scheduledevents_unknown_version_status"] = 404
@@ -264,23 +264,23 @@ def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Return names in their order, and the addresses each was given."""
+    """Return the VM names in order, and the addresses of each."""
     addresses: dict[str, tuple[str, ...]] = {}
     for word in given:
         name, equals, address = word.partition("=")
         if name in addresses and not equals:
             raise OptionInvalid(problem=f"--vm names {name} twice.")
-        found = addresses.setdefault(name, ())
+        known = addresses.setdefault(name, ())
         if equals:
             from forewarn.validation.fields import IpAddress  # noqa: PLC0415 - seldom wanted
 
             where = f"The address of {name} with --vm"
-            addresses[name] = (*found, str(_read(IpAddress(), address, where)))
+            addresses[name] = (*known, str(_read(IpAddress(), address, where)))
     return tuple(addresses), addresses
 
 
 def _read(kind: ValueType, text: str, where: str) -> object:
-    """Return a value in an option; report what is wrong with it without the API's words."""
+    """Parse a value of an option; report an error in terms of the option."""
     from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
 
     try:
@@ -290,7 +290,7 @@ def _read(kind: ValueType, text: str, where: str) -> object:
 
 
 def _surrounding() -> Settings:
-    """Return the settings that the emulator takes from the environment."""
+    """Return the settings from the environment."""
     from forewarn.emulator.options import METADATA  # noqa: PLC0415
     from forewarn.settings import Settings  # noqa: PLC0415
 
@@ -314,12 +314,12 @@ def _log_troubles(*, to_console: bool) -> None:
 
     configure_logs("warning", "text")
     if to_console:
-        for name in ("forewarn.control", "forewarn.store"):  # a new store is what is asked for
+        for name in ("forewarn.control", "forewarn.store"):  # a new store is expected
             logging.getLogger(name).setLevel(logging.ERROR)
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
-    with uncollected():  # a module's objects stay
+    with uncollected():  # keep the modules' objects
         from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
         from forewarn.service.process import run_until_stopped  # noqa: PLC0415
@@ -356,7 +356,7 @@ def _scenario(name: str) -> Scenario:
 
 
 def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
-    """Print the banner, and each change from now on."""
+    """Print the banner, then each change."""
     from forewarn.emulator import console  # noqa: PLC0415
     from forewarn.protocol import timestamps  # noqa: PLC0415
 
@@ -373,8 +373,8 @@ def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -
             lambda text: write(json.dumps({"at": now(), "text": text}) + "\n")
         )
     else:
-        said = console.banner(emulator.bound, vms=vms, speed=speed, program=typed_name())
-        write(said + "\n")
+        banner = console.banner(emulator.bound, vms=vms, speed=speed, program=typed_name())
+        write(banner + "\n")
         dated = console.Dated(emulator.pace.now_ms())
         speaker = console.Console(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
     emulator.on_commit = speaker.show

@@ -1,4 +1,4 @@
-"""`forewarn event` and `forewarn document`: what VMs are shown."""
+"""`forewarn event` and `forewarn document`: events and documents shown to VMs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MonthInvalid(CallerError):
 
 
 class VmUnnamed(CallerError):
-    """A document was asked for without a VM, and the fleet has none or several."""
+    """A request for a document without a VM, while the fleet does not have exactly one."""
 
     code = "vm-unnamed"
     message = "No VM is named, and the fleet has {count} VM."
@@ -45,7 +45,7 @@ def add_commands(commands: CommandGroup) -> None:
     add_filters(listing, ("vm", "group"))
     add_list_options(listing, states=[each.value for each in EventState], limit=None)
     show = event.command("show", "show one event", run=_show)
-    show.add_argument("id", metavar="ID", help="an event's id, or the beginning of it")
+    show.add_argument("id", metavar="ID", help="an event's id, or its beginning")
     outcome = event.command("outcome", "show how an event ended", run=_outcome)
     outcome.add_argument("id", metavar="ID", help="an event's id")
     report = event.command("report", "report how events ended, for an owner", run=_report)
@@ -60,10 +60,8 @@ def add_commands(commands: CommandGroup) -> None:
     whose.add_argument(
         "vm_name", metavar="VM", nargs="?", default="", help="default: the fleet's only VM"
     )
-    whose.add_argument("--url", metavar="URL", help="ask this metadata service, as this machine")
-    document.add_argument(
-        "--api-version", metavar="V", help="in this api-version (default: the newest)"
-    )
+    whose.add_argument("--url", metavar="URL", help="query this metadata service, as this machine")
+    document.add_argument("--api-version", metavar="V", help="api-version (default: the newest)")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -71,8 +69,8 @@ def _list(arguments: argparse.Namespace) -> int:
     from forewarn.cli.listing import records  # noqa: PLC0415
 
     client = client_of(arguments)
-    found = records(client, "/v1/events", "events", vm=arguments.vm, group=arguments.group)
-    wanted = (each for each in found if not arguments.state or each["state"] in arguments.state)
+    shown = records(client, "/v1/events", "events", vm=arguments.vm, group=arguments.group)
+    wanted = (each for each in shown if not arguments.state or each["state"] in arguments.state)
     events = list(islice(wanted, arguments.limit))
     if arguments.json:
         return print_json({"events": events})

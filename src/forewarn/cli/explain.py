@@ -1,4 +1,4 @@
-"""`forewarn explain`: what an error code means, for somebody who has only the program."""
+"""`forewarn explain`: explain an error code offline."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class CodeUnknown(CallerError):
-    """An error code that this release does not have."""
+    """An unknown error code."""
 
     code = "code-unknown"
     status = 404
     message = "This release has no error code {code_asked}."
-    advice = "Copy the code from an error: it stands in brackets at the end of its first line."
+    advice = "Copy the code from an error: it is in brackets at the end of the first line."
 
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `explain`."""
     explain = commands.command("explain", run=_explain, remote=False)
-    explain.add_argument("code", metavar="CODE", help="the word in brackets after an error")
+    explain.add_argument("code", metavar="CODE", help="the code in brackets after an error")
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def _explain(arguments: argparse.Namespace) -> int:
             try:
                 importlib.import_module(module.name)
             except ImportError:
-                continue  # a part of the server side, which is not installed here
+                continue  # part of the server side, which is not installed
     kind = next((each for each in every_error() if each.code == arguments.code), None)
     if kind is None:
         raise CodeUnknown(code_asked=arguments.code)

@@ -1,6 +1,6 @@
-"""`forewarn host`, `group` and `vm`: adding, listing, showing, removing, and work on them.
+"""`forewarn host`, `group` and `vm`: add, list, show and remove them, and request work.
 
-What work means is decided by the server; how it is asked for stands in `work_requests.py`.
+`work_requests.py` has the requests for work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     """Add list, show and remove, and return the parser of add."""
     add = commands.command("add", f"add a {kind}", run=_add)
     add.add_argument("name", metavar="NAME")
-    add.add_argument("--replace", action="store_true", help="replace the record of this name")
+    add.add_argument("--replace", action="store_true", help="replace the record with this name")
     listing = commands.command("list", f"list {kind}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
     add_list_options(listing, states=states, limit=None)
@@ -54,7 +54,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
             action="store_const",
             const="false",
             dest="enabled",
-            help="only groups that do not listen, which nobody will ask",
+            help="only groups that do not listen and get no notice",
         )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
@@ -72,7 +72,7 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fault-domain", metavar="N", type=int)
     parser.add_argument("--update-domain", metavar="N", type=int)
     parser.add_argument("--zone", metavar="NAME")
-    parser.add_argument("--driver", metavar="NAME", help="the driver that does the work on it")
+    parser.add_argument("--driver", metavar="NAME", help="driver that carries out work on it")
     parser.add_argument(
         "--label",
         metavar="KEY=VALUE",
@@ -106,7 +106,7 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
         help="approve this user-initiated impact automatically; repeatable",
     )
     parser.add_argument(
-        "--terminate-notice", metavar="DURATION", help="announce deletions: 5m to 15m"
+        "--terminate-notice", metavar="DURATION", help="notice of deletions: 5m to 15m"
     )
     parser.add_argument(
         "--reimage-notice", action="store_const", const=True, help="announce image upgrades"
@@ -126,17 +126,19 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="NAME", required=True)
-    parser.add_argument("--group", metavar="NAME", help="(default: a group of its own name)")
+    parser.add_argument("--group", metavar="NAME", help="(default: its own group, with its name)")
     parser.add_argument("--size", metavar="SIZE", help="such as Standard_D4s_v5")
     parser.add_argument(
         "--address",
         metavar="ADDRESS",
         action="append",
         dest="addresses",
-        help="an address it asks from; repeatable",
+        help="source address of its requests; repeatable",
     )
-    parser.add_argument("--interface", metavar="NAME", help="interface its addresses count on")
-    parser.add_argument("--instance-id", metavar="ID", help="what a metadata proxy calls it")
+    parser.add_argument(
+        "--interface", metavar="NAME", help="interface on which its addresses are valid"
+    )
+    parser.add_argument("--instance-id", metavar="ID", help="its id as sent by a metadata proxy")
     parser.add_argument("--vm-id", metavar="GUID")
     parser.add_argument("--os-type", metavar="NAME", help="Linux or Windows")
     for name in ("location", "resource-group", "subscription"):
@@ -183,7 +185,7 @@ def _add(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).put(path, form)
     if arguments.json:
         return print_json(answer)
-    note(f"{arguments.kind} {arguments.name} is in the fleet")
+    note(f"{arguments.kind} {arguments.name} saved")
     return OK
 
 
@@ -198,7 +200,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for name in ("zone", "host", "group", "selector", "enabled")
         if getattr(arguments, name, None)
     }
-    found = sorted(
+    listed = sorted(
         (
             each
             for each in records(client, f"/v1/{plural}", plural, **filters)
@@ -207,10 +209,10 @@ def _list(arguments: argparse.Namespace) -> int:
         key=lambda each: natural(each["name"]),
     )[: arguments.limit]
     if arguments.json:
-        return print_json({plural: found})
+        return print_json({plural: listed})
     columns = _COLUMNS[arguments.kind]
     headings = [column.replace("_", " ") for column in columns]
-    rows = [[_fact(each[column]) for column in columns] for each in found]
+    rows = [[_fact(each[column]) for column in columns] for each in listed]
     filtered = bool(filters or getattr(arguments, "state", None))
     label = "VMs" if arguments.kind == "vm" else plural
     remedy = "" if filtered else f" Add one with `forewarn {arguments.kind} add`."
@@ -235,12 +237,12 @@ def _remove(arguments: argparse.Namespace) -> int:
     given = ",".join(map(part, names))
     client_of(arguments).delete(f"/v1/{arguments.kind}s?name={given}")
     for name in names:
-        note(f"{arguments.kind} {name} is removed")
+        note(f"{arguments.kind} {name} removed")
     return print_json({"removed": names}) if arguments.json else OK
 
 
 def _fact(value: object) -> object:
-    if value == "PT0S":  # a notice of nothing is none
+    if value == "PT0S":  # a notice of zero means no notice
         return ""
     if isinstance(value, dict):
         return ", ".join(f"{name}={text}" for name, text in value.items())

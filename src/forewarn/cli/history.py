@@ -1,4 +1,4 @@
-"""`forewarn history`: what happened, and who did it."""
+"""`forewarn history`: list and export history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_commands(commands: CommandGroup) -> None:
         "--output",
         metavar="FILE",
         default="-",
-        help="the file to write, compressed if it ends in .gz (default: standard output)",
+        help="output file, compressed if it ends in .gz (default: standard output)",
     )
     for parser in (listing, export):
         add_filters(parser, HISTORY_FILTERS)
@@ -45,16 +45,16 @@ def _list(arguments: argparse.Namespace) -> int:
 
     client = client_of(arguments)
     filters = {name: getattr(arguments, name) for name in (*HISTORY_FILTERS, "after")}
-    found = newest(
+    entries = newest(
         client, "/v1/history", arguments, name="entries", time="at", order="newest", **filters
     )
     if arguments.json:
-        return print_json({"entries": found})
+        return print_json({"entries": entries})
     print_table(
         ("no", "at", "actor", "what"),
         [
             (each["sequence"], when(each["at"], client.now_ms), each["actor"], each["text"])
-            for each in found
+            for each in entries
         ],
         empty="No history.",
     )

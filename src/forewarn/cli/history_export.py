@@ -1,6 +1,6 @@
-"""`forewarn history export`: history as JSON lines, with what became of each record.
+"""`forewarn history export`: history as JSON lines, with the changed records.
 
-Nothing is removed by it: `[history]` in the service's settings does that.
+The export deletes nothing; `[history]` in the service's settings limits history.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ExportUnwritable(CallerError):
-    """The file of an export cannot be written."""
+    """An export's file that cannot be written."""
 
     code = "export-unwritable"
     message = "The export cannot be written to {path}: {reason}."
     advice = "Name a file that can be written with --output."
 
 
-#: Entries of history asked for at a time by an export; with images such a page is some 300 KB.
+#: Entries in one request of an export; with records a page is about 300 KB.
 EXPORT_PAGE = 1000
 
 
@@ -55,7 +55,7 @@ def export_history(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _export_file(output: str) -> Iterator[TextIO]:
-    """Open what an export is written to."""
+    """Open the output of an export."""
     if output == "-":
         yield sys.stdout
         return

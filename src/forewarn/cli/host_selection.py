@@ -1,6 +1,6 @@
-"""Hosts named on the command line: one by one, in a file, or by what they have in common.
+"""Selection of hosts on the command line: by names, a file, or a selector.
 
-Nothing is asked of the service in here: a selector is its business.
+The service evaluates selectors.
 """
 
 from __future__ import annotations
@@ -15,35 +15,39 @@ if TYPE_CHECKING:
 
 
 class HostsUnnamed(CallerError):
-    """Work on no hosts, or on hosts named in two ways."""
+    """A command without hosts, or with hosts selected in two ways."""
 
     code = "hosts-unnamed"
-    message = "Name the hosts in one way: NAME..., --selector, --file, or for a maintenance --all."
+    message = (
+        "Select hosts in exactly one way: NAME..., --selector, --file, or --all for a maintenance."
+    )
     advice = "`forewarn host list` shows their names."
 
 
 class HostsFileEmpty(CallerError):
-    """A file of hosts that names none: most likely what wrote it has failed."""
+    """An empty file of hosts: most likely the program that wrote it has failed."""
 
     code = "hosts-file-empty"
     message = "{path} names no host."
-    advice = "Write names into it, separated by white space."
+    advice = "Write host names into it, separated by white space."
 
 
 def add_host_selection(parser: argparse.ArgumentParser) -> None:
     """Add names, `--selector` and `--file`."""
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument(
-        "--selector", metavar="KEY=VALUE,...", help="hosts with all of these: zone=2,rack=r7"
+        "--selector", metavar="KEY=VALUE,...", help="hosts with all of these labels: zone=2,rack=r7"
     )
-    parser.add_argument("--file", metavar="FILE", help="a file of names, separated by white space")
+    parser.add_argument(
+        "--file", metavar="FILE", help="file of host names, separated by white space"
+    )
 
 
 def named_hosts(arguments: argparse.Namespace) -> list[str]:
-    """Return the hosts that are named; none where a selector says which.
+    """Return the named hosts; empty if a selector is given.
 
     Raises:
-        HostsUnnamed: it is not said which hosts, or in two ways.
+        HostsUnnamed: no hosts are selected, or in two ways.
     """
     ways = (arguments.names, arguments.selector, arguments.file)
     if sum(map(bool, ways)) != 1:
@@ -52,11 +56,11 @@ def named_hosts(arguments: argparse.Namespace) -> list[str]:
 
 
 def hosts_in(path: str) -> list[str]:
-    """Return the hosts that a file names.
+    """Return the hosts named in a file.
 
     Raises:
-        FileUnreadable: it cannot be read.
-        HostsFileEmpty: it names none.
+        FileUnreadable: the file cannot be read.
+        HostsFileEmpty: the file is empty.
     """
     names = text_of(path).split()
     if not names:

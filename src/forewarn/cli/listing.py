@@ -1,4 +1,4 @@
-"""Reading lists of the operator API page by page, within `--state`, `--since` and `--limit`."""
+"""Paged reading of lists from the operator API, with `--state`, `--since` and `--limit`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Records on one page at most, where a page is smaller than what is wanted.
+#: Most records in one request.
 PAGE_MAX = 500
 _DIGITS = re.compile(r"([0-9]+)")
 
 
 class SinceInvalid(CallerError):
-    """A time for `--since` that cannot be read."""
+    """A malformed time for `--since`."""
 
     code = "since-invalid"
     message = "{text!r} is not a time for --since."
-    advice = "Write how long ago, such as 90s, 2h or 7d, or a time such as 2026-11-21T18:30:00Z."
+    advice = "Give an age, such as 90s, 2h or 7d, or a time such as 2026-11-21T18:30:00Z."
 
 
 def records(
     client: ApiClient, path: str, name: str, *, cursor: str = "after", **query: object
 ) -> Iterator[Answer]:
-    """Yield the records of a list; the next page is read when it is reached."""
+    """Yield the records of a list, reading pages as needed."""
     place: object = None
     while True:
         page = client.get(path, **query, **({cursor: place} if place else {}))
@@ -50,23 +50,23 @@ def newest(
     time: str,
     **query: object,
 ) -> list[Answer]:
-    """Return the newest records that the options of a list ask for, the oldest of them first.
+    """Return the newest records that match the options of a list, oldest first.
 
     Raises:
         SinceInvalid: `--since` is not a time.
     """
     states, limit = getattr(arguments, "state", ()), arguments.limit
     page = min(limit, PAGE_MAX)
-    found: list[Answer] = []
+    newest_records: list[Answer] = []
     for each in records(client, path, name, cursor="before", limit=page, **query):
         if arguments.since and _is_before(each[time], arguments.since, client.now_ms):
             break
         if not states or each["state"] in states:
-            found.append(each)
-        if len(found) == limit:
+            newest_records.append(each)
+        if len(newest_records) == limit:
             break
-    found.reverse()
-    return found
+    newest_records.reverse()
+    return newest_records
 
 
 def natural(name: str) -> list[tuple[int, str]]:

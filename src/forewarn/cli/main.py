@@ -1,7 +1,6 @@
-"""The command `forewarn`: finds the module of the noun that was typed, and runs its action.
+"""The command `forewarn`: finds the module of a noun, and runs its action.
 
-Modules are imported when one of their commands is typed, so that `forewarn --help` and every
-short command start fast.
+Modules are imported on demand, so that `forewarn --help` and short commands start fast.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from forewarn.errors import CallerError, ForewarnError, PeerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    # Loaded by their names below; named here for those who look for users of a module.
+    # Loaded by name below; imported here for tools that search for users of a module.
     from forewarn.cli import (  # noqa: F401
         access,
         agent,
@@ -47,30 +46,30 @@ if TYPE_CHECKING:
         watch,
     )
 
-#: Every noun, and the few commands without one: the module that defines it, and what it is for.
+#: Every noun, and the few commands without one: its module and its help.
 NOUNS: dict[str, tuple[str, str]] = {
-    "emulate": ("emulator_run", "run a metadata service on this machine, for trying and testing"),
+    "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
     "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
     "serve": ("serve", "run the service"),
-    "reload": ("serve", "have the service read its settings again"),
-    "node": ("node", "metadata nodes, one on every hypervisor"),
+    "reload": ("serve", "reload the settings of the service"),
+    "node": ("node", "run a metadata node, one on every hypervisor"),
     "host": ("fleet", "physical machines: add, list, and work on them"),
     "group": ("fleet", "groups of VMs that share a document"),
     "vm": ("fleet", "virtual machines: add, list, and work on them"),
     "topology": ("topology", "hosts, groups and VMs in one file"),
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
-    "event": ("events", "events that VMs are shown"),
-    "document": ("events", "show the document as a VM reads it"),
+    "event": ("events", "events shown to VMs"),
+    "document": ("events", "show the document that a VM reads"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "policy": ("policy", "limits and windows of maintenances"),
-    "history": ("history", "what happened, and who did it"),
+    "history": ("history", "changes and their actors: list, export"),
     "watch": ("watch", "follow history as it grows"),
-    "status": ("status", "show the service and what waits"),
-    "show": ("status", "show anything that has an id or a name"),
-    "access": ("access", "who may do what: roles and tokens"),
-    "whoami": ("access", "show who you are to the service, and your roles"),
-    "audit": ("audit", "who changed what: list, export, verify"),
+    "status": ("status", "show the service and waiting work"),
+    "show": ("status", "show any record by its id or name"),
+    "access": ("access", "roles and tokens of principals"),
+    "whoami": ("access", "show your identity and roles"),
+    "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
     "outbox": ("outbox", "delivery of transitions to other systems"),
     "driver": ("driver", "drivers of the settings: list, check, discover"),
     "conformance": ("conformance", "check a server or a client of Scheduled Events"),
@@ -79,16 +78,16 @@ NOUNS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "print a completion script for a shell"),
 }
 
-#: Options before the command that take a value: the next word is not a command.
+#: Options before the command that take a value: the next argument is not a command.
 _WITH_VALUE = frozenset({"--server", "--token-file"})
 
 
-#: What is wrong with something that was given; other errors are about what is there already.
+#: Errors in the input; other errors concern existing records.
 _MISTAKES = frozenset({400, 404, 422})
 
 
 class PackagesMissing(CallerError):
-    """A command of the server side in an installation that has only the client side."""
+    """A server-side command in an installation with only the client side."""
 
     code = "packages-missing"
     status = 501
@@ -100,7 +99,7 @@ class PackagesMissing(CallerError):
 
 
 class _ShowVersion(argparse.Action):
-    """Prints the version; asks for it only then, because that reads files."""
+    """Prints the version, which is read from files only when needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print and end."""
@@ -114,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Not every encoding has every character: Windows gives a pipe its old code page.
+        # On Windows a pipe uses a legacy code page, which lacks some characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     as_json = "--json" in words
     try:
@@ -134,14 +133,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output is gone; Python must not try to write the rest at exit.
+        # The reader of the output has gone; Python must not write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.PIPE_CLOSED
     return status
 
 
 def parser_for(command: str = "") -> Parser:
-    """Return the parser that knows one command and names the others; all of them for `*`."""
+    """Return a parser with one complete command and stubs of the others; all for `*`."""
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
@@ -165,7 +164,7 @@ def parser_for(command: str = "") -> Parser:
 
 
 def _command_in(words: Sequence[str]) -> str:
-    """Return the command that was typed; empty if there is none."""
+    """Return the command in the arguments; empty without one."""
     before = ""
     for word in words:
         if not word.startswith("-") and before not in _WITH_VALUE:
@@ -193,7 +192,7 @@ def _refuse(error: ForewarnError, *, as_json: bool) -> int:
 
 
 def status_of(error: ForewarnError) -> int:
-    """Return the exit status of an error: who must act decides, and what a server said is its."""
+    """Return the exit status of an error, which depends on who must act."""
     from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only where something is wrong
 
     if isinstance(error, PeerError):

@@ -1,6 +1,6 @@
 """`forewarn maintenance`: work on many hosts, from its plan to its report.
 
-What follows from a word is decided by the server; how answers look is in `maintenance_output.py`.
+`maintenance_output.py` formats the answers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_commands(commands: CommandGroup) -> None:
     create = group.command("create", "create a draft and plan it", run=_create)
     for parser in (plan, create):
         _add_form(parser)
-    create.add_argument("--start", action="store_true", help="start it at once")
+    create.add_argument("--start", action="store_true", help="start it immediately")
     for word, line in _WORDS.items():
         parser = group.command(word, line, run=_word)
         parser.set_defaults(word=word)
@@ -55,8 +55,8 @@ def add_commands(commands: CommandGroup) -> None:
     _add_id(postpone)
     postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
     postpone.add_argument("--until", metavar="TIME", required=True, help="not before: +4h")
-    postpone.add_argument("--reason", metavar="TEXT", help="the reason, shown to people")
-    postpone.add_argument("--by", metavar="NAME", help="at whose request (default: yours)")
+    postpone.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
+    postpone.add_argument("--by", metavar="NAME", help="who asked for it (default: you)")
     show = group.command("show", "show waves, progress and blockers", run=_show)
     _add_id(show)
     show.add_argument("--watch", action="store_true", help="follow it until it ends")
@@ -66,8 +66,10 @@ def add_commands(commands: CommandGroup) -> None:
     diff = group.command("diff", "compare a plan with an earlier one", run=_diff)
     _add_id(diff)
     diff.add_argument("--plan", metavar="ID", help="the plan (default: the one in force)")
-    diff.add_argument("--against", metavar="ID", help="the other one (default: its parent)")
-    report = group.command("report", "show how each event of it ended", run=_report)
+    diff.add_argument(
+        "--against", metavar="ID", help="the other plan (default: the one it replaced)"
+    )
+    report = group.command("report", "show the outcome of each of its events", run=_report)
     _add_id(report)
     add_format(report)
 
@@ -78,10 +80,12 @@ def _add_id(parser: argparse.ArgumentParser) -> None:
 
 def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="HOST", nargs="*", help="names of hosts")
-    parser.add_argument("--selector", metavar="KEY=VALUE,...", help="hosts with these: zone=2")
-    parser.add_argument("--file", metavar="FILE", help="names of hosts, one on each line")
+    parser.add_argument(
+        "--selector", metavar="KEY=VALUE,...", help="hosts with these labels: zone=2"
+    )
+    parser.add_argument("--file", metavar="FILE", help="file of host names, one per line")
     parser.add_argument("--all", action="store_const", const=True, help="every host")
-    parser.add_argument("--cause", choices=_CAUSES, default="host-reboot", help="what is done")
+    parser.add_argument("--cause", choices=_CAUSES, default="host-reboot", help="the work")
     parser.add_argument(
         "--restart",
         action="store_const",
@@ -89,17 +93,26 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         dest="impact",
         help="a host update with a restart: VMs reboot",
     )
-    parser.add_argument("--duration", default="PT10M", help="time for each host (default: PT10M)")
-    parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to people")
-    parser.add_argument("--description", metavar="TEXT", help="what VMs are shown")
+    parser.add_argument(
+        "--duration", default="PT10M", help="duration of the work on each host (default: PT10M)"
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
+    parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
     parser.add_argument("--earliest-start", metavar="TIME", help="nothing starts before")
-    parser.add_argument("--deadline", metavar="TIME", help="the last host is done by then")
-    parser.add_argument("--priority", metavar="N", type=int, help="higher ones come first")
+    parser.add_argument("--deadline", metavar="TIME", help="time by which the last host is done")
+    parser.add_argument(
+        "--priority", metavar="N", type=int, help="maintenances with a higher number come first"
+    )
     parser.add_argument("--max-at-once", metavar="N", type=whole_number, help="hosts at a time")
     parser.add_argument(
-        "--max-failures", metavar="N", type=int, help="hosts that may fail (default: of the policy)"
+        "--max-failures",
+        metavar="N",
+        type=int,
+        help="hosts that may fail (default: the policy's number)",
     )
-    parser.add_argument("--gate", metavar="NAME", help="gate of the settings, after each wave")
+    parser.add_argument(
+        "--gate", metavar="NAME", help="gate from the settings, checked after each wave"
+    )
     parser.add_argument(
         "--canary",
         metavar="HOST",
@@ -110,10 +123,10 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 
 def _form(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what a maintenance is described by.
+    """Return the form of a maintenance.
 
     Raises:
-        HostsUnnamed: it is not said which hosts, or in two ways.
+        HostsUnnamed: no hosts are selected, or in two ways.
     """
     names = list(arguments.names)
     if arguments.file:
@@ -159,25 +172,25 @@ def _create(arguments: argparse.Namespace) -> int:
 
     client = client_of(arguments)
     after = client.history_end()
-    made = client.post("/v1/maintenances", _form(arguments))["maintenance"]
-    path = f"/v1/maintenances/{made['id']}"
+    maintenance = client.post("/v1/maintenances", _form(arguments))["maintenance"]
+    path = f"/v1/maintenances/{maintenance['id']}"
     answer = _planned(client, path, after)
-    made, waits = answer["maintenance"], answer["waits_for"]
+    maintenance, waits = answer["maintenance"], answer["waits_for"]
     warn_unasked(answer["not_asked"])
     if arguments.start:
-        made = client.post(f"{path}/start")["maintenance"]
+        maintenance = client.post(f"{path}/start")["maintenance"]
     if arguments.json:
-        return print_json({"maintenance": made})
-    print_maintenances([made], client.now_ms)
+        return print_json({"maintenance": maintenance})
+    print_maintenances([maintenance], client.now_ms)
     if waits and waits["code"] != "operator":
-        note(f"a draft that cannot be started: {waits['text']}")
+        note(f"created as a draft, which cannot start: {waits['text']}")
     elif not arguments.start:
-        note(f"this is a draft; to start it: forewarn maintenance start {made['id']}")
+        note(f"created as a draft; start it with: forewarn maintenance start {maintenance['id']}")
     return OK
 
 
 def _planned(client: ApiClient, path: str, after: int) -> Answer:
-    """Wait for the plan of a draft, which says whether it can be done; return the draft."""
+    """Wait until a draft is planned; return the draft."""
     answer = client.get(path)
     for entry in client.lines("/v1/watch", after=after):
         if not answer["maintenance"]["planning"] or (entry and "end" in entry):
@@ -211,7 +224,7 @@ def _postpone(arguments: argparse.Namespace) -> int:
         return print_json(answer)
     for each in answer["maintenance"]["postponed"]:
         if each["host"] in arguments.hosts:
-            print(f"host {each['host']} does not start before {each['until']}")
+            print(f"host {each['host']} postponed until {each['until']}")
     return OK
 
 
@@ -239,13 +252,13 @@ def _list(arguments: argparse.Namespace) -> int:
     live = not (arguments.all or arguments.state)
     pages = records(client, "/v1/maintenances", "maintenances", cursor="before", live=live)
     wanted = (each for each in pages if not arguments.state or each["state"] in arguments.state)
-    found = list(islice(wanted, arguments.limit))
+    maintenances = list(islice(wanted, arguments.limit))
     if arguments.json:
-        return print_json({"maintenances": found})
+        return print_json({"maintenances": maintenances})
     empty = "No open maintenances. Use --all to include finished ones."
     if arguments.all:
         empty = "No maintenances."
-    print_maintenances(found, client.now_ms, empty=empty)
+    print_maintenances(maintenances, client.now_ms, empty=empty)
     return OK
 
 
@@ -275,8 +288,8 @@ def _report(arguments: argparse.Namespace) -> int:
     outcomes = all_outcomes(client, f"{path}/report")
     answer, hosts = client.get(path), _hosts(client, path)
     if arguments.json:
-        found = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
-        return print_json({**answer, **found})
+        report = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
+        return print_json({**answer, **report})
     if arguments.format == "text":
         print_hosts(answer, hosts, client.now_ms)
         print()
@@ -285,10 +298,10 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _hosts(client: ApiClient, path: str) -> list[Answer]:
-    found, after = [], None
+    hosts, after = [], None
     while True:
         page = client.get(f"{path}/hosts", after=after)
-        found += page["hosts"]
+        hosts += page["hosts"]
         after = page["next"]
         if not after:
-            return found
+            return hosts

@@ -1,6 +1,6 @@
-"""How maintenances look in a terminal: their progress, waves, plans and what is in their way.
+"""Terminal output of maintenances: progress, waves, plans and blockers.
 
-Nothing is asked of the server in here but by `watch`.
+Only `watch` calls the server.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Hosts that are named of a wave; more are counted.
+#: Most hosts of a wave shown by name; more are counted.
 NAMED_MAX = 6
-#: Blocked hosts that are listed one by one; more are counted by what they wait for.
+#: Most blocked hosts listed one by one; more are counted by blocker.
 BLOCKED_MAX = 10
-#: States in which nothing changes until an operator speaks.
+#: States that only an operator changes.
 _AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
 
 
 def print_maintenances(
-    found: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
+    maintenances: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
 ) -> None:
-    """Print maintenances as a table, or a sentence where there are none."""
+    """Print maintenances as a table, or a sentence if there are none."""
     print_table(
         (
             *("maintenance", "what", "state", "announced", "running", "done", "failed"),
@@ -58,32 +58,35 @@ def print_maintenances(
                 when(each["expected_end"], now_ms),
                 each["halt_reason"] or each["reason"],
             )
-            for each in found
+            for each in maintenances
         ],
         empty=empty,
     )
 
 
 def print_full(answer: Answer, now_ms: int) -> None:
-    """Print one maintenance: how far it is, its waves, and what is in its way."""
-    made = answer["maintenance"]
+    """Print one maintenance: its progress, waves and blockers."""
+    maintenance = answer["maintenance"]
     print_facts(
         (
-            ("maintenance", made["id"]),
-            ("what", f"{made['cause']} of {made['hosts']} hosts ({made['impact']})"),
-            ("reason", made["reason"]),
-            ("asked by", made["actor"]),
-            ("state", made["state"]),
-            ("because", made["halt_reason"]),
-            ("progress", progress(made)),
-            ("started", when(made["started"], now_ms)),
-            ("gate", made["gate"] + (" (being checked)" if made["checking"] else "")),
-            ("next wave", when(made["next_wave"], now_ms)),
-            ("expected end", when(made["expected_end"], now_ms)),
-            ("deadline", when(made["deadline"], now_ms)),
-            ("ended", when(made["ended"], now_ms)),
+            ("maintenance", maintenance["id"]),
+            (
+                "what",
+                f"{maintenance['cause']} of {maintenance['hosts']} hosts ({maintenance['impact']})",
+            ),
+            ("reason", maintenance["reason"]),
+            ("asked by", maintenance["actor"]),
+            ("state", maintenance["state"]),
+            ("because", maintenance["halt_reason"]),
+            ("progress", progress(maintenance)),
+            ("started", when(maintenance["started"], now_ms)),
+            ("gate", maintenance["gate"] + (" (being checked)" if maintenance["checking"] else "")),
+            ("next wave", when(maintenance["next_wave"], now_ms)),
+            ("expected end", when(maintenance["expected_end"], now_ms)),
+            ("deadline", when(maintenance["deadline"], now_ms)),
+            ("ended", when(maintenance["ended"], now_ms)),
             *_waits_for(answer["waits_for"], now_ms),
-            *(("postponed", _postponed(each)) for each in made["postponed"]),
+            *(("postponed", _postponed(each)) for each in maintenance["postponed"]),
         )
     )
     warn_unasked(answer["not_asked"])
@@ -104,7 +107,7 @@ def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, objec
 
 
 def _print_approvals(answers: Iterable[Answer], now_ms: int) -> None:
-    """Print what each group has answered to its event, and whom to remind."""
+    """Print each group's answer to its event, and the VMs that have not approved."""
     print_table(
         ("group", "owner", "event", "answer", "missing", "last poll", "starts at the latest"),
         [
@@ -123,14 +126,18 @@ def _postponed(each: Answer) -> str:
     return f"host {each['host']} until {each['until']} for {each['by']}{reason}"
 
 
-def progress(made: Answer) -> str:
+def progress(maintenance: Answer) -> str:
     """Return a bar and counts: `####++..  4 of 9 done, 1 announced, 2 running`."""
-    hosts = made["hosts"] or 1
-    full = _BAR * made["done"] // hosts
-    part = _BAR * (made["announced"] + made["running"]) // hosts
+    hosts = maintenance["hosts"] or 1
+    full = _BAR * maintenance["done"] // hosts
+    part = _BAR * (maintenance["announced"] + maintenance["running"]) // hosts
     bar = "#" * full + "+" * part + "." * (_BAR - full - part)
-    others = [f", {made[word]} {word}" for word in ("announced", "running", "failed") if made[word]]
-    return f"{bar} {made['done']} of {made['hosts']} done{''.join(others)}"
+    others = [
+        f", {maintenance[word]} {word}"
+        for word in ("announced", "running", "failed")
+        if maintenance[word]
+    ]
+    return f"{bar} {maintenance['done']} of {maintenance['hosts']} done{''.join(others)}"
 
 
 def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
@@ -154,14 +161,14 @@ def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
 
 
 def _hosts_of(wave: Answer) -> str:
-    """Return how many hosts a wave has, and how far they are: `4 (1 announced, 3 done)`."""
+    """Return the number of hosts of a wave and their states: `4 (1 announced, 3 done)`."""
     counts = ", ".join(f"{count} {state}" for state, count in wave["counts"].items() if count)
     hosts = len(wave["hosts"])
     return f"{hosts} ({counts})" if counts else str(hosts)
 
 
 def print_blocked(blocked: list[Answer]) -> None:
-    """Print what cannot be done, and why."""
+    """Print hosts that cannot be done, and why."""
     if not blocked:
         return
     print()
@@ -174,7 +181,7 @@ def print_blocked(blocked: list[Answer]) -> None:
 
 
 def print_preview(answer: Answer, now_ms: int) -> None:
-    """Print a plan: its bound, waves, calendar, what groups are left with, what cannot be done."""
+    """Print a plan: bound, waves, calendar, availability of groups, blocked hosts."""
     plan = answer["plan"]
     hosts = sum(len(each["hosts"]) for each in plan["waves"])
     waves = len(plan["waves"])
@@ -193,20 +200,20 @@ def _moved(before: int, after: int) -> str:
 
 
 def print_difference(answer: Answer) -> None:
-    """Print what one plan changed of another."""
+    """Print the differences between two plans."""
     note(f"plan {answer['to']} against {answer['from'] or 'none'}")
     rows = [(each, "+", "added") for each in answer["added"]]
-    rows += [(each, "-", "done, blocked or not asked for any more") for each in answer["removed"]]
+    rows += [(each, "-", "done, blocked or no longer requested") for each in answer["removed"]]
     rows += [
         (each["host"], "~", _moved(each["from_wave"], each["to_wave"]))
         for each in answer["changed"]
     ]
     rows += [(each, "!", "blocked") for each in answer["blocked"]]
-    print_table(("host", "", "change"), rows, empty="the plans say the same")
+    print_table(("host", "", "change"), rows, empty="the plans are equal")
 
 
 def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
-    """Print what became of a maintenance, of each wave and of each host."""
+    """Print the results of a maintenance, its waves and its hosts."""
     print_full(answer, now_ms)
     print()
     facts, times = ("host", "state", "wave", "operation"), ("announced", "started", "ended")
@@ -222,20 +229,20 @@ def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
 
 
 def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
-    """Follow a maintenance until it has ended or is halted; return the exit status."""
-    made: Answer = {}
+    """Follow a maintenance until it has ended or stopped; return the exit status."""
+    maintenance: Answer = {}
     try:
-        for made in _changes(client, path, client.history_end(), as_json=as_json):
-            if made["state"] in _AT_REST:
+        for maintenance in _changes(client, path, client.history_end(), as_json=as_json):
+            if maintenance["state"] in _AT_REST:
                 break
     except KeyboardInterrupt:
-        note("no longer watching; the work goes on: see `forewarn maintenance list`")
+        note("no longer watching; the work continues: see `forewarn maintenance list`")
         raise
-    return OK if made["state"] == "done" and not made["failed"] else REFUSED
+    return OK if maintenance["state"] == "done" and not maintenance["failed"] else REFUSED
 
 
 def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iterator[Answer]:
-    """Print how a maintenance is, and again whenever history says that it has changed."""
+    """Print the state of a maintenance, now and after each change in history."""
     printed: list[object] = []
     answer = client.get(path)
     _print_state(answer, client.now_ms, as_json=as_json)
@@ -246,17 +253,17 @@ def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iter
             return
         if entry is None or entry["action"].startswith("maintenance."):
             answer = client.get(path)
-            made, waits = answer["maintenance"], answer["waits_for"]
+            maintenance, waits = answer["maintenance"], answer["waits_for"]
             sign = [
-                made["state"],
-                *(made[word] for word in ("announced", "running", "done", "failed")),
-                made["wave"],
+                maintenance["state"],
+                *(maintenance[word] for word in ("announced", "running", "done", "failed")),
+                maintenance["wave"],
                 waits and waits["code"],
             ]
             if sign != printed:
                 printed = sign
                 _print_state(answer, client.now_ms, as_json=as_json)
-            yield made
+            yield maintenance
 
 
 def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
@@ -267,22 +274,22 @@ def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
 
 
 def _line(answer: Answer, now_ms: int) -> str:
-    made, waits = answer["maintenance"], answer["waits_for"]
-    text = f"{made['id']} {made['state']}  {progress(made)}"
-    if made["halt_reason"]:
-        return f"{text}: {made['halt_reason']}"
-    if made["wave"]:
-        text += f"; wave {made['wave']}"
-    if made["expected_end"]:
-        text += f", ends {offset(timestamps.parse(made['expected_end']) - now_ms)}"
+    maintenance, waits = answer["maintenance"], answer["waits_for"]
+    text = f"{maintenance['id']} {maintenance['state']}  {progress(maintenance)}"
+    if maintenance["halt_reason"]:
+        return f"{text}: {maintenance['halt_reason']}"
+    if maintenance["wave"]:
+        text += f"; wave {maintenance['wave']}"
+    if maintenance["expected_end"]:
+        text += f", ends {offset(timestamps.parse(maintenance['expected_end']) - now_ms)}"
     return f"{text}; waits: {waits['text']}" if waits else text
 
 
 def _by_code(blocked: Iterable[Answer]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    names_by_code: dict[str, list[str]] = {}
     for each in blocked:
-        found.setdefault(each["code"], []).append(each["name"])
-    return found
+        names_by_code.setdefault(each["code"], []).append(each["name"])
+    return names_by_code
 
 
 def _some(names: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""Asking a metadata service for its document, as any client in a VM does.
+"""Reads a document from a metadata service, like a client in a VM.
 
-Only a GET; following and approving is the agent's business.
+The agent follows documents and approves events; this module only reads.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
 from forewarn.urls import shown_url
 
-#: How long the first answer may take, in seconds: up to two minutes. Source: B-1, C-1.
+#: Longest wait for the first answer, in seconds: up to two minutes. Source: B-1, C-1.
 ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 
 
 class MetadataAddressInvalid(CallerError):
-    """An address that cannot be a metadata service's."""
+    """A malformed address of a metadata service."""
 
     code = "metadata-address-invalid"
     message = "{url!r} is not an address of a metadata service."
@@ -29,30 +29,30 @@ class MetadataAddressInvalid(CallerError):
 
 
 class MetadataRefused(PeerError):
-    """A metadata service that does not give its document."""
+    """A metadata service that refused to return its document."""
 
     code = "metadata-refused"
     message = "The metadata service at {url} answered {status}: {text}"
-    advice = "Look at the address and --api-version; it answers only VMs that it knows."
+    advice = "Check the address and --api-version; the service answers only VMs that it knows."
 
 
 class MetadataUnreachable(PeerError):
-    """Nothing answers where a metadata service should be."""
+    """A metadata service that does not answer."""
 
     code = "metadata-unreachable"
     message = "The metadata service at {url} cannot be reached: {reason}."
-    advice = "Look at the address; `forewarn emulate` runs one on this machine."
+    advice = "Check the address; `forewarn emulate` runs one on this machine."
 
 
 def get_document(url: str, api_version: str) -> tuple[bytes, int]:
-    """Return the document a metadata service gives to this machine, never through a proxy.
+    """Return this machine's document from a metadata service, never through a proxy.
 
     Returns:
         The document, and the service's time, ms since the epoch UTC.
 
     Raises:
-        MetadataAddressInvalid: the address is none.
-        MetadataUnreachable: there is no answer.
+        MetadataAddressInvalid: the address is malformed.
+        MetadataUnreachable: the service did not answer.
         MetadataRefused: the answer is not a document.
     """
     base = shown_url(url)

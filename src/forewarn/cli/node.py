@@ -1,6 +1,6 @@
 """`forewarn node run`: a metadata node, one on every hypervisor.
 
-The node is in `service/metadata_node.py`; this turns a command line into settings.
+`service/metadata_node.py` is the node; this module turns a command line into settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Options that are settings of `[node]`: name, placeholder, help.
 _OPTIONS = (
     ("follow", "HOST:PORT", "address of the control plane's feed, or unix:PATH"),
-    ("store", "DIR", "directory that keeps the documents it serves"),
+    ("store", "DIR", "directory for the documents that it serves"),
     ("name", "NAME", "name of this node (default: the machine's name)"),
     ("certificate", "FILE", "certificate of this node, PEM"),
     ("key", "FILE", "private key of that certificate, PEM"),
@@ -34,7 +34,7 @@ def add_commands(commands: CommandGroup) -> None:
     node = commands.group("node", default="")
     parser = node.command(
         "run",
-        "serve the VMs of some hosts until Ctrl-C, also while the control plane is away",
+        "serve the VMs of some hosts until Ctrl-C, even while the control plane is unreachable",
         run=_run,
         remote=False,
         answers=False,
@@ -46,12 +46,12 @@ def add_commands(commands: CommandGroup) -> None:
         action="append",
         default=[],
         help=f"settings (TOML), repeatable: [node], [metadata], [listen] metadata and [log]"
-        f" (default: {DEFAULT_CONFIG} if it is there)",
+        f" (default: {DEFAULT_CONFIG} if it exists)",
     )
     for name, placeholder, text in _OPTIONS:
         parser.add_argument(f"--{name}", metavar=placeholder, help=text)
     parser.add_argument(
-        "--hosts", metavar="HOST,HOST", help="hosts whose VMs it serves (default: all it may serve)"
+        "--hosts", metavar="HOST,HOST", help="hosts whose VMs it serves (default: all permitted)"
     )
     parser.add_argument(
         "--listen",
@@ -77,12 +77,12 @@ def _run(arguments: argparse.Namespace) -> int:
     configure_logs(settings.log.level, settings.log.format)
     status = run(lambda: run_node(settings), new_event_loop)
     if status:
-        print("forewarn: the node could not go on; its log says why", file=sys.stderr)
+        print("forewarn: the node failed; see its log", file=sys.stderr)
     return status
 
 
 def _with_options(settings: Settings, arguments: argparse.Namespace) -> Settings:
-    """Return the settings with what was typed in place of what was set."""
+    """Return the settings with the command line's values."""
     typed: dict[str, str | tuple[str, ...]] = {
         name: getattr(arguments, name) for name, _, _ in _OPTIONS if getattr(arguments, name)
     }

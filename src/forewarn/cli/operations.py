@@ -1,6 +1,6 @@
 """`forewarn operation`: the work on hosts and VMs, one operation at a time.
 
-An operation is named by `op-12`, by the id of one of its events, or by the beginning of that id.
+A name is `op-12`, the id of one of its events, or the beginning of that id.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 _ACTIONS = {
-    "approve": "approve its events from outside their VMs",
-    "cancel": "withdraw work that has not started",
+    "approve": "approve its events on behalf of their VMs",
+    "cancel": "cancel work that has not started",
     "complete": "record that running work has ended",
     "retry": "call its driver again",
 }
@@ -45,7 +45,9 @@ def add_commands(commands: CommandGroup) -> None:
     listing.add_argument("--all", action="store_true", help="include operations that have ended")
     add_list_options(listing, states=[each.value for each in OperationState], since="requested")
     _add_id(operation.command("show", "show one operation with its events", run=_show))
-    why = operation.command("why", "show what an operation waits for", run=show_why)
+    why = operation.command(
+        "why", "show the blockers of an operation, maintenance, wave or host", run=show_why
+    )
     why.add_argument(
         "id",
         metavar="ID",
@@ -73,7 +75,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from forewarn.cli.listing import newest  # noqa: PLC0415
 
     client = client_of(arguments)
-    found = newest(
+    operations = newest(
         client,
         "/v1/operations",
         arguments,
@@ -85,8 +87,8 @@ def _list(arguments: argparse.Namespace) -> int:
         group=arguments.group,
     )
     if arguments.json:
-        return print_json({"operations": found})
-    print_operations(found, client.now_ms)
+        return print_json({"operations": operations})
+    print_operations(operations, client.now_ms)
     return OK
 
 
@@ -101,7 +103,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def show_why(arguments: argparse.Namespace) -> int:
-    """Print what an operation, an event, a maintenance, a wave or a host waits for."""
+    """Print the blockers of an operation, event, maintenance, wave or host."""
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
 
     client = client_of(arguments)
@@ -111,7 +113,7 @@ def show_why(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     operation = answer["operation"]
-    notices = operation["state"] == "announced"  # what runs has nothing before it any more
+    notices = operation["state"] == "announced"  # running work has no blockers
     not_before = when(operation["not_before"], client.now_ms) if notices else ""
     print_facts(
         (

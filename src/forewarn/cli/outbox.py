@@ -1,6 +1,6 @@
-"""`forewarn outbox`: where transitions are delivered, how far that is, and what holds it up.
+"""`forewarn outbox`: destinations of transitions, their progress and failures.
 
-Destinations are settings of the service; none can be made from here.
+The service's settings define the destinations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def add_commands(commands: CommandGroup) -> None:
     outbox = commands.group("outbox")
     outbox.command("list", "list the destinations and their progress", run=_list)
     retry = outbox.command("retry", "try a failing destination now", run=_retry)
-    retry.add_argument("name", metavar="NAME", help="of a table [outbox.NAME]")
+    retry.add_argument("name", metavar="NAME", help="name of a table [outbox.NAME]")
     skip = outbox.command("skip", "skip entries that a destination refuses", run=_skip)
-    skip.add_argument("name", metavar="NAME", help="of a table [outbox.NAME]")
+    skip.add_argument("name", metavar="NAME", help="name of a table [outbox.NAME]")
     skip.add_argument(
-        "--to", metavar="SEQUENCE", type=whole_number, required=True, help="up to this entry"
+        "--to", metavar="SEQUENCE", type=whole_number, required=True, help="last entry to skip"
     )
 
 
@@ -57,7 +57,7 @@ def _retry(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     client_of(arguments).post(f"/v1/outbox/{arguments.name}/retry")
-    note(f"{arguments.name} is tried now")
+    note(f"{arguments.name}: retrying")
     return OK
 
 
@@ -65,5 +65,5 @@ def _skip(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     client_of(arguments).post(f"/v1/outbox/{arguments.name}/skip", {"sequence": arguments.to})
-    note(f"{arguments.name} is never sent what it was not sent up to {arguments.to}")
+    note(f"{arguments.name}: skipped undelivered entries up to {arguments.to}")
     return OK

@@ -1,6 +1,6 @@
-"""What commands print: tables that fit the terminal, times beside how far off they are, JSON.
+"""Output of commands: tables that fit the terminal, times with their distance, JSON.
 
-Colour only on a terminal, and never with NO_COLOR.
+Colours only on a terminal, and never with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-#: A column is never cut narrower than this many characters.
+#: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
 GAP = "  "
-#: Groups named in a warning; more are counted.
+#: Most groups named in a warning; more are counted.
 UNASKED_NAMED_MAX = 10
 CUT = "…"
 
@@ -42,29 +42,29 @@ _COLOURS = {
 
 
 def print_json(answer: object) -> int:
-    """Print an answer for programs and return `OK`."""
+    """Print an answer as JSON and return `OK`."""
     print(json.dumps(answer, indent=2, ensure_ascii=not _takes_any_character()))
     return OK
 
 
 def print_json_line(answer: object) -> None:
-    """Print one answer of many on a line of its own, at once."""
+    """Print one of many answers as a JSON line, and flush."""
     text = json.dumps(answer, separators=(",", ":"), ensure_ascii=not _takes_any_character())
     print(text, flush=True)
 
 
 def note(sentence: str) -> None:
-    """Print progress for people, on standard error."""
+    """Print progress on standard error."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def warn_unasked(groups: Sequence[str]) -> None:
-    """Say which groups do not listen, so that nobody will be asked."""
+    """Warn about groups that do not listen and therefore get no notice."""
     if groups:
         names = ", ".join(groups[:UNASKED_NAMED_MAX])
         more = len(groups) - UNASKED_NAMED_MAX
         note(
-            f"not asked, because none of their VMs polls for events: {names}"
+            f"no notice, because none of their VMs polls for events: {names}"
             + (f" and {more} more" if more > 0 else "")
         )
 
@@ -72,12 +72,12 @@ def warn_unasked(groups: Sequence[str]) -> None:
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
 ) -> None:
-    """Print rows under headings; a terminal gets them cut to its width, a pipe gets them whole.
+    """Print a table, shortened to the width of a terminal, complete in a pipe.
 
     Args:
-        headings: one for each column.
-        rows: their cells; None is shown as nothing.
-        empty: a sentence for people where there are no rows.
+        headings: the headings of the columns.
+        rows: the cells; None prints an empty cell.
+        empty: a sentence printed if there are no rows.
     """
     cells = [tuple(row) for row in rows]
     if not cells:
@@ -100,7 +100,7 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values under one another, leaving out what has no value."""
+    """Print one name and value per line, without empty values."""
     given = [(name, _plain(value)) for name, value in facts if _plain(value)]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
@@ -108,7 +108,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def fitted(widths: Sequence[int], width_max: int) -> list[int]:
-    """Return column widths that fit in a line, the widest columns cut first."""
+    """Return column widths that fit in a line; the widest columns shrink first."""
     fits = list(widths)
     over = sum(fits) + len(GAP) * (len(fits) - 1) - width_max
     while over > 0:
@@ -123,20 +123,20 @@ def fitted(widths: Sequence[int], width_max: int) -> list[int]:
 
 
 class Time(str):
-    """A time as it is shown, and a shorter form for a table that would not fit."""
+    """A time as text, with a short form for narrow tables."""
 
     __slots__ = ("short",)
     short: str
 
     def __new__(cls, text: str, short: str) -> Self:
-        """Make one of both."""
+        """Store both forms."""
         time = super().__new__(cls, text)
         time.short = short
         return time
 
 
 def when(text: str | None, now_ms: int) -> str:
-    """Return a time with how far off it is: `2026-11-21T03:15:00Z (in 14m 30s)`.
+    """Return a time with its distance: `2026-11-21T03:15:00Z (in 14m 30s)`.
 
     A table that would be too wide for the terminal shows `in 14m 30s`.
     """
@@ -153,7 +153,7 @@ def to_the_second(text: str) -> str:
 
 
 def offset(by_ms: int) -> str:
-    """Return how far off a time is, to two units: `in 14m 30s`, `2d 3h ago`, `now`."""
+    """Return the distance of a time in two units: `in 14m 30s`, `2d 3h ago`, `now`."""
     left_s = abs(by_ms) // 1000
     if left_s == 0:
         return "now"
@@ -169,7 +169,7 @@ def offset(by_ms: int) -> str:
 
 
 def _takes_any_character() -> bool:
-    """Return whether standard output can carry JSON unescaped; a Windows pipe mostly cannot."""
+    """Return whether standard output supports unescaped JSON; a Windows pipe rarely does."""
     return sys.stdout.encoding.lower().startswith("utf")
 
 
@@ -182,7 +182,7 @@ def _widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int
 
 
 def _plain(cell: object) -> str:
-    """Return a cell as text of one line; what could steer the terminal is shown, not obeyed."""
+    """Return a cell as one line of text, with control characters escaped."""
     if cell is None or cell is False:
         return ""
     if cell is True:
@@ -203,5 +203,5 @@ def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
 
 
 def noun(number: int, thing: str) -> str:
-    """What is counted, as it stands after a number: `world` after 1, else `worlds`."""
+    """Return a noun after a number: `world` after 1, else `worlds`."""
     return thing if number == 1 else f"{thing}s"

@@ -1,4 +1,4 @@
-"""How commands are put together from their modules; no command is defined in here."""
+"""The argument parsers from which modules build commands."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
-#: What argparse would call by the names that Python has for them.
+#: Words for types that argparse would name as Python does.
 _NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
-#: Longer lists of what could be meant are left to `--help`.
+#: Most suggestions in an error; longer lists are in `--help`.
 NAMED_MAX = 12
-#: Nouns that are named where an action is typed without one.
+#: Most nouns in a suggestion for an action without one.
 NOUNS_MAX = 3
-#: How alike an option must be to one that is not known, to be named in its place.
+#: Minimum similarity of a suggested option to the unknown one.
 OPTION_LIKENESS = 0.7
 _NEGATIVE = re.compile(r"-[0-9]+[a-z]+")
-#: What history is wanted of.
+#: Filters of history.
 HISTORY_FILTERS = ("operation", "event", "host", "vm", "group", "action")
-#: Records that a list shows where `--limit` does not say.
+#: Default of `--limit`.
 LIST_MAX = 100
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
-    """Add `--json`, which every command has whose output is an answer."""
+    """Add `--json`, for every command that prints an answer."""
     parser.add_argument(
         "--json", action="store_true", default=default, help="print JSON, errors included"
     )
 
 
 def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> None:
-    """Add what every command that talks to a server has."""
+    """Add the options of every command that calls a server."""
     parser.add_argument(
         "--server",
         metavar="URL",
@@ -50,12 +50,12 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
         "--token-file",
         metavar="FILE",
         default=default,
-        help="file that holds the bearer token (else FOREWARN_TOKEN)",
+        help="file with the bearer token (else FOREWARN_TOKEN)",
     )
 
 
 def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
-    """Add options that limit a command to some records."""
+    """Add options that filter records."""
     for name in names:
         metavar = "ID" if name in {"operation", "event"} else "NAME"
         choices = tuple(ACTIONS) if name == "action" else None
@@ -64,14 +64,14 @@ def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None
 
 
 def whole_number(text: str) -> int:
-    """Return a number of things, for an argument that takes one or more."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a positive integer")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """Return a time in seconds, for an argument that limits a wait."""
+    """Parse a positive time in seconds."""
     try:
         duration_s = float(text)
     except ValueError:
@@ -91,10 +91,10 @@ def add_list_options(
     """Add the options that every list has.
 
     Args:
-        parser: of the list.
-        states: the states its records can be in; empty: they have none.
-        since: what happens to a record at the time that `--since` compares; empty: records have
-            no time.
+        parser: the parser of the list.
+        states: the states of its records; empty: no states.
+        since: participle for the time that `--since` compares, such as `created`; empty: records
+            have no time.
         limit: the default of `--limit`.
     """
     if states:
@@ -121,7 +121,7 @@ def add_list_options(
 
 
 class CommandLineInvalid(CallerError):
-    """A command line that does not follow the grammar of its command."""
+    """An invalid command line."""
 
     code = "command-line-invalid"
     message = "{problem}"
@@ -129,12 +129,12 @@ class CommandLineInvalid(CallerError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses what it does not know itself, with its own usage and what may have been meant.
+    """A parser that reports unknown arguments with its own usage and suggestions.
 
-    argparse leaves words a command does not know to the parser above it, whose usage helps nobody.
+    argparse leaves unknown arguments to the parent parser, whose usage does not help.
     """
 
-    #: The action that a bare noun stands for, such as `list`; empty: an action must be typed.
+    #: The default action of a noun, such as `list`; empty: an action is required.
     default_action = ""
 
     def parse_known_args(
@@ -142,7 +142,7 @@ class Parser(argparse.ArgumentParser):
         args: Iterable[str] | None = None,
         namespace: Any = None,  # noqa: ANN401 - whatever argparse lets it be
     ) -> Any:  # noqa: ANN401 - the same
-        """Parse; no word stays unknown."""
+        """Parse, and refuse unknown arguments."""
         words = list(sys.argv[1:] if args is None else args)
         asks_help = words[:1] in (["-h"], ["--help"])
         if self.default_action and not asks_help and (not words or words[0].startswith("-")):
@@ -160,18 +160,18 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
-        """What it takes; a command's words have the parsers behind them as their choices."""
+        """Its arguments; subcommands have their parsers as choices."""
         return self._actions
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line, in one sentence."""
+        """Report an invalid command line in one sentence."""
         stop = "" if message.endswith("?") else "."
         raise CommandLineInvalid(
             problem=f"{message[:1].upper()}{message[1:]}{stop}", program=self.prog
         )
 
     def _check_complete(self) -> None:
-        """Name the actions, where one is missing."""
+        """Report a missing action, with the choices."""
         for action in self._actions:
             if action.required and action.choices:
                 near = _near("", action.choices)
@@ -183,9 +183,9 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no option {name}{_near(name, self._option_string_actions)}")
 
     def _own(self, words: Iterable[str]) -> Iterable[str]:
-        """Return the long options among words, up to the command that takes the rest.
+        """Return the options among arguments, up to a command that takes the rest.
 
-        Also what argparse takes for one and leaves out: a negative duration, such as -5m.
+        Includes negative durations such as -5m, which argparse treats as unknown options.
         """
         for word in words:
             if word == "--" or (self._subparsers and not word.startswith("-")):
@@ -194,7 +194,7 @@ class Parser(argparse.ArgumentParser):
                 yield word
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - the same
-        """Return the value of a word, and refuse what is not a number in our words."""
+        """Convert an argument; report an invalid number in our own words."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
@@ -204,7 +204,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{arg_string!r} must be {wanted}") from error
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Refuse what is none of the choices, in our words."""
+        """Report an invalid choice in our own words."""
         if action.choices is None or value in action.choices:
             return
         named = action if action.option_strings else None
@@ -224,7 +224,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    """Return what may have been meant, as the end of a sentence; all of it where that is little."""
+    """Return suggestions as the end of a sentence; all choices if they are few."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
 
     names = list(known)
@@ -238,17 +238,17 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 class CommandGroup:
-    """Where modules add their commands: the top level, or the actions of one group."""
+    """A set of commands: the top level, or the actions of one noun."""
 
     def __init__(
         self, parser: argparse.ArgumentParser, helps: Mapping[str, str], metavar: str
     ) -> None:
-        """Add to this parser.
+        """Create the commands of a parser.
 
         Args:
-            parser: gets the commands.
-            helps: what each top-level command is for; empty below the top level.
-            metavar: what the usage line calls the word that is expected.
+            parser: the parser.
+            helps: the help of each top-level command; empty below the top level.
+            metavar: name of the expected word in the usage line.
         """
         self._helps = helps
         self._subparsers = parser.add_subparsers(
@@ -267,11 +267,11 @@ class CommandGroup:
         """Add a command and return its parser, for its own arguments.
 
         Args:
-            name: the word to type.
-            help: what it does, in one line; at the top level `main.NOUNS` says it.
-            run: does it and returns the exit status.
-            remote: whether it talks to a server.
-            answers: whether what it prints is an answer, which can be had as JSON.
+            name: the command word.
+            help: its help in one line; at the top level from `main.NOUNS`.
+            run: executes the command and returns the exit status.
+            remote: whether it calls a server.
+            answers: whether it prints an answer, and so has `--json`.
         """
         parser = self._add(name, help)
         if answers:
@@ -288,12 +288,12 @@ class CommandGroup:
         *,
         default: str = "list",
     ) -> CommandGroup:
-        """Add a noun, and return where its actions are added.
+        """Add a noun, and return the set of its actions.
 
         Args:
-            name: the word to type.
-            help: what it is for, as in `command`.
-            default: the action that the bare noun stands for; empty: none.
+            name: the command word.
+            help: its help, as in `command`.
+            default: the action of the bare noun; may be empty.
         """
         parser = self._add(name, help)
         parser.default_action = default
@@ -308,9 +308,9 @@ class CommandGroup:
             allow_abbrev=False,
             add_help=add_help,
         )
-        assert isinstance(parser, Parser), "commands are parsed as the word above them"
+        assert isinstance(parser, Parser), "a subparsers action holds the commands"
         return parser
 
     def stub(self, name: str) -> None:
-        """Add a command for `--help` alone, without what it takes."""
-        self._add(name, "", add_help=False)  # nobody parses by it
+        """Add a command for `--help` only, without arguments."""
+        self._add(name, "", add_help=False)  # it never parses

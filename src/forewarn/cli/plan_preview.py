@@ -1,6 +1,6 @@
-"""A plan as text for people: waves as a calendar, who gets notice when, what groups keep.
+"""A plan as text: a calendar of waves, notice times, availability of groups.
 
-Lines only, at most `WIDTH` characters each; nothing is asked and nothing is printed in here.
+The functions yield lines of at most `WIDTH` characters.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ WIDTH = 80
 SLOTS = 48
 SLOT_MS = 1_800_000
 DAY_MS = SLOTS * SLOT_MS
-#: Days with waves that are drawn; of more, the first ones.
+#: Most days drawn; later days are omitted.
 DAYS_MAX = 14
-#: Groups that are named, the worst first.
+#: Most groups listed, the worst first.
 GROUPS_MAX = 10
 _NONE, _SEVERAL = ".", "*"
 
 
 def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
-    """Yield a picture of the days (UTC): the last digit of a wave in each half hour it may take.
+    """Yield a chart of the days (UTC): the last digit of a wave in each half hour it may take.
 
     From the earliest start of a wave to its latest end; `*` where waves share a half hour.
     """
@@ -63,7 +63,7 @@ def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
 
 
 def group_lines(groups: list[Answer]) -> Iterator[str]:
-    """Yield what each group is left with, the worst first, and when its VMs get notice."""
+    """Yield the availability of each group, the worst first, and its first notice."""
     if not groups:
         return
     yield f"{'GROUP':<24}  {'VMS':>5}  {'UP NOW':>6}  {'LEAST':>6}  {'WAVES':>5}  FIRST NOTICE UTC"
@@ -79,5 +79,5 @@ def group_lines(groups: list[Answer]) -> Iterator[str]:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a percentage, rounded down: what is promised is never less."""
+    """Return a percentage, rounded down."""
     return f"{part * 100 // whole}%"

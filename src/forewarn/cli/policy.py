@@ -1,6 +1,6 @@
-"""`forewarn policy`: the limits of maintenances, and the time they leave open.
+"""`forewarn policy`: the limits of maintenances, and the times they leave open.
 
-The server reads the file: its time zones count.
+The server parses the file, with its own time zone data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_commands(commands: CommandGroup) -> None:
     check.set_defaults(dry_run=True)
     show = policy.command("show", "print the policy as a file for `policy apply`", run=_show)
     show.add_argument(
-        "--format", choices=("toml", "yaml", "json"), help="form of the file (default: toml)"
+        "--format", choices=("toml", "yaml", "json"), help="format of the file (default: toml)"
     )
     spans = policy.command("windows", "list the times when maintenance may run", run=_windows)
     spans.add_argument("--days", metavar="N", type=whole_number, help="how far ahead (default: 7)")
@@ -98,7 +98,7 @@ def _windows(arguments: argparse.Namespace) -> int:
         )
         for each in answer["spans"]
     ]
-    empty = "nothing is open in this time"
+    empty = "No open times in this period."
     print_table(("window", "opens", "closes", "for"), rows, empty=empty)
     for name, zone, hosts in dict.fromkeys(
         (each["window"], each["time_zone"], each["hosts"]) for each in answer["spans"]

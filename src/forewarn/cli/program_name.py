@@ -1,4 +1,4 @@
-"""What users type to run this program again, for the commands they are shown."""
+"""The name of this program, for commands in messages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ NAME = "forewarn"
 
 
 def typed_name() -> str:
-    """Return `forewarn` where the shell finds this program by that name, else its path."""
+    """Return `forewarn` if the shell finds this program by that name, else its path."""
     from pathlib import Path  # noqa: PLC0415 - only where a command is shown
     from shlex import quote  # noqa: PLC0415 - the same
     from shutil import which  # noqa: PLC0415 - the same
 
     here = Path.cwd()
     started = here / sys.argv[0]
-    if started.stem != NAME:  # started as a module, or by a test
+    if started.stem != NAME:  # started as a module or by a test
         return NAME
     path = which(NAME)
     if path and Path(path).resolve() == started.resolve():

@@ -1,4 +1,4 @@
-"""Reports: what became of events, as a table, CSV, JSON, or HTML to mail. Source: X-1."""
+"""Reports of event outcomes as a table, CSV, JSON, or HTML. Source: X-1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS = {
     "interruption_ms": "interruption (ms)",
     "reason": "reason",
 }
-#: Columns of a terminal; files have all of them.
+#: Columns in a terminal; files have all columns.
 _SHORT = ("group", "host", "type", "result", "start", "notice_given_s", "approved_by", "ended")
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -49,14 +49,14 @@ td,th{{border:1px solid #999;padding:.3em .5em;text-align:left}}</style>
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """Add the option that chooses how a report is written."""
+    """Add the option for the format of a report."""
     parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="how it is written (default: text)"
+        "--format", choices=FORMATS, default="text", help="format of the report (default: text)"
     )
 
 
 def all_outcomes(client: ApiClient, path: str, **query: object) -> list[Answer]:
-    """Return what a route of outcomes has, all pages of it."""
+    """Return all pages of a route of outcomes."""
     outcomes: list[Answer] = []
     before = None
     while True:
@@ -86,9 +86,9 @@ def print_outcome(outcome: Answer) -> None:
 
 
 def summary(outcomes: Sequence[Answer]) -> str:
-    """Return how many events ended how, began when, and how much of their notice they had."""
+    """Return a summary of ends, starts and notices of events."""
     if not outcomes:
-        return "no events have ended."
+        return "No events have ended."
     results = Counter(each["result"] for each in outcomes)
     starts = Counter(each["start"] for each in outcomes if each["start"] != "never")
     parts = [f"{len(outcomes)} {noun(len(outcomes), 'event')}"]
@@ -110,7 +110,7 @@ def summary(outcomes: Sequence[Answer]) -> str:
 
 
 def as_csv(outcomes: Sequence[Answer]) -> str:
-    """Return outcomes as CSV, a row for each event, under the names of the API."""
+    """Return outcomes as CSV, one row per event, with the API's names as headings."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -119,7 +119,7 @@ def as_csv(outcomes: Sequence[Answer]) -> str:
 
 
 def as_html(outcomes: Sequence[Answer], title: str) -> str:
-    """Return outcomes as a page of their own, which can be mailed."""
+    """Return outcomes as a self-contained HTML page."""
     heads = "".join(f"<th>{html.escape(head)}</th>" for head in COLUMNS.values())
     rows = "\n".join(
         "<tr>"
@@ -138,5 +138,5 @@ def _shown(value: object) -> str:
 
 
 def _safe(text: str) -> str:
-    """Keep a spreadsheet from taking a text for a formula."""
+    """Escape text that a spreadsheet would interpret as a formula."""
     return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text

@@ -1,6 +1,6 @@
 """`forewarn serve`: the service, from a settings file.
 
-Wiring is in `daemon.py`; this turns a command line into settings and errors into exit codes.
+`daemon.py` assembles it; this module turns a command line into settings and errors into exit codes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
-#: Where the packages put the settings; read if it is there and no other file is named.
+#: Settings file of the packages; read if it exists and no other file is given.
 DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 
 
@@ -30,7 +30,7 @@ def add_commands(commands: CommandGroup) -> None:
         action="append",
         default=[],
         help=f"settings (TOML), repeatable; beside each, FILE.d/*.toml are read"
-        f" (default: {DEFAULT_CONFIG} if it is there)",
+        f" (default: {DEFAULT_CONFIG} if it exists)",
     )
     parser.add_argument(
         "--workers",
@@ -43,14 +43,14 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _reload(arguments: argparse.Namespace) -> int:
-    """Have the service read its settings again."""
+    """Reload the settings of the service."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
     from forewarn.cli.output import note, print_json  # noqa: PLC0415
 
     answer = client_of(arguments).post("/v1/reload")
     if arguments.json:
         return print_json(answer)
-    note("the settings were reloaded")
+    note("settings reloaded")
     if answer["needs_restart"]:
         note(f"a restart is needed for {', '.join(answer['needs_restart'])}")
     return 0
@@ -81,7 +81,7 @@ def serve(arguments: argparse.Namespace) -> int:
         warnings = warnings_of(settings)
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
-        print("the settings are sound", file=sys.stderr)
+        print("settings valid", file=sys.stderr)
         if arguments.json:
             from forewarn.cli.output import print_json  # noqa: PLC0415 - only where it is asked for
 
@@ -91,7 +91,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _check_rest(settings: Settings) -> None:
-    """Check now what a start would find out a little later."""
+    """Check now what a start would check later."""
     from forewarn.api.listener import (  # noqa: PLC0415
         AZURE,
         METRICS,
@@ -153,16 +153,16 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
         if alone and bound.operator:
             place = daemon.local_address or "unix:PATH"
             log.warning(
-                "Nobody has access yet. Create the first token on this machine:"
+                "No principal has access yet. Create the first token on this machine:"
                 " forewarn access token create NAME --role admin --server %s",
                 place,
                 extra={"action": "access.none"},
             )
 
     def standing_by(address: str) -> None:
-        notify("READY=1\nSTATUS=standby")  # else the service manager ends it for being slow
+        notify("READY=1\nSTATUS=standby")  # else the service manager's start timeout would end it
         if address:
-            log.info("answering for health at %s", address, extra={"action": "standby"})
+            log.info("serving health checks at %s", address, extra={"action": "standby"})
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
     daemon.on_standby = standing_by

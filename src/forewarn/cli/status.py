@@ -1,4 +1,4 @@
-"""`forewarn status` and `forewarn show`: the service at a glance, and any record by its id."""
+"""`forewarn status` and `forewarn show`: the service's state, and any record by its id."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
-#: Where any other name is looked up, in this order.
+#: Lists in which any other name is looked up, in this order.
 _LOOKED_UP = ("events", "operations", "hosts", "vms", "groups")
 _NOT_FOUND = 404
 
 
 class IdUnknown(CallerError):
-    """An id or a name that no record has."""
+    """An unknown id or name."""
 
     code = "id-unknown"
     status = 404

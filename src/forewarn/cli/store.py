@@ -1,7 +1,7 @@
 """`forewarn store`: back up the store of a service, check a backup, and restore one.
 
-These open the store that the settings name; no service is asked. A backup may be made while the
-service runs, a restore only while none does.
+The commands open the store in the settings directly. A backup may run while the service runs, a
+restore only while it is stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def add_commands(commands: CommandGroup) -> None:
     group = commands.group("store")
     backup = group.command("backup", "copy the store into a file while the service runs", run=_back)
     verify = group.command("verify", "check a backup without restoring it", run=_verify)
-    restore = group.command("restore", "put a backup back into an empty place", run=_restore)
+    restore = group.command("restore", "restore a backup into an empty store", run=_restore)
     for parser in (backup, verify):
         parser.add_argument("file", metavar="FILE", type=Path, help="the backup")
     which = restore.add_mutually_exclusive_group(required=True)
@@ -33,10 +33,12 @@ def add_commands(commands: CommandGroup) -> None:
     which.add_argument(
         "--in-place",
         action="store_true",
-        help="the database's own tools have put the store back: have it go on from there",
+        help="the database's own tools have restored the store: complete the restore",
     )
     for parser in (backup, restore):
-        parser.add_argument("--store", metavar="ADDRESS", help="(default: as the settings say)")
+        parser.add_argument(
+            "--store", metavar="ADDRESS", help="(default: the store in the settings)"
+        )
         parser.add_argument(
             "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
         )
@@ -45,7 +47,7 @@ def add_commands(commands: CommandGroup) -> None:
 def _back(arguments: argparse.Namespace) -> int:
     from forewarn.store.backup import back_up  # noqa: PLC0415 - `--help` needs none of it
 
-    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it says that it makes a store
+    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it logs that it creates a store
     return _show(arguments, back_up(_address(arguments), arguments.file))
 
 
@@ -65,12 +67,15 @@ def _restore(arguments: argparse.Namespace) -> int:
         return print_json(
             {"withdrawn": facts.withdrawn, "unknown": facts.unknown, "paused": facts.paused}
         )
-    note("the store is restored; the service may be started")
+    note("store restored; start the service")
     for numbers, text in (
-        (facts.withdrawn, "withdrawn, and not asked for again: see whether it was done since"),
+        (
+            facts.withdrawn,
+            "cancelled, not requested again: check whether it was done since the backup",
+        ),
         (
             facts.unknown,
-            "its driver is asked; if that cannot answer: forewarn operation complete, or retry",
+            "its driver's answer decides, else `forewarn operation complete` or `retry`",
         ),
         (facts.paused, "paused, until `forewarn maintenance resume`"),
     ):
@@ -84,7 +89,7 @@ def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
         return print_json({name: getattr(facts, name) for name in type(facts).__match_args__})
     print_facts(
         (
-            ("backup", f"{arguments.file}, {facts.bytes} bytes, sound"),
+            ("backup", f"{arguments.file}, {facts.bytes} bytes, valid"),
             (
                 "fleet",
                 f"{facts.hosts} {noun(facts.hosts, 'host')}, {facts.vms} {noun(facts.vms, 'VM')}",

@@ -1,4 +1,4 @@
-"""Text files named on the command line. Nothing is understood in here, only read."""
+"""Reads text files named on the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class FileUnreadable(CallerError):
 
     code = "file-unreadable"
     message = "{path} cannot be read: {reason}."
-    advice = "Name a text file that is there."
+    advice = "Name an existing text file."
 
 
 def text_of(path: str) -> str:
-    """Return what a file says.
+    """Return the text of a file.
 
     Raises:
-        FileUnreadable: it is not there, is not text or is too long.
+        FileUnreadable: the file does not exist, is not text or is too long.
     """
     from pathlib import Path  # noqa: PLC0415 - only where a file is named
 

@@ -1,6 +1,6 @@
-"""`forewarn topology`: a whole fleet from one file, and into one.
+"""`forewarn topology`: apply and export a whole fleet as one file.
 
-The file is read by the server; this only carries it, a very large one in portions.
+The server parses the file; this module sends it, a very large one in parts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from forewarn.cli.parsing import CommandGroup
 
-#: File ending -> media type.
+#: File name extension -> media type.
 _MEDIA = {
     ".toml": "application/toml",
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
     ".json": "application/json",
 }
-#: Changed records that `--json` prints with indents; nobody reads more of them, and indenting took
-#: as long as all that the command itself does.
+#: Most changed records that `--json` prints indented: indenting more takes as long as the rest of
+#: the command.
 INDENTED_MAX = 10_000
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
@@ -42,7 +42,7 @@ class TopologyUnreadable(CallerError):
 
 
 class FileMalformed(CallerError):
-    """A file that the server could read, and that is not what it says it is."""
+    """A file that the server cannot parse."""
 
     code = "file-malformed"
     message = "The {what} {path} cannot be read: {reason}."
@@ -60,30 +60,32 @@ def add_commands(commands: CommandGroup) -> None:
     apply.add_argument("--dry-run", action="store_true", help="show what would change")
     show = topology.command("show", "print the fleet as a file for `topology apply`", run=_show)
     show.add_argument(
-        "--format", choices=("toml", "yaml", "json"), help="form of the file (default: toml)"
+        "--format", choices=("toml", "yaml", "json"), help="format of the file (default: toml)"
     )
     group = topology.group("import", "import hosts and VMs from a platform", default="")
     add_imports(group)
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments by which a file of one of the three forms is named."""
+    """Add the arguments for a file in one of the three formats."""
     parser.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
     parser.add_argument(
-        "--format", choices=("toml", "yaml", "json"), help="else by the file's ending"
+        "--format",
+        choices=("toml", "yaml", "json"),
+        help="format (default: by the file name extension)",
     )
 
 
 def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> tuple[bytes, str]:
-    """Return the bytes of the file that was named, and their media type.
+    """Return the bytes of the given file, and their media type.
 
     Raises:
-        CallerError: of the kind that is given: the file cannot be read, or its form is not known.
+        CallerError: of the given class: the file cannot be read, or its format is unknown.
     """
     ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
     if media is None:
-        wrong = f"the ending {ending!r} is not known" if ending else "its name has no ending"
+        wrong = f"the extension {ending!r} is unknown" if ending else "its name has no extension"
         raise unreadable(path=arguments.file, reason=wrong)
     try:
         if arguments.file == "-":
@@ -103,7 +105,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     body, media = described(arguments, TopologyUnreadable)
     try:
-        with uncollected():  # a large file is a million objects, and none of them is garbage
+        with uncollected():  # a large file makes a million objects, none of them garbage
             portions = portions_of(body, media)
             asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
             answer = apply_portions(client_of(arguments), portions, asked)

@@ -1,7 +1,7 @@
-"""Bringing the topology in step with what runs the machines, once or from then on.
+"""Import of the topology from a platform, once or continuously.
 
-What is found comes from the drivers' own discovery; this carries it to the operator API, and
-reports hosts that are silent for too long.
+The drivers discover the machines; this module sends them to the operator API, and reports hosts
+that are silent for too long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HypervisorsUnnamed(CallerError):
-    """Neither URIs nor a configuration."""
+    """Neither URIs nor a configuration, or both."""
 
     code = "hypervisors-unnamed"
     message = "No hypervisor is named."
@@ -38,18 +38,18 @@ class HypervisorsUnnamed(CallerError):
 
 
 class FleetSource(Protocol):
-    """What runs the machines."""
+    """A platform that runs the machines."""
 
-    #: After how many seconds of silence a host is reported lost; 0: never.
+    #: Seconds of silence after which a host is reported lost; 0: never.
     lost_after_s: int
-    #: How often it is asked while it is followed, in seconds.
+    #: Interval of queries while following, in seconds.
     every_s: float
 
     def discover(self) -> Found:
-        """Return what is there now."""
+        """Return the discovered hosts and VMs."""
 
     def watch(self) -> threading.Event:
-        """Return what is set when something changes before it is asked again."""
+        """Return an event that is set on a change before the next query."""
 
 
 def add_imports(group: CommandGroup) -> None:
@@ -67,7 +67,7 @@ def add_imports(group: CommandGroup) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
-    """Add the arguments by which a driver of the service's settings is named."""
+    """Add the arguments that name a driver of the service's settings."""
     text = f"as in [drivers.NAME] (default: {driver})"
     parser.add_argument("name", metavar="NAME", nargs="?", default=driver, help=text)
     parser.add_argument(
@@ -81,7 +81,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would change")
 
 
-# What the drivers need is loaded with the command: `--help` needs none of it.
+# The drivers' packages are imported with the command: `--help` needs none of them.
 
 
 def _import_kubernetes(arguments: argparse.Namespace) -> int:
@@ -101,10 +101,10 @@ def _import_nova(arguments: argparse.Namespace) -> int:
 
 
 def _driver_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what the settings say of the driver that was named.
+    """Return the settings of the named driver.
 
     Raises:
-        DriverNotSet: they say nothing of it.
+        DriverNotSet: the settings do not have it.
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs it not
 
@@ -126,13 +126,13 @@ def _import_libvirt(arguments: argparse.Namespace) -> int:
     uris = {}
     for word in arguments.uris:
         name, equals, uri = word.partition("=")
-        # A URI's own query holds equals signs, too; a name holds no colon.
+        # A URI's query may contain equals signs; a name contains no colon.
         uris.update({name: uri} if equals and ":" not in name else {host_name(word): word})
     return run_import(arguments, LibvirtSource(config_of_uris(uris)))
 
 
 def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
-    """Bring the topology in step, as the options say."""
+    """Import the topology according to the options."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
 
     importer = Importer(client_of(arguments), source, dry_run=arguments.dry_run)
@@ -147,7 +147,7 @@ def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
 
 
 class Importer:
-    """Brings the topology in step with a source."""
+    """Updates the topology from a source."""
 
     def __init__(
         self,
@@ -162,20 +162,20 @@ class Importer:
         self._source = source
         self._dry_run = dry_run
         self._clock = clock or SystemClock()
-        #: Host -> since when it has been silent, ms since the epoch UTC.
+        #: Host -> start of its silence, ms since the epoch UTC.
         self._silent_ms: dict[str, int] = {}
         self._reported: set[str] = set()
-        #: Hosts that the source has, or had.
+        #: Current and former hosts of the source.
         self._hosts: set[str] = set()
-        #: What was said in the last turn, and in this one: it is not repeated.
+        #: Messages of the last turn and of this one, which are not repeated.
         self._said: set[str] = set()
         self._saying: set[str] = set()
 
     def once(self) -> Found:
-        """Ask every host, and have the topology say what they say.
+        """Query every host, and update the topology.
 
         Raises:
-            ApiRefused: the first record that was refused; all others were taken over.
+            ApiRefused: the first refused record; all others were applied.
         """
         fleet, refused = self._bring_in_step()
         if refused:
@@ -183,7 +183,7 @@ class Importer:
         return fleet
 
     def turn(self) -> None:
-        """Keep in step; what cannot be done now is said once, and left for the next turn."""
+        """Update once; report each failure once and leave it for the next turn."""
         try:
             fleet, failed = self._bring_in_step()
             self._look_after(fleet)
@@ -199,7 +199,7 @@ class Importer:
         self._saying.add(text)
 
     def follow(self) -> int:
-        """Keep in step until it is ended."""
+        """Update until interrupted."""
         changed = self._source.watch()
         sys.stderr.flush()
         while True:
@@ -208,7 +208,7 @@ class Importer:
             changed.wait(self._source.every_s)
 
     def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
-        """Take over what was found; return it, and what was refused: work may go on there."""
+        """Apply the discovered records; return them and the refused ones, which may have work."""
         from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
         from forewarn.drivers.found import difference, gone  # noqa: PLC0415
 
@@ -228,7 +228,7 @@ class Importer:
                     refused.append(error)
                     before = known.get(kind, {}).get(name, {})
                     if before.get("host", form.get("host")) != form.get("host"):
-                        with suppress(ApiRefused):  # notices go to the right host at least
+                        with suppress(ApiRefused):  # at least notices go to the right host
                             self._put(kind, name, {**before, "host": form["host"]})
                 else:
                     note(f"{sign} {kind[:-1]} {name}{where}")
@@ -273,9 +273,9 @@ class Importer:
                 )
 
     def _is_worked_on(self, host: str) -> bool:
-        """Whether a host may be silent since work on it is under way, which its driver watches.
+        """Whether a host may be silent because of work on it, which its driver watches.
 
-        Work that is stuck has a reason: then nobody expects the host back any more.
+        During stuck work the host is not expected to return.
         """
         running = self._client.get("/v1/operations", state="running", host=host)["operations"]
         return any(

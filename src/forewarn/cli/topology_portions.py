@@ -1,7 +1,7 @@
-"""A topology in portions: what is too large for one request, as several that stand alone.
+"""A large topology in several requests.
 
-Each portion holds some VMs with their hosts and groups, so each can be tried and applied for
-itself, all of it or nothing. Nothing is printed but progress.
+Each part contains some VMs with their hosts and groups, so that it can be checked and applied
+separately, all of it or nothing.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
     Fleet: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
-#: Above this a file is read here and sent in portions; the server takes as much unless set lower.
+#: Largest file sent in one request, in bytes, which is also the server's default limit.
 WHOLE_BYTES_MAX = 2 * 1024 * 1024
-#: VMs, or hosts or groups without VMs, in a portion: about 1.5 MB.
+#: VMs, or hosts or groups without VMs, in a part: about 1.5 MB.
 PORTION = 5000
-#: Records removed with one request: 100 of the longest names fill 13 KB of a URL.
+#: Records removed in one request: 100 of the longest names take 13 KB of a URL.
 REMOVED = 100
 _KINDS = ("hosts", "groups", "vms")
 
 
 class TopologyFileUnreadable(Exception):
-    """A file that nobody can read; why, in half a sentence."""
+    """A file that cannot be parsed, with the reason."""
 
 
 @value
 class Portions:
-    """A topology as it is sent: whole, or its fleet, which is divided."""
+    """A topology as sent: whole, or its fleet for division."""
 
     body: bytes
     media: str
@@ -50,10 +50,10 @@ class Portions:
 
 
 def portions_of(body: bytes, media: str) -> Portions:
-    """Return how a topology is sent.
+    """Prepare a topology for sending.
 
     Raises:
-        FileUnreadable: it is large, and cannot be read here.
+        FileUnreadable: the file is large and cannot be parsed here.
     """
     if len(body) <= WHOLE_BYTES_MAX:
         return Portions(body, media)
@@ -65,16 +65,18 @@ def portions_of(body: bytes, media: str) -> Portions:
         raise TopologyFileUnreadable(
             "it is too large for YAML; write it as JSON or TOML"
         ) from error
-    return Portions(body, media, fleet if _is_fleet(fleet) else None)  # else the server says why
+    return Portions(
+        body, media, fleet if _is_fleet(fleet) else None
+    )  # else the server reports the reason
 
 
 def apply_portions(
     client: ApiClient, portions: Portions, asked: Mapping[str, bool]
 ) -> dict[str, Any]:
-    """Send a topology and return what changed, in the form of one answer.
+    """Send a topology and return the changes as one answer.
 
     Raises:
-        FileUnreadable: the server cannot read it.
+        FileUnreadable: the server cannot parse it.
     """
     if portions.fleet is None:
         return _sent(client, portions.body, portions.media, asked)
@@ -98,9 +100,9 @@ def apply_portions(
 def _answers(
     client: ApiClient, fleet: Fleet, asked: Mapping[str, bool]
 ) -> Iterator[dict[str, Any]]:
-    """Send one portion after another, and yield what each changed.
+    """Send one part after another, and yield the changes of each.
 
-    The next is written, and the last answer looked at, while the server works.
+    Encodes the next part and decodes the last answer while the server works.
     """
     parts = list(divided(fleet))
     with ThreadPoolExecutor(1) as pool:
@@ -108,7 +110,7 @@ def _answers(
         for number, part in enumerate(parts, start=1):
             body = json.dumps(part).encode()
             answer = working.result() if working else None
-            note(f"portion {number} of {len(parts)}; each is applied whole or not at all")
+            note(f"part {number} of {len(parts)}; each is applied completely or refused")
             working = pool.submit(_sent, client, body, "application/json", asked)
             if answer is not None:
                 yield answer
@@ -117,14 +119,14 @@ def _answers(
 
 
 def divided(fleet: Fleet) -> Iterator[Fleet]:
-    """Yield portions that stand alone: VMs with their hosts and groups, then what has no VM."""
+    """Yield independent parts: VMs with their hosts and groups, then records without VMs."""
     hosts, groups = fleet.get("hosts", {}), fleet.get("groups", {})
     used_hosts: set[str] = set()
     used_groups: set[str] = set()
     for batch in _batches(fleet.get("vms", {})):
         own_hosts = {str(each.get("host")) for each in batch.values()}
         own_groups = {str(each.get("group")) for each in batch.values()}
-        own_groups |= batch.keys() & groups.keys()  # a lone VM's group has its name
+        own_groups |= batch.keys() & groups.keys()  # the group of a single VM has its name
         used_hosts |= own_hosts
         used_groups |= own_groups
         yield {
@@ -175,10 +177,10 @@ def _sent(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool])
 
 
 def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
-    """Send what a file says, and return the answer.
+    """Send a fleet, and return the answer.
 
     Raises:
-        FileUnreadable: the server cannot read it.
+        FileUnreadable: the server cannot parse it.
     """
     try:
         return client.send("PUT", path, body=body, kind=media)
@@ -190,7 +192,7 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
 
 
 def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
-    """Return the names that the server knows and the file does not."""
+    """Return the names that the server has and the file does not."""
     known = set(fleet.get(kind, {}))
     if kind == "groups":
         known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}

@@ -1,7 +1,4 @@
-"""`forewarn watch`: history as it grows.
-
-What has happened before is `forewarn history`.
-"""
+"""`forewarn watch`: follow history; `forewarn history` lists past entries."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         count += 1
         if count == arguments.count:
             return OK
-    return UNREACHABLE if arguments.count else OK  # what was waited for has not come
+    return UNREACHABLE if arguments.count else OK  # the expected entries did not arrive
 
 
 def _print(entry: Answer, *, as_json: bool) -> None:

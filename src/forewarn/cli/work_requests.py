@@ -1,7 +1,4 @@
-"""Asking for work on hosts and VMs, and following it until it ends.
-
-The words for work are here; what each means is decided by the server.
-"""
+"""Requests for work on hosts and VMs, and following it until it ends."""
 
 from __future__ import annotations
 
@@ -21,38 +18,38 @@ if TYPE_CHECKING:
     from forewarn.cli.api_client import Answer, ApiClient
     from forewarn.cli.parsing import CommandGroup
 
-#: Action -> its cause at the server, and what it does.
+#: Action -> cause, help.
 _HOST_WORK = {
     "update": ("host-update", "update hosts; their VMs freeze, or reboot with --restart"),
     "reboot": ("host-reboot", "reboot hosts and their VMs"),
-    "migrate": ("live-migration", "move the VMs of hosts away while they run"),
+    "migrate": ("live-migration", "live-migrate all VMs of hosts"),
     "degrade": ("hardware-degraded", "mark hosts as expected to fail"),
     "fail": ("hardware-failure", "mark hosts as failed"),
 }
 _VM_WORK = {
-    "reboot": ("reboot", "reboot VMs, as their users ask"),
-    "redeploy": ("redeploy", "move VMs to other hosts, as their users ask"),
+    "reboot": ("reboot", "reboot VMs at their users' request"),
+    "redeploy": ("redeploy", "redeploy VMs to other hosts at their users' request"),
     "evict": ("eviction", "evict Spot VMs"),
     "delete": ("deletion", "delete VMs"),
-    "reimage": ("reimage", "give VMs a new system image"),
+    "reimage": ("reimage", "reimage VMs"),
 }
-#: Causes of routine work, which can wait for the same work.
+#: Causes of routine work, which can queue behind the same work.
 _QUEUED = frozenset({"host-update", "host-reboot", "live-migration"})
-#: Causes of work on hosts that groups are asked about.
+#: Causes of work on hosts that needs notice.
 _ANNOUNCED = frozenset({*_QUEUED, "hardware-degraded"})
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
-#: Operations named in one remark; more are counted.
+#: Most operations named in one note; more are counted.
 NAMED_MAX = 4
-#: Hosts of one request whose groups are looked at: as many as a request may name.
+#: Most hosts of one request whose groups are checked: the limit of a request.
 HOSTS_ASKED_MAX = 100
-#: Entries of history that are printed before what is awaited; any more are printed after that.
+#: Entries of history printed before the blockers; further ones are printed afterwards.
 HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
 
 
 def add_host_work(commands: CommandGroup) -> None:
-    """Add what can be done to hosts."""
+    """Add the actions on hosts."""
     for action, (cause, line) in _HOST_WORK.items():
         parser = _add_work(commands, action, cause, line)
         add_host_selection(parser)
@@ -92,14 +89,14 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="host-lost",
                 dest="cause",
-                help="the hosts are lost; their VMs start elsewhere",
+                help="the hosts are lost; their VMs restart elsewhere",
             )
     repair = commands.command("repair", "mark hosts as repaired", run=_repair)
     repair.add_argument("names", metavar="NAME", nargs="+")
 
 
 def add_vm_work(commands: CommandGroup) -> None:
-    """Add what can be done to VMs."""
+    """Add the actions on VMs."""
     for action, (cause, line) in _VM_WORK.items():
         parser = _add_work(commands, action, cause, line)
         parser.add_argument("names", metavar="NAME", nargs="+")
@@ -107,11 +104,11 @@ def add_vm_work(commands: CommandGroup) -> None:
 
 
 class TimeoutAlone(CallerError):
-    """A limit for watching what is not watched."""
+    """`--timeout` without `--wait`."""
 
     code = "timeout-alone"
-    message = "--timeout is how long --wait watches; there is no --wait."
-    advice = "Add --wait, or leave --timeout out."
+    message = "--timeout limits --wait, which is missing."
+    advice = "Add --wait or remove --timeout."
 
 
 def add_wait_options(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +152,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
 
 
 def _progress(operation: Answer) -> str:
-    """Return how far running work is, as its driver says; empty if it does not."""
+    """Return the progress of running work from its driver; may be empty."""
     if operation["state"] != "running":
         return ""
     percent = operation["progress_percent"]
@@ -164,9 +161,9 @@ def _progress(operation: Answer) -> str:
 
 
 def awaited_text(waiting: Answer, now_ms: int) -> str:
-    """Return whom or what work waits for, and until when."""
+    """Return the first blocker of work, and its end."""
     until = when(waiting["until"], now_ms)
-    # A driver takes the announced time, more or less; nothing else goes on after its time.
+    # Only running work may pass its announced end: the duration is an estimate.
     word = "expected to end" if waiting["reason"] == "driver" else "at the latest"
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
@@ -180,13 +177,11 @@ def _add_work(
             "--not-before", metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now"
         )
     parser.add_argument(
-        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 none"
+        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0: none"
     )
-    parser.add_argument("--description", metavar="TEXT", help="the description that VMs are shown")
-    parser.add_argument("--destination", metavar="HOST", help="the host that the VMs move to")
-    parser.add_argument(
-        "--source", choices=("Platform", "User"), help="the source that VMs are shown"
-    )
+    parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
+    parser.add_argument("--destination", metavar="HOST", help="host to which the VMs move")
+    parser.add_argument("--source", choices=("Platform", "User"), help="source shown to VMs")
     add_wait_options(parser)
     parser.set_defaults(cause=cause, impact=None, not_before=None, queue=None)
     return parser
@@ -230,7 +225,7 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _warn_unasked(client: ApiClient, names: list[str], selector: str | None) -> None:
-    """Say before anything is done which groups on these hosts do not listen."""
+    """Warn before the request about groups on these hosts that do not listen."""
     if selector:
         hosts = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
         names = [each["name"] for each in hosts]
@@ -240,12 +235,12 @@ def _warn_unasked(client: ApiClient, names: list[str], selector: str | None) -> 
 
 
 def _wants_maintenance() -> bool:
-    note("These are too many for one request. A maintenance works on them in waves.")
+    note("These hosts are too many for one request. A maintenance works on them in waves.")
     return input("Create and start it? [y/N] ").strip().lower() in {"y", "yes"}
 
 
 def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: bool) -> int:
-    """Create and start a maintenance of what was too much for one request."""
+    """Create and start a maintenance for hosts that are too many for one request."""
     from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
 
     wanted = {
@@ -263,15 +258,15 @@ def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: 
 
 
 def _tell_unasked(operations: Iterable[Answer]) -> None:
-    """Say which work has begun because there is nobody to ask, which many do not expect."""
+    """Note which work started without notice because its group does not listen."""
     unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
     if unasked:
         names = ", ".join(each["id"] for each in unasked[:NAMED_MAX])
         more = len(unasked) - NAMED_MAX
         who = f"{names} and {more} more" if more > 0 else names
         verb = "is" if len(unasked) == 1 else "are"
-        note(f"{who} {verb} running already: there is nobody to ask")
-        note("  A group is asked only once one of its VMs has read its document.")
+        note(f"{who} {verb} running already: no affected group listens")
+        note("  A group gets notice only after one of its VMs has read its document.")
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -281,7 +276,7 @@ def _repair(arguments: argparse.Namespace) -> int:
     operations = []
     for name in arguments.names:
         operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
-        note(f"host {name} is marked as repaired")
+        note(f"host {name} marked as repaired")
     if arguments.json:
         return print_json({"operations": operations})
     if operations:
@@ -290,10 +285,10 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 
 def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
-    """Return where history ends now; 0 where nothing is to be waited for.
+    """Return the last number of history for `--wait`; 0 without `--wait`.
 
     Raises:
-        TimeoutAlone: there is a limit for that all the same.
+        TimeoutAlone: `--timeout` is given without `--wait`.
     """
     if not arguments.wait:
         if arguments.timeout:
@@ -305,7 +300,7 @@ def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
 def wait(
     client: ApiClient, operations: list[Answer], *, after: int, arguments: argparse.Namespace
 ) -> int:
-    """Follow operations until all have ended, telling how they go; return the exit status."""
+    """Follow operations until all have ended, printing progress; return the exit status."""
     from forewarn.cli.api_client import local_now_ms  # noqa: PLC0415
 
     current = {each["id"]: each for each in operations}
@@ -315,7 +310,7 @@ def wait(
     except KeyboardInterrupt:
         known = ", ".join(f"forewarn operation why {name}" for name in list(current)[:NAMED_MAX])
         more = ", …" if len(current) > NAMED_MAX else ""
-        note(f"no longer watching; the work goes on: {known}{more}")
+        note(f"no longer watching; the work continues: {known}{more}")
         raise
     ended = list(current.values())
     if arguments.json:
@@ -323,13 +318,13 @@ def wait(
     else:
         print_operations(ended, client.now_ms)
     if any(each["state"] in _LIVE for each in ended):
-        note("no longer watching, before its end; the work goes on")
+        note("no longer watching; the work continues")
         return TIMED_OUT
     return OK if all(each["state"] == _ENDED_WELL for each in ended) else REFUSED
 
 
 def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms: int) -> None:
-    """Print every entry about operations until each has ended, or until the time is up."""
+    """Print every entry about operations until all have ended, or until the timeout."""
     awaited: dict[str, list[str]] = {}
     after = _catch_up(client, current, after, awaited)
     going = {name for name, each in current.items() if each["state"] in _LIVE}
@@ -353,7 +348,7 @@ def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms:
 def _catch_up(
     client: ApiClient, current: dict[str, Answer], after: int, awaited: dict[str, list[str]]
 ) -> int:
-    """Print what has happened already, then who is awaited; return where history ends."""
+    """Print past entries, then blockers; return the last number of history."""
     for entry in client.get("/v1/history", after=after, limit=HISTORY_MAX)["entries"]:
         after = entry["sequence"]
         if entry["operation"] in current:
@@ -366,7 +361,7 @@ def _catch_up(
 def _print_awaited(
     client: ApiClient, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
 ) -> None:
-    """Read one operation again, and say who is awaited if that has changed."""
+    """Read one operation again, and print its blocker if it has changed."""
     why = client.get(f"/v1/operations/{name}/why")
     current[name] = why["operation"]
     reasons = [awaited_text(each, client.now_ms) for each in why["waiting"]]
