@@ -1,1 +1,1 @@
-"""Azure Resource Manager: users' acts on VMs, as Azure's tools send them. Source: Z-1 to Z-4."""
+"""Azure Resource Manager: requests about VMs from Azure's tools. Source: Z-1 to Z-4."""

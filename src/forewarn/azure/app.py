@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: The newest api-version whose resources are known here; a later one is answered like it. Z-3.
+#: The newest known api-version; later ones get the same answers. Z-3.
 NEWEST_KNOWN = "2025-11-01"
-#: Unknown api-versions noted, each once.
+#: Most unknown api-versions logged, each once.
 NOTED_MAX = 100
 
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
@@ -95,14 +95,14 @@ def build_arm(
     """Return Azure Resource Manager over a running service.
 
     Args:
-        loop: what changes and reads the live state.
-        store: what ended work is read from.
+        loop: the control loop, which changes and reads the live state.
+        store: the store that ended work is read from.
         clock: the service's time.
-        settings: who may call, and how long an answer may take.
-        token_key: what tokens are signed with; empty: a new one, known to nobody else.
+        settings: settings of the operator API.
+        token_key: key that signs tokens; empty: a new random key.
 
     Raises:
-        RouteUnlisted: nothing says what a route needs.
+        RouteUnlisted: a route has no row in the table of permissions.
     """
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     overview = FleetWatch(loop, clock, watch.streams)
@@ -127,7 +127,7 @@ class ArmApp:
         self._callers = callers
         self._resources = Resources(control, bookkeeping)
         routes = every_route()
-        assert all(each.permission for each in routes), "raises where nothing says what one needs"
+        assert all(each.permission for each in routes), "raises for a route without a row"
         self._table = ArmTable(routes)
         self._ids = Ids()
         self._noted: OrderedDict[str, None] = OrderedDict()
@@ -203,36 +203,36 @@ class ArmApp:
         return _response(await route.act(call), request.method)
 
     def _note_version(self, version: str) -> None:
-        """Take any api-version, and say once which was not known. Source: Z-3."""
+        """Accept any api-version, and log an unknown one once. Source: Z-3."""
         if not version:
             raise ArmApiVersionMissing
         known = _VERSION.fullmatch(version) and version[:10] <= NEWEST_KNOWN
         if known or version in self._noted or len(self._noted) >= NOTED_MAX:
             return
         self._noted[version] = None
-        log.info("api-version %r is not known; answered like %s", version[:64], NEWEST_KNOWN)
+        log.info("api-version %r is unknown; answered like %s", version[:64], NEWEST_KNOWN)
 
 
 def _check_query(route: ArmRoute, query: Mapping[str, str]) -> None:
-    """Refuse what the answer would not obey.
+    """Refuse query parameters that the route does not support.
 
     Raises:
-        ValidationFailed: a parameter means nothing here.
+        ValidationFailed: a parameter is not supported.
     """
     if route.query != ANY_QUERY:
         for name in query.keys() - {"api-version", *route.query}:
             known = ", ".join(("api-version", *route.query))
             raise ValidationFailed(
                 where=f"The query parameter {name[:64]}",
-                problem=f"is not obeyed here, only {known}",
+                problem=f"is not supported; supported: {known}",
             )
 
 
 def _condition(request: Request) -> Condition:
-    """Return what a `PUT` asks of its resource; any other condition of a change is refused.
+    """Return the condition of a `PUT`; refuse any other condition of a change.
 
     Raises:
-        ArmPreconditionFailed: nothing here has an ETag to compare.
+        ArmPreconditionFailed: the condition compares an ETag, which no resource has.
     """
     if request.method in {"GET", "HEAD"}:
         return Condition.NONE
@@ -243,12 +243,12 @@ def _condition(request: Request) -> Condition:
     known = header in {Condition.NEW.value, Condition.PRESENT.value}
     if len(given) == 1 and known and request.method == "PUT" and request.headers[header] == "*":
         return Condition(header)
-    reason = "only `*` can be compared, one condition for each PUT, as no resource has an ETag"
+    reason = "a PUT may have one condition, with `*`: no resource has an ETag"
     raise ArmPreconditionFailed(header=header, reason=reason)
 
 
 def _read_object(body: bytes) -> JsonObject:
-    """Return a JSON body; none is an empty one."""
+    """Return a JSON body; a missing body is an empty object."""
     if not body.strip():
         return {}
     value = read_json(body)
@@ -259,7 +259,7 @@ def _read_object(body: bytes) -> JsonObject:
 
 def _response(answer: ArmResponse, method: str) -> Response:
     headers = {"Cache-Control": "no-cache", **answer.headers}
-    if method == "HEAD":  # what is there is answered 204, never 200
+    if method == "HEAD":  # an existing resource is answered 204, never 200
         return Response(status_code=204, headers=headers)
     if answer.value is None:
         return Response(status_code=answer.status, headers=headers)

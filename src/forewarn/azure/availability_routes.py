@@ -36,9 +36,9 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", SUBSCRIPTION + every, "List all availability sets", _list),
         ArmRoute("GET", RESOURCE_GROUP + every, "List availability sets", _list),
         ArmRoute("GET", one, "Read an availability set", _get),
-        ArmRoute("PUT", one, "Create one (bookkeeping only), or change it", _put),
+        ArmRoute("PUT", one, "Create an availability set (emulator only), or change it", _put),
         ArmRoute("PATCH", one, "Change scheduledEventsPolicy", _change),
-        ArmRoute("DELETE", one, "Delete one without VMs", _delete),
+        ArmRoute("DELETE", one, "Delete an availability set without VMs", _delete),
     )
 
 
@@ -77,7 +77,7 @@ async def _change(call: ArmCall) -> ArmResponse:
 
 
 async def _put(call: ArmCall) -> ArmResponse:
-    """Change an availability set, or book a new one."""
+    """Change an availability set, or create one."""
     await made_set(call, GroupKind.AVAILABILITY_SET)
     return await _change(call)
 

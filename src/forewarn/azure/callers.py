@@ -1,6 +1,6 @@
-"""Who calls Azure Resource Manager: by a token it gave out, or an operator's own. Source: Z-3.
+"""Authentication of Azure Resource Manager: issued tokens or operators' tokens. Source: Z-3.
 
-In the emulator everybody on this machine may call, with any name and secret.
+The emulator accepts any name and secret from this machine.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 
     from forewarn.azure.tokens import TokenIssuer
 
-#: How history calls who acts through Azure Resource Manager, the name behind it.
+#: Prefix of actors in history that use Azure Resource Manager.
 ACTOR = "azure "
 
 
 class ArmCallers:
-    """Knows who calls, or refuses."""
+    """Identifies callers."""
 
     def __init__(self, callers: Principals, tokens: TokenIssuer) -> None:
-        """Know those whom the operator API knows."""
+        """Use the principals of the operator API."""
         self.tokens = tokens
         self._callers = callers
 
     def check_site(self, headers: Mapping[str, str]) -> None:
-        """Refuse what a page of another site has made a browser send.
+        """Refuse a request that a browser sent on behalf of another site's page.
 
         Raises:
-            CrossSite: it is such a call.
+            CrossSite: the request is one.
         """
         check_site({name.encode(): text.encode("latin-1") for name, text in headers.items()})
 
     def principal(self, headers: Mapping[str, str], address: str) -> Principal:
-        """Return who calls.
+        """Return the caller.
 
         Raises:
-            TokenMissing, TokenWrong, TooManyRefused, HostRefused: they may not.
+            TokenMissing, TokenWrong, TooManyRefused, HostRefused: the call is refused.
         """
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else ""
@@ -64,7 +64,7 @@ class ArmCallers:
         return self._callers.by_given_out(subject, given, address).bearer
 
     def admit(self, name: str, secret: str, address: str) -> str:
-        """Return for whom a name and secret may have a token.
+        """Return the principal that a name and secret may get a token for.
 
         Raises:
             TokenWrong, TooManyRefused: the secret is not a token of that principal.

@@ -1,4 +1,4 @@
-"""A certificate for this machine's own names, made by the program `openssl`.
+"""A self-signed certificate for this machine's names, created by the program `openssl`.
 
 Azure's tools refuse to send a token over plain HTTP. Source: Z-3.
 """
@@ -11,36 +11,36 @@ from forewarn.errors import CallerError
 from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.values import value
 
-#: How long the program may take, in seconds; it takes some 20 ms.
+#: Timeout of the program, in seconds; it takes about 20 ms.
 TIMEOUT_S = 30
-#: How long a certificate is good for; it is made again at each start.
+#: Validity of a certificate; each start creates a new one.
 DAYS = 30
 
 _NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
 
 
 class CertificateUnmade(CallerError):
-    """A certificate that could not be made."""
+    """A certificate that could not be created."""
 
     code = "certificate-unmade"
     status = 422
-    message = "No certificate could be made with openssl: {reason}."
+    message = "openssl could not create a certificate: {reason}."
     advice = "Install openssl 1.1.1 or newer, or name a certificate and a key of your own."
 
 
 @value
 class Certificate:
-    """Where a certificate and its key are."""
+    """The files of a certificate and its key."""
 
     path: Path
     key: Path
 
 
 def make_certificate(directory: Path) -> Certificate:
-    """Make a certificate for localhost and its key in a directory that only its owner reads.
+    """Create a certificate for localhost and its key in a directory that only its owner can read.
 
     Raises:
-        CertificateUnmade: there is no `openssl`, or it failed.
+        CertificateUnmade: `openssl` is missing or failed.
     """
     certificate = Certificate(directory / "certificate.pem", directory / "key.pem")
     openssl(
@@ -55,10 +55,10 @@ def make_certificate(directory: Path) -> Certificate:
 
 
 def openssl(*words: str, given: bytes = b"") -> bytes:
-    """Run the program `openssl` with these words and this input, and return what it printed.
+    """Run the program `openssl` with these arguments and input, and return its output.
 
     Raises:
-        CertificateUnmade: there is none, or it failed.
+        CertificateUnmade: the program is missing or failed.
     """
     try:
         return program_output(("openssl", *words), given, ProgramLimits(TIMEOUT_S))

@@ -1,4 +1,4 @@
-"""New VMs: bookkeeping of the fleet alone, since nothing here can make a machine. Source: Z-1."""
+"""New VMs: the emulator adds records only; Forewarn creates no machines. Source: Z-1."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 async def created_vm(call: ArmCall, name: str) -> Vm:
-    """Put a VM on the host with the fewest, in the set it names or in a group of its own.
+    """Add a VM on the host with the fewest VMs, in the named set or in its own group.
 
     Raises:
-        ArmNotSupported: this is a service, there is no host, or the name is taken elsewhere.
+        ArmNotSupported: this is a service, no host is available, or the name is in use.
     """
     check_allowed(call, name)
     inventory = await call.resources.inventory()
     if inventory.vm(name) is not None:
         raise ArmNotSupported(
-            action="Create", name=name, reason="another resource group has a VM of this name"
+            action="Create", name=name, reason="another resource group has a VM with this name"
         )
     group = _named_set(inventory.topology, call.json) or Group(name, kind=GroupKind.LONE)
     host = emptiest(inventory.topology, 1, call.json.get("zones"))[0]
@@ -50,7 +50,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
 
 
 def new_vm(call: ArmCall, name: str, *, group: Group, host: Host) -> Vm:
-    """Return a VM as a request describes it."""
+    """Return the VM from a request."""
     place = call.place
     vm = Vm(
         name,
@@ -64,21 +64,21 @@ def new_vm(call: ArmCall, name: str, *, group: Group, host: Host) -> Vm:
 
 
 def check_allowed(call: ArmCall, name: str) -> None:
-    """Refuse to create what only the emulator can book.
+    """Refuse to create resources except in the emulator.
 
     Raises:
         ArmNotSupported: this is a service.
     """
     if not call.resources.bookkeeping:
-        reason = "nothing here can make a machine; only the emulator books it"
+        reason = "Forewarn creates no machines; only the emulator records them"
         raise ArmNotSupported(action="Create", name=name, reason=reason)
 
 
 def emptiest(topology: Topology, count: int, zones: object) -> list[Host]:
-    """Return hosts for this many new VMs, those with the fewest first; costs the hosts.
+    """Return hosts for this many new VMs, those with the fewest VMs first; costs the hosts.
 
     Raises:
-        ArmNotSupported: there is no host in these zones that could take one.
+        ArmNotSupported: no host in these zones is available.
     """
     if zones is not None and not isinstance(zones, list):
         raise ValidationFailed(where="zones", problem="must be a list")
@@ -93,7 +93,7 @@ def emptiest(topology: Topology, count: int, zones: object) -> list[Host]:
 
 
 def _named_set(topology: Topology, body: JsonObject) -> Group | None:
-    """Return the set that a new VM joins, made where it is not there; None: it names none."""
+    """Return the set that a new VM joins, created if missing; None if it names no set."""
     for name, kind in (
         ("availabilitySet", GroupKind.AVAILABILITY_SET),
         ("virtualMachineScaleSet", GroupKind.SCALE_SET),
@@ -109,17 +109,17 @@ def _named_set(topology: Topology, body: JsonObject) -> Group | None:
 async def scaled_out(
     call: ArmCall, group: Group, vms: list[Vm], *, count: int, shown: JsonObject
 ) -> None:
-    """Put further instances into a scale set, like its first; their numbers follow the highest.
+    """Add instances like the first one to a scale set, with the next higher numbers.
 
     Args:
         call: the request.
         group: the set.
         vms: its instances.
-        count: how many more there shall be.
-        shown: the set, which is the model where it has no instance.
+        count: number of new instances.
+        shown: the set, which is the model if it has no instance.
 
     Raises:
-        ArmNotSupported: this is a service, or there is no host.
+        ArmNotSupported: this is a service, or no host is available.
     """
     check_allowed(call, group.name)
     topology = (await call.resources.inventory()).topology
@@ -129,7 +129,7 @@ async def scaled_out(
     if vms:
         model = vms[0]
     elif member(shown, "properties", "orchestrationMode") == "Flexible":
-        reason = "it is of Flexible orchestration; create VMs that name it as their set"
+        reason = "it uses Flexible orchestration; create VMs that name it as their set"
         raise ArmNotSupported(action="Scaling out", name=group.name, reason=reason)
     else:
         profile = member(shown, "properties", "virtualMachineProfile")

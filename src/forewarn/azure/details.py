@@ -1,7 +1,7 @@
-"""What a request says of a resource beyond what the fleet knows: kept, or refused. Pure.
+"""Details of a resource in a request that the fleet does not model. Pure.
 
-A `PUT` or `PATCH` may repeat what is shown. What it says otherwise is carried out by the route, or
-is a detail: the emulator keeps details and shows them again, the service refuses them.
+A `PUT` or `PATCH` may repeat shown values. The route carries out some changes; all others are
+details, which the emulator stores and shows and the service refuses.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from forewarn.azure.json_values import JsonObject
 
-#: Names of members, one inside the other.
+#: A path of nested member names.
 Path: TypeAlias = tuple[str, ...]
-#: Values by where they stand.
+#: Values by path.
 Details: TypeAlias = dict[Path, object]
-#: Longest details of one resource, in bytes of JSON, and how deep they go.
+#: Largest details of one resource, in bytes of JSON, and deepest nesting.
 DETAILS_BYTES_MAX, DEPTH_MAX = 65_536, 20
 
 
 def paths(prefix: str, names: str) -> frozenset[Path]:
-    """Return paths written with dots, all below the same one."""
+    """Return dotted paths below a common prefix."""
     return frozenset(tuple(f"{prefix}{name}".split(".")) for name in names.split())
 
 
-#: What the server sets itself, and passwords, which nothing here could use and no answer shows.
+#: Members that the server sets, and passwords, which are neither used nor shown.
 IGNORED = (
     paths("", "id name type etag systemData resources instanceId")
     | paths("properties.", "provisioningState vmId timeCreated instanceView uniqueId statuses")
@@ -40,10 +40,10 @@ IGNORED = (
 
 
 def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> Details:
-    """Return what a body says beyond what is shown already and what is carried out.
+    """Return the values of a body that are neither shown already nor carried out.
 
     Raises:
-        ValidationFailed: it is nested too deeply.
+        ValidationFailed: the body is nested too deeply.
     """
     members: Details = {}
     left: list[tuple[Path, object, object]] = [((), given, shown)]
@@ -62,25 +62,25 @@ def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> 
 
 
 def check_size(members: Details) -> None:
-    """Refuse details that are too long to be kept, or lists that are too deep.
+    """Refuse details that are too large, or lists that are nested too deeply.
 
     Raises:
-        ValidationFailed: they are.
+        ValidationFailed: a limit is exceeded.
     """
     try:
         size = len(encoded(list(members.items())))
     except RecursionError:
         size = DETAILS_BYTES_MAX + 1
     if size > DETAILS_BYTES_MAX:
-        problem = f"says more than the {DETAILS_BYTES_MAX} bytes that can be kept"
+        problem = f"has more than {DETAILS_BYTES_MAX} bytes of details"
         raise ValidationFailed(where="The body", problem=problem)
 
 
 def refuse(members: Details, name: str, reason: str, *, only: Collection[Path] = ((),)) -> None:
-    """Refuse details, or those below some paths, naming the first.
+    """Refuse any details, or those below some paths, naming the first.
 
     Raises:
-        ArmNotSupported: there are some.
+        ArmNotSupported: such details exist.
     """
     for path in sorted(members):
         if any(path[: len(each)] == each for each in only):
@@ -89,7 +89,7 @@ def refuse(members: Details, name: str, reason: str, *, only: Collection[Path] =
 
 
 def put_details(shown: JsonObject, more: Mapping[Path, object]) -> JsonObject:
-    """Put details where they belong in a resource; returns it."""
+    """Insert details into a resource; return it."""
     for path, value in more.items():
         at = shown
         for name in path[:-1]:
@@ -101,7 +101,7 @@ def put_details(shown: JsonObject, more: Mapping[Path, object]) -> JsonObject:
 
 
 def _same(value: object, now: object) -> bool:
-    """Whether a value says what is shown; names and ids are compared without case."""
+    """Whether a value equals the shown one; names and ids are compared without case."""
     left = [(value, now)]
     while left:
         value, now = left.pop()

@@ -1,6 +1,6 @@
-"""`scheduledEventsProfile` and `scheduledEventsPolicy`: how a group wants to be asked. Pure.
+"""`scheduledEventsProfile` and `scheduledEventsPolicy`: a group's notice and approval. Pure.
 
-Azure has them on VMs and on sets; here they belong to the group a VM shares its document with.
+Azure has them on VMs and on sets; in Forewarn they belong to the VM's group.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from forewarn.azure.json_values import JsonObject
 
-#: What Azure takes where no time is given: the shortest terminate notification.
+#: Azure's default: the shortest terminate notification.
 _TERMINATE_DEFAULT = "PT5M"
-#: The one time an image upgrade or reimage may be announced ahead. Source: O-2.
+#: The only permitted notice of an image upgrade or reimage. Source: O-2.
 OS_IMAGE_NOTICE = "PT15M"
 
 _POLICIES = {
     Impact.REBOOT: "userInitiatedReboot",
     Impact.REDEPLOY: "userInitiatedRedeploy",
 }
-#: The members that are read here.
+#: The supported members.
 SETTINGS = (
     ("scheduledEventsProfile", "terminateNotificationProfile"),
     ("scheduledEventsProfile", "osImageNotificationProfile"),
@@ -49,7 +49,7 @@ def profile_of(group: Group) -> JsonObject:
 
 
 def policy_of(group: Group) -> JsonObject:
-    """Return which of its user's acts a group has approved ahead. Source: A-10."""
+    """Return the user-initiated work that a group approves automatically. Source: A-10."""
     return {
         name: {"automaticallyApprove": impact in group.automatic_approval}
         for impact, name in _POLICIES.items()
@@ -57,10 +57,10 @@ def policy_of(group: Group) -> JsonObject:
 
 
 def with_settings(group: Group, profile: Any, policy: Any) -> Group:  # noqa: ANN401 - JSON
-    """Return a group with what a request says; None changes nothing.
+    """Return a group with the settings of a request; None changes nothing.
 
     Raises:
-        ValidationFailed: a member is of the wrong kind.
+        ValidationFailed: a member has the wrong type.
         FleetContradiction: the notice is not between PT5M and PT15M.
     """
     whole = {"scheduledEventsProfile": profile, "scheduledEventsPolicy": policy}
@@ -88,7 +88,7 @@ def with_settings(group: Group, profile: Any, policy: Any) -> Group:  # noqa: AN
 
 
 def _notice(profile: object, where: str, default: str) -> int:
-    """Return the notice of a profile in seconds; 0: it is off."""
+    """Return the notice of a profile in seconds; 0: disabled."""
     if not isinstance(profile, dict):
         raise ValidationFailed(where=where, problem="must be an object")
     if not _truth(profile.get("enable", False), f"{where}.enable"):

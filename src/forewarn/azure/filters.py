@@ -1,4 +1,4 @@
-"""`$filter` and `$top` of lists: equality joined by `and`; all else is refused. Pure."""
+"""`$filter` and `$top` of lists: supports equality joined by `and`. Pure."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _EQUAL = re.compile(r"'?([A-Za-z/]{1,64})'? eq '([^']{0,256})'")
 def filtered(
     query: Mapping[str, str], rows: list[JsonObject], columns: Mapping[str, str]
 ) -> list[JsonObject]:
-    """Return the rows that a list's query asks for.
+    """Return the rows that match a list's query.
 
     Args:
-        query: of the request.
-        rows: what there is.
-        columns: what a filter may name, in lower case -> the dotted name of a row's member.
+        query: the query of the request.
+        rows: all rows.
+        columns: name in a filter, in lower case -> dotted name of a row's member.
 
     Raises:
-        ValidationFailed: the query says something that is not understood here.
+        ValidationFailed: the query is not supported.
     """
     asked = query.get("$filter", "")
     parts = asked.split(" and ") if asked else []

@@ -1,8 +1,8 @@
-"""The part of Resource Graph's query language that scheduled events are asked for in. Pure.
+"""The part of Resource Graph's query language that queries for scheduled events use. Pure.
 
 A query is a table and steps between pipes; each step turns rows into rows. Expressions are read by
-recursive descent: `or` binds least, then `and`, then a comparison, then a value. What is not known
-is refused by name.
+recursive descent: `or` binds least, then `and`, then a comparison, then a value. Unknown words are
+refused by name.
 Source: https://learn.microsoft.com/azure/governance/resource-graph/concepts/query-language
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
 
     Rows: TypeAlias = list[JsonObject]
-    #: Gives the value of an expression in a row.
+    #: Returns the value of an expression in a row.
     Expression: TypeAlias = Callable[[JsonObject], object]
 
-#: The only table there is.
+#: The only table.
 TABLE = "maintenanceresources"
-#: Longest query, most steps of one, and how deep its parentheses go.
+#: Longest query, most steps, and deepest parentheses.
 CHARACTERS_MAX, STEPS_MAX, DEPTH_MAX = 10_000, 50, 20
 
 _TOKEN = re.compile(
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 
 
 class GraphQueryInvalid(CallerError):
-    """A query of Resource Graph that is not understood here."""
+    """An unsupported query of Resource Graph."""
 
     code = "arm-graph-query-invalid"
     message = "The query cannot be answered: {reason}."
@@ -51,17 +51,17 @@ class GraphQueryInvalid(CallerError):
 
 
 def answered(query: str, rows: Rows) -> Rows:
-    """Return what a query finds among the rows of the table. Source: Z-8.
+    """Return the result of a query on the rows of the table. Source: Z-8.
 
     Raises:
-        GraphQueryInvalid: it asks for another table, or in words that are not known.
+        GraphQueryInvalid: the table or a word is unknown.
     """
     if len(query) > CHARACTERS_MAX:
         raise GraphQueryInvalid(reason=f"it is longer than {CHARACTERS_MAX} characters")
     tokens = _Tokens(query)
     table = tokens.take()
     if table.lower() != TABLE:
-        raise GraphQueryInvalid(reason=f"there is no table but {TABLE}, not {table[:64]!r}")
+        raise GraphQueryInvalid(reason=f"the only table is {TABLE}, not {table[:64]!r}")
     for _ in range(STEPS_MAX):
         if not tokens.take_if("|"):
             break
@@ -80,7 +80,7 @@ _TOO_LONG = f"it has more than {STEPS_MAX} steps"
 
 
 class _Tokens:
-    """What is left of a query, a token at a time."""
+    """The remaining tokens of a query."""
 
     def __init__(self, query: str) -> None:
         matches = _TOKEN.finditer(query)
@@ -104,18 +104,18 @@ class _Tokens:
         return token
 
     def take_if(self, *words: str) -> str:
-        """Return the next token if it is one of some words, in any case; else nothing."""
+        """Return the next token if it is one of some words, in any case; else an empty string."""
         return self.take().lower() if self.next.lower() in words else ""
 
     def expect(self, word: str) -> None:
         if not self.take_if(word):
-            found = repr(self.next[:64]) if self.next else "its end"
-            raise GraphQueryInvalid(reason=f"{word!r} is expected where {found} stands")
+            position = repr(self.next[:64]) if self.next else "its end"
+            raise GraphQueryInvalid(reason=f"{word!r} is expected where {position} stands")
 
     def name(self) -> str:
         if self.kind != "name":
-            found = repr(self.next[:64]) if self.next else "its end"
-            raise GraphQueryInvalid(reason=f"a column is expected where {found} stands")
+            position = repr(self.next[:64]) if self.next else "its end"
+            raise GraphQueryInvalid(reason=f"a column is expected where {position} stands")
         return self.take()
 
     def deeper(self, by: int) -> None:
@@ -187,12 +187,12 @@ def _single_value(tokens: _Tokens) -> Expression:
 
 def _arguments(tokens: _Tokens) -> list[Expression]:
     tokens.expect("(")
-    found: list[Expression] = []
+    arguments: list[Expression] = []
     while not tokens.take_if(")"):
-        if found:
+        if arguments:
             tokens.expect(",")
-        found.append(_expression(tokens))
-    return found
+        arguments.append(_expression(tokens))
+    return arguments
 
 
 def _exactly_one(arguments: list[Expression], name: str) -> list[Expression]:
@@ -268,16 +268,16 @@ def _where(tokens: _Tokens, rows: Rows) -> Rows:
 
 def _named(tokens: _Tokens) -> list[tuple[str, Expression]]:
     """Read `name = expression` or a column, as many as there are."""
-    found: list[tuple[str, Expression]] = []
+    columns: list[tuple[str, Expression]] = []
     while True:
         start = tokens.next
         value = _expression(tokens)
         name = start.replace(".", "_")
         if tokens.take_if("="):
             name, value = start, _expression(tokens)
-        found.append((name, value))
+        columns.append((name, value))
         if not tokens.take_if(","):
-            return found
+            return columns
 
 
 def _extend(tokens: _Tokens, rows: Rows) -> Rows:
@@ -359,11 +359,11 @@ _STEPS: dict[str, Callable[[_Tokens, Rows], Rows]] = {
 
 
 def _value(row: JsonObject, column: str) -> object:
-    """Return what a row has in a column, its name in any case; nothing where it has none."""
-    found: object = row
+    """Return a row's value in a column, with its name in any case; None without the column."""
+    value: object = row
     for name in column.split("."):
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             return None
-        known = {str(each).lower(): each for each in found}
-        found = found.get(known.get(name.lower(), name))
-    return found
+        known = {str(each).lower(): each for each in value}
+        value = value.get(known.get(name.lower(), name))
+    return value

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
     from forewarn.core.topology import Group, GroupKind, Topology, Vm
 
-#: Region of a VM that says nothing about it.
+#: Default region of a VM.
 DEFAULT_LOCATION = "local"
 
 
 def subscription_of(vm: Vm) -> str:
-    """Return the subscription a VM is in."""
+    """Return the subscription of a VM."""
     return vm.subscription or DEFAULT_SUBSCRIPTION
 
 
 def resource_group_of(vm: Vm) -> str:
-    """Return the resource group a VM is in, in the case it was written in."""
+    """Return the resource group of a VM, in its original case."""
     return vm.resource_group or DEFAULT_RESOURCE_GROUP
 
 
 def location_of(vm: Vm) -> str:
-    """Return the region a VM is in."""
+    """Return the region of a VM."""
     return vm.location or DEFAULT_LOCATION
 
 
@@ -41,12 +41,12 @@ class ResourceScope:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is found by: Azure compares names without case."""
+        """The key for lookups: Azure compares names without case."""
         return self.subscription.lower(), self.resource_group.lower()
 
 
 class Inventory:
-    """One state of the fleet, indexed; made once for each change that somebody asks about.
+    """An index of one state of the fleet, built once per change if needed.
 
     Costs the fleet.
     """
@@ -67,7 +67,7 @@ class Inventory:
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """Every subscription with a VM, sorted; the default one where there is no VM."""
+        """Every subscription with a VM, sorted; the default one in an empty fleet."""
         names_of_subscriptions = {place.subscription.lower() for place in self.places.values()}
         return tuple(sorted(names_of_subscriptions)) or (DEFAULT_SUBSCRIPTION,)
 
@@ -100,5 +100,5 @@ class Inventory:
 
 
 def place_of(vm: Vm) -> ResourceScope:
-    """Return where a VM is."""
+    """Return the subscription and resource group of a VM."""
     return ResourceScope(subscription_of(vm), resource_group_of(vm))

@@ -1,4 +1,4 @@
-"""JSON as Azure's tools send it, and how a member of it is read. Pure."""
+"""JSON values of Azure's tools, and functions that read their members. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 def member(value: JsonObject, *names: str) -> Any:  # noqa: ANN401 - what JSON holds
-    """Return what stands under these names, one inside the other; None where nothing does.
+    """Return the value at a path of nested names; None if missing.
 
     Raises:
-        ValidationFailed: something on the way is not an object.
+        ValidationFailed: a value on the path is not an object.
     """
     inner: Any = value
     for place, name in enumerate(names):
@@ -27,10 +27,10 @@ def member(value: JsonObject, *names: str) -> Any:  # noqa: ANN401 - what JSON h
 
 
 def text_of(body: JsonObject, *names: str) -> str:
-    """Return a text in a body; empty where there is none.
+    """Return a text in a body; empty if missing.
 
     Raises:
-        ValidationFailed: something else stands there.
+        ValidationFailed: the value is not a text.
     """
     value = member(body, *names)
     if value is None:

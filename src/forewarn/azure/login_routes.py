@@ -1,6 +1,6 @@
-"""Logging in: cloud discovery, OpenID configuration and tokens of the ADFS form. Source: Z-3.
+"""Login: cloud discovery, OpenID configuration and tokens of the ADFS form. Source: Z-3.
 
-With ADFS, Azure's tools ask nobody but this server who they are.
+With ADFS, Azure's tools authenticate with this server only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes anybody may ask."""
+    """Return the public routes."""
     rows = (
         ("GET", "/metadata/endpoints", "Discover the cloud", _endpoints),
         ("GET", f"{ADFS}/{_OPENID}", "Discover the login", _configuration),
         ("GET", f"{ADFS}/{{tenant}}/v2.0/{_OPENID}", "Resolve the tenant", _configuration),
-        ("GET", f"{ADFS}/discovery/keys", "List signing keys: none is public", _keys),
+        ("GET", f"{ADFS}/discovery/keys", "List signing keys: always empty", _keys),
         ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
-        ("POST", _V2_TOKEN_PATH, "The same, as clients of version 2.0 ask", _token),
+        ("POST", _V2_TOKEN_PATH, "The same for clients of version 2.0", _token),
     )
     return tuple(ArmRoute(method, path, summary, act) for method, path, summary, act in rows)
 
@@ -134,6 +134,6 @@ async def _token(call: ArmCall) -> ArmResponse:
 
 
 def _refused(error: str, description: str, status: int) -> ArmResponse:
-    """Return a refusal as OAuth 2.0 writes it (RFC 6749, section 5.2)."""
+    """Return an error in the form of OAuth 2.0 (RFC 6749, section 5.2)."""
     body = {"error": error, "error_description": description}
     return ArmResponse(body, status, _NO_STORE)

@@ -1,4 +1,4 @@
-"""Scheduled events from outside their VMs: approved, and queried in Resource Graph.
+"""Approval of scheduled events on behalf of VMs, and queries in Resource Graph.
 
 Source: Z-2, A-9.
 """
@@ -55,11 +55,11 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute(
             "PUT",
             f"{_MAINTENANCE}/applyUpdates/default",
-            "Let a VM's planned work begin now, by approving it",
+            "Start a VM's planned work now, by approving it",
             _apply_updates,
         ),
         ArmRoute(
-            "GET", f"{_MAINTENANCE}/applyUpdates/{{update}}", "Show how far it is", _apply_update
+            "GET", f"{_MAINTENANCE}/applyUpdates/{{update}}", "Show its progress", _apply_update
         ),
         ArmRoute(
             "POST",
@@ -105,7 +105,7 @@ async def _acknowledge_all(call: ArmCall) -> ArmResponse:
 
 
 async def _updates(call: ArmCall) -> ArmResponse:
-    """List the planned work that a VM is shown. Source: Z-7."""
+    """List the planned work shown to a VM. Source: Z-7."""
     vm = await call.vm()
     return ArmResponse({"value": [_update(call, *each) for each in await _planned(call, vm)]})
 
@@ -194,9 +194,11 @@ async def _query(call: ArmCall) -> ArmResponse:
         raise ValidationFailed(where="subscriptions", problem="must be a list")
     for name in ("facets", "managementGroups"):
         if call.json.get(name):
-            raise ValidationFailed(where=name, problem="is not served; leave it out")
+            raise ValidationFailed(where=name, problem="is not supported; omit it")
     if member(call.json, "options", "$skipToken"):
-        raise ValidationFailed(where="options.$skipToken", problem="is none of ours; give $skip")
+        raise ValidationFailed(
+            where="options.$skipToken", problem="is not a token of this server; use $skip"
+        )
     inventory = await call.resources.inventory()
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
     live = await call.control.read(_live_events)
@@ -232,7 +234,7 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
     vm = inventory.vm(event.resources[0])
     group = inventory.group(event.group)
     if vm is None or group is None:
-        return {"subscriptionId": ""}  # its VM was removed meanwhile
+        return {"subscriptionId": ""}  # its VM was removed in the meantime
     place, host = place_of(vm), inventory.topology.hosts.get(vm.host)
     kind, name = "virtualMachines", vm.name
     if group.kind is GroupKind.SCALE_SET:

@@ -1,6 +1,6 @@
-"""Long-running operations as Azure's tools poll them; each is a request for work of ours.
+"""Azure's long-running operations, each of which stands for one request for work.
 
-Nothing is kept of them: the name of one says which operations of ours it is, live or ended.
+They have no records: the name of one contains the numbers of our operations, live or ended.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Vm
 
-#: How long a client waits before it asks again, in seconds; Azure says 10 or so.
+#: Retry-After for polling clients, in seconds; Azure sends about 10.
 RETRY_AFTER_S = 1
 _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 
 _PATH = SUBSCRIPTION + "/providers/Microsoft.Compute/locations/{location}/operations/{operation}"
 _NAME = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
 
-#: What Azure calls the ways in which an operation ends without success.
+#: Azure's names for ends without success.
 _ENDS = {
     OperationState.FAILED: ("Failed", "OperationFailed"),
     OperationState.CANCELLED: ("Canceled", "OperationPreempted"),
@@ -38,14 +38,14 @@ _ENDS = {
 
 
 def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes that long-running operations are polled by."""
+    """Return the routes for polling long-running operations."""
     return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll, ("monitor",)),)
 
 
 async def begin(
     call: ArmCall, cause: Cause, vms: tuple[Vm, ...], *, source: Source | None = None
 ) -> ArmResponse:
-    """Ask for work on VMs, and answer where its end can be waited for. Source: Z-1."""
+    """Request work on VMs, and return the response with the URL for polling. Source: Z-1."""
     names = tuple(vm.name for vm in vms)
     assert names
     for name in names:
@@ -63,7 +63,7 @@ async def begin(
 def accepted(
     call: ArmCall, first: int, count: int, *, location: str = DEFAULT_LOCATION
 ) -> ArmResponse:
-    """Return the answer to what goes on: where to ask for its end."""
+    """Return the response for running work, with the URL for polling."""
     path = _PATH.format(
         subscription=call.path["subscription"],
         location=location,
@@ -88,14 +88,14 @@ async def _poll(call: ArmCall) -> ArmResponse:
 
 
 def _location(call: ArmCall) -> dict[str, str]:
-    """Return where to ask again: the very same place."""
+    """Return the headers for the next poll of the same URL."""
     path = _PATH.format_map(call.path)
     url = f"{call.base}{path}?api-version={call.api_version}&monitor=true"
     return {"Location": url, **_RETRY}
 
 
 async def _operations(call: ArmCall) -> list[Operation]:
-    """Return the operations that a name stands for; costs their number."""
+    """Return the operations in a name; costs their number."""
     name = _NAME.fullmatch(call.path["operation"].lower())
     count = int(name[1], 16) if name else 0
     if name is None or not 1 <= count <= TARGETS_MAX:
@@ -123,7 +123,7 @@ def _gone(call: ArmCall) -> ArmResourceUnknown:
 
 
 def _status(name: str, operations: list[Operation]) -> JsonObject:
-    """Return how operations stand together, as `Azure-AsyncOperation` says it."""
+    """Return the combined status of operations in the form of `Azure-AsyncOperation`."""
     shown: JsonObject = {"name": name, "startTime": iso8601(min(o.created_ms for o in operations))}
     if any(each.live for each in operations):
         return shown | {"status": "InProgress"}

@@ -1,6 +1,6 @@
-"""Lists that tools ask for although nothing of theirs is here: empty, and one of all resources.
+"""Empty lists that tools request, and the list of all resources.
 
-To answer another list of another provider with nothing, add its path to the table.
+To serve another empty list, add its path to the table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AT_BOTH = (
     f"{_NETWORK}/loadBalancers",
 )
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
-#: What stands before a path -> paths whose lists are empty.
+#: Prefix of a path -> paths whose lists are empty.
 EMPTY: dict[str, tuple[str, ...]] = {
     "": (f"{COMPUTE}/operations", f"{_NETWORK}/operations"),
     SUBSCRIPTION: (
@@ -69,7 +69,7 @@ def routes() -> tuple[ArmRoute, ...]:
 
 
 async def _empty(call: ArmCall) -> ArmResponse:
-    """Answer with nothing, where that would be is there."""
+    """Return an empty list if the resource group or parent exists."""
     if "vm" in call.path:
         await call.vm()
     elif "set" in call.path:
@@ -80,7 +80,7 @@ async def _empty(call: ArmCall) -> ArmResponse:
 
 
 _RESOURCES = ("$filter", "$top", "$expand")
-#: What a row of all resources has, and what a filter may name.
+#: Members of a row of all resources, and names for filters.
 _SHOWN = ("id", "name", "type", "location", "tags", "zones", "sku")
 _COLUMNS = {
     "resourcetype": "type",
@@ -91,7 +91,7 @@ _COLUMNS = {
 
 
 async def _resources(call: ArmCall) -> ArmResponse:
-    """List what is served, as every provider's resources are listed."""
+    """List all VMs and sets in the form of Azure's generic resource list."""
     bare = replace(call, query={})
     rows = await shown_vms(bare) + await shown_scale_sets(bare)
     rows += await shown_availability_sets(bare)

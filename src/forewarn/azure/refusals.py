@@ -1,7 +1,4 @@
-"""What Azure Resource Manager refuses, and any error in the form and codes of Azure. Source: Z-4.
-
-No decision in here: what is refused is decided where it is asked for.
-"""
+"""Errors of Azure Resource Manager, and the form and codes of Azure for any error. Source: Z-4."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from forewarn.errors import CallerError, ForewarnError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Azure's codes by HTTP status, where the kind of error has no better one.
+#: Azure's codes by HTTP status, for errors without a specific code.
 CODES: Mapping[int, str] = {
     400: "InvalidParameter",
     401: "InvalidAuthenticationToken",
@@ -32,9 +29,9 @@ CODES: Mapping[int, str] = {
     502: "BadGateway",
     503: "ServiceUnavailable",
 }
-#: Azure answers 400 where we have 422.
+#: Azure answers 400 instead of our 422.
 _STATUS = {422: 400}
-#: Codes of our kinds of error that Azure distinguishes by more than their status.
+#: Azure's specific codes by our error class.
 _BY_KIND = {
     "arm-api-version-missing": "MissingApiVersionParameter",
     "arm-not-supported": "OperationNotAllowed",
@@ -47,25 +44,25 @@ _BY_KIND = {
 
 
 class ArmResourceUnknown(CallerError):
-    """A resource that is not there, or is in another resource group or subscription."""
+    """A resource that does not exist in this resource group and subscription."""
 
     code = "arm-resource-unknown"
     status = 404
     message = "The Resource '{kind}/{name}' under resource group '{resource_group}' was not found."
-    advice = "List what is there with `az vm list` or `az vmss list`."
+    advice = "List existing resources with `az vm list` or `az vmss list`."
 
 
 class ArmResourceGroupUnknown(CallerError):
-    """A resource group that no VM belongs to and nobody has made."""
+    """A resource group that has no VM and was not created."""
 
     code = "arm-resource-group-unknown"
     status = 404
     message = "Resource group '{name}' could not be found."
-    advice = "List what is there with `az group list`."
+    advice = "List resource groups with `az group list`."
 
 
 class ArmSubscriptionUnknown(CallerError):
-    """A subscription that no VM belongs to."""
+    """A subscription without VMs."""
 
     code = "arm-subscription-unknown"
     status = 404
@@ -74,12 +71,12 @@ class ArmSubscriptionUnknown(CallerError):
 
 
 class ArmPathUnknown(CallerError):
-    """A path that is not part of what is served of Azure Resource Manager."""
+    """A path of Azure Resource Manager that Forewarn does not serve."""
 
     code = "arm-path-unknown"
     status = 404
-    message = "{method} {path} is not part of what Forewarn serves of Azure Resource Manager."
-    advice = "See 'Azure Resource Manager' in the documentation for what is served."
+    message = "Forewarn does not serve {method} {path} of Azure Resource Manager."
+    advice = "See 'Azure Resource Manager' in the documentation for supported requests."
 
 
 class ArmApiVersionMissing(CallerError):
@@ -91,7 +88,7 @@ class ArmApiVersionMissing(CallerError):
 
 
 class ArmPreconditionFailed(CallerError):
-    """A condition of a change that does not hold, or that nothing here can check."""
+    """A condition of a change that does not hold or cannot be checked."""
 
     code = "arm-precondition-failed"
     status = 412
@@ -100,21 +97,21 @@ class ArmPreconditionFailed(CallerError):
 
 
 class ArmNotSupported(CallerError):
-    """An act that this resource or this service cannot do."""
+    """An action that this resource or this service does not support."""
 
     code = "arm-not-supported"
     status = 409
     message = "{action} is not possible for {name}: {reason}."
-    advice = "See 'Azure Resource Manager' in the documentation for what is served."
+    advice = "See 'Azure Resource Manager' in the documentation for supported requests."
 
 
 class ArmEventsUnknown(CallerError):
-    """Events that are not live, or are another resource's. Source: Z-5."""
+    """Events that are not live, or belong to another resource. Source: Z-5."""
 
     code = "arm-events-unknown"
     status = 404
-    message = "{count} of these scheduled events are not there; nothing was approved: {some}."
-    advice = "Read what is live from Resource Graph or in the VM, and approve that."
+    message = "{count} of these scheduled events do not exist; nothing was approved: {some}."
+    advice = "Read the live events from Resource Graph or in the VM, and approve those."
 
     def __init__(self, ids: list[str]) -> None:
         """Name each of them."""
@@ -122,7 +119,7 @@ class ArmEventsUnknown(CallerError):
         self.details = [
             {
                 "code": "ResourceNotFound",
-                "message": "There is no such live event.",
+                "message": "No live event has this id.",
                 "target": each,
             }
             for each in ids
@@ -135,7 +132,7 @@ def azure_code(error: ForewarnError) -> str:
 
 
 def azure_refusal(error: ForewarnError) -> Response:
-    """Return an error as Azure Resource Manager answers it. Source: Z-4."""
+    """Return an error in the form of Azure Resource Manager. Source: Z-4."""
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'

@@ -1,7 +1,7 @@
-"""What routes look resources up in, and what only Azure's tools know of them.
+"""Lookup of resources, and their details that only Azure's tools use.
 
-What is remembered here beside the fleet (resource groups made by hand, power states) is the
-bookkeeping of one process: no promise rests on it.
+This process keeps resource groups without VMs and power states in memory only; no guarantee
+depends on them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Group, Vm
     from forewarn.errors import CallerError
 
-#: Resource groups and power states remembered; the oldest go first.
+#: Most resource groups and power states kept; the oldest are dropped first.
 REMEMBERED_MAX = 10_000
-#: Resources whose details are remembered; the oldest go first.
+#: Most resources with details kept; the oldest are dropped first.
 DETAILS_MAX = 1_000
 
 
@@ -35,27 +35,27 @@ class Resources:
     """The fleet as Azure's tools see it; for the event loop only."""
 
     control: ControlClient
-    #: Whether acts that no driver carries out may be booked as done: the emulator says yes.
+    #: Whether actions without a driver are recorded as done: only in the emulator.
     bookkeeping: bool
-    #: Resource groups made by hand, by their keys.
+    #: Explicitly created resource groups, by key.
     resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
-    #: VMs that do not run, by name: `stopped` or `deallocated`.
+    #: Stopped VMs by name: `stopped` or `deallocated`.
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
-    #: Names of sets that were deleted; one that has no VM any more is not shown.
+    #: Names of deleted sets, which are hidden once they have no VM.
     deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    #: What was said of VMs and sets beyond what the fleet knows, by type and name.
+    #: Details of VMs and sets by type and name.
     details: OrderedDict[tuple[str, str], Details] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
 
     def within(self, control: ControlClient) -> Resources:
-        """Return the same for who may see what `control` may.
+        """Return a view with the visibility of `control`.
 
-        Resource groups without a VM belong to nobody, and are for the whole fleet alone.
+        Resource groups without a VM have no owner, and are visible only with the whole fleet.
         """
         return replace(self, control=control, resource_groups=OrderedDict(), _inventory=None)
 
     async def inventory(self) -> Inventory:
-        """Return the fleet as of the last commit; costs the fleet where it has changed."""
+        """Return the fleet as of the last commit; costs the fleet if it has changed."""
         fleet = await self.control.fleet()
         known = self._inventory
         if known is None or known.topology is not fleet:
@@ -63,10 +63,10 @@ class Resources:
         return known
 
     async def vm(self, place: ResourceScope, name: str) -> Vm:
-        """Return a VM; costs nothing but where its name is in another case.
+        """Return a VM; costs the fleet only if the case of its name differs.
 
         Raises:
-            ArmResourceUnknown, ArmResourceGroupUnknown: it is not there, or elsewhere.
+            ArmResourceUnknown, ArmResourceGroupUnknown: it does not exist there.
         """
         vm = await self.control.read(lambda plane: plane.state.topology.vms.get(name))
         if vm is None:
@@ -76,7 +76,7 @@ class Resources:
         return vm
 
     async def unknown(self, kind: str, name: str, place: ResourceScope) -> CallerError:
-        """Return the refusal of a resource that is not there, or whose resource group is not."""
+        """Return the error for a missing resource or a missing resource group."""
         try:
             await self.check_place(place)
         except ArmResourceGroupUnknown as error:
@@ -86,10 +86,10 @@ class Resources:
         )
 
     async def check_place(self, place: ResourceScope) -> None:
-        """Refuse a resource group that is not there.
+        """Refuse an unknown resource group.
 
         Raises:
-            ArmResourceGroupUnknown: it is not.
+            ArmResourceGroupUnknown: it does not exist.
         """
         exists = place.key in self.resource_groups
         if not exists and place.key not in (await self.inventory()).places:
@@ -100,7 +100,7 @@ class Resources:
         return await self.control.read(lambda plane: plane.state.topology.groups[vm.group])
 
     def set_power(self, names: Iterable[str], state: str) -> None:
-        """Remember that VMs do not run; empty: that they do."""
+        """Store the power state of VMs; empty: running."""
         for name in names:
             self.power.pop(name, None)
             if state:
@@ -108,48 +108,48 @@ class Resources:
         _limit(self.power, REMEMBERED_MAX)
 
     def shown(self, resource: JsonObject) -> JsonObject:
-        """Return a resource with what is remembered of it."""
+        """Return a resource with its stored details."""
         return put_details(resource, self.details_of(resource["type"], resource["name"]))
 
     def details_of(self, kind: str, name: str) -> Details:
-        """Return what is remembered of a resource."""
+        """Return the stored details of a resource."""
         return self.details.get(_key(kind, name), {})
 
     def forget(self, kind: str, name: str) -> None:
-        """Forget what was said of a resource that had this name before a new one."""
+        """Delete the details of an earlier resource with this name."""
         self.details.pop(_key(kind, name), None)
         self.power.pop(name, None)
 
     def said(self, body: JsonObject, resource: JsonObject, applied: Collection[Path]) -> Details:
-        """Return what a body says of a resource that can only be remembered.
+        """Return the details of a resource in a body.
 
         Raises:
-            ArmNotSupported: this is a service, which promises nothing it would not do.
-            ValidationFailed: it is too much.
+            ArmNotSupported: this is a service, which supports no details.
+            ValidationFailed: the details are too large.
         """
         if self.bookkeeping:
             applied = {*applied, *INSTANCE}
         members = details(body, self.shown(resource), applied)
         check_size(self.details_of(resource["type"], resource["name"]) | members)
         if not self.bookkeeping:
-            reason = "nothing here carries it out; only the emulator books it"
+            reason = "Forewarn does not carry it out; only the emulator records it"
             refuse(members, resource["name"], reason)
         return members
 
     def remember(self, resource: JsonObject, more: Details) -> None:
-        """Remember what was said of a resource."""
+        """Store the details of a resource."""
         key = _key(resource["type"], resource["name"])
         if more:
             self.details[key] = self.details.pop(key, {}) | more
         _limit(self.details, DETAILS_MAX)
 
     def mark_deleted(self, name: str) -> None:
-        """Remember that a set is gone as soon as its VMs are."""
+        """Mark a set as deleted once its VMs are gone."""
         self.deleted_sets[name] = None
         _limit(self.deleted_sets, REMEMBERED_MAX)
 
     def add_resource_group(self, place: ResourceScope, shown: JsonObject) -> bool:
-        """Remember a resource group; returns whether it is new."""
+        """Store a resource group; return whether it is new."""
         new = place.key not in self.resource_groups
         self.resource_groups[place.key] = shown
         _limit(self.resource_groups, REMEMBERED_MAX)

@@ -1,4 +1,4 @@
-"""What a route of Azure Resource Manager is: a row, found by its path without case."""
+"""Route definitions of Azure Resource Manager, matched by path without case."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
 COMPUTE = "/providers/Microsoft.Compute"
 
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
-#: For routes whose answer is the same whatever the query says.
+#: For routes that ignore their query.
 ANY_QUERY = ("*",)
-#: SDKs whose endpoint ends in a slash put another one behind it.
+#: SDKs with an endpoint that ends in a slash send a second slash.
 _SLASHES = re.compile("//+")
 
 
 @value
 class ArmResponse:
-    """What a route answers; None: no body."""
+    """The response of a route; None: no body."""
 
     value: object = None
     status: int = 200
@@ -48,7 +48,7 @@ class ArmResponse:
 
 
 class Condition(Enum):
-    """What a `PUT` asks of its resource before anything is changed; the value is its header."""
+    """The condition of a `PUT`; the value is its header."""
 
     NONE = ""
     NEW = "If-None-Match"
@@ -57,28 +57,28 @@ class Condition(Enum):
 
 @value
 class ArmCall:
-    """One request, read; who asks is known, unless the route is public."""
+    """One parsed and, except for public routes, authenticated request."""
 
     control: ControlClient
     resources: Resources
     tokens: TokenIssuer
-    #: Who asks, for history; empty for public routes.
+    #: The caller in history; empty for public routes.
     actor: str
-    #: Returns for whom a name and a secret may have a token, or raises.
+    #: Returns the principal for a name and a secret, or raises.
     admit: Callable[[str, str], str]
-    #: `https://HOST:PORT`, as the caller names this server.
+    #: This server as named by the caller, `https://HOST:PORT`.
     base: str
-    #: The names in the path, as written by the caller.
+    #: The names in the path, in the caller's case.
     path: Mapping[str, str]
-    #: The query, its names in lower case.
+    #: The query, with names in lower case.
     query: Mapping[str, str]
     body: bytes
-    #: The body of a JSON request; empty where there is none.
+    #: The JSON body; may be empty.
     json: JsonObject = field(default_factory=dict)
     condition: Condition = Condition.NONE
 
     def check_condition(self, *, present: bool) -> None:
-        """Refuse to replace what should be new, or to create what should be there.
+        """Check the condition against the resource's existence.
 
         Raises:
             ArmPreconditionFailed: the condition of the request does not hold.
@@ -93,23 +93,23 @@ class ArmCall:
 
     @property
     def api_version(self) -> str:
-        """The version the caller speaks; empty for public routes."""
+        """The requested api-version; empty for public routes."""
         return self.query.get("api-version", "")
 
     @property
     def place(self) -> ResourceScope:
-        """The subscription and resource group the path names."""
+        """The subscription and resource group in the path."""
         return ResourceScope(self.path["subscription"], self.path["resource_group"])
 
     async def vm(self) -> Vm:
-        """Return the VM the path names; raises ArmResourceUnknown where it is not there."""
+        """Return the VM in the path; raises ArmResourceUnknown if it does not exist."""
         return await self.resources.vm(self.place, self.path["vm"])
 
     async def subscription(self) -> str:
-        """Return the subscription the path names.
+        """Return the subscription in the path.
 
         Raises:
-            ArmSubscriptionUnknown: there is none of this name.
+            ArmSubscriptionUnknown: it does not exist.
         """
         name = self.path["subscription"].lower()
         if name not in (await self.resources.inventory()).subscriptions:
@@ -120,7 +120,7 @@ class ArmCall:
         """Return the subscription and resource group to list; empty: all groups.
 
         Raises:
-            ArmSubscriptionUnknown, ArmResourceGroupUnknown: there is none of this name.
+            ArmSubscriptionUnknown, ArmResourceGroupUnknown: it does not exist.
         """
         subscription = await self.subscription()
         if "resource_group" not in self.path:
@@ -135,25 +135,25 @@ class ArmRoute:
 
     method: str
     path: str
-    #: What it does, for the table of what is covered.
+    #: Its summary, for the table of supported routes.
     summary: str
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
-    #: Parameters of the query that are obeyed, in lower case; another one is refused.
+    #: Supported query parameters, in lower case; others are refused.
     query: tuple[str, ...] = ()
 
     @property
     def permission(self) -> Permission:
-        """What it needs; raises RouteUnlisted where no table says."""
+        """The permission it requires; raises RouteUnlisted if the table has no row."""
         return permission_of(self.method, self.path)
 
     @property
     def public(self) -> bool:
-        """Whether anybody may ask, and no api-version is needed."""
+        """Whether it needs neither a token nor an api-version."""
         return self.permission is Permission.PUBLIC
 
 
 class ArmTable:
-    """Every route, found by the number of its path's segments and then by a pattern."""
+    """All routes, looked up by number of path segments and then by pattern."""
 
     def __init__(self, routes: Iterable[ArmRoute]) -> None:
         """Compile the patterns; names in a path match any one segment."""
@@ -167,7 +167,7 @@ class ArmTable:
         """Return the route of a request and the names in its path.
 
         Raises:
-            ArmPathUnknown: there is none.
+            ArmPathUnknown: no route matches.
         """
         method = "GET" if method == "HEAD" else method
         path = _SLASHES.sub("/", path).rstrip("/")

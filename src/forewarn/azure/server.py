@@ -1,4 +1,4 @@
-"""Azure Resource Manager on a port of its own, over TLS; with a certificate made where none is."""
+"""Azure Resource Manager on its own TLS port, by default with a self-signed certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CertificateUnusable(CallerError):
-    """A certificate of the settings that cannot be served with."""
+    """An unusable certificate in the settings."""
 
     code = "certificate-unusable"
     status = 422
@@ -41,7 +41,7 @@ class ArmServer:
     #: File of its certificate, for `REQUESTS_CA_BUNDLE`.
     certificate: str
     _server: OperatorServer
-    #: What is removed with it; None where the certificate is the operator's.
+    #: Directory removed with it; None if the certificate is the operator's.
     _directory: Path | None
 
     async def stop(self) -> None:
@@ -53,11 +53,11 @@ class ArmServer:
 async def start_arm(
     loop: ControlEngine, store: Store, *, clock: Clock, settings: Settings
 ) -> ArmServer:
-    """Serve Azure Resource Manager where the settings say.
+    """Serve Azure Resource Manager at the address in the settings.
 
     Raises:
-        OperatorAddressUnusable: the address cannot be read or is taken.
-        CertificateUnmade, CertificateUnusable: there is none to serve with.
+        OperatorAddressUnusable: the address is malformed or in use.
+        CertificateUnmade, CertificateUnusable: no certificate is usable.
     """
     azure, directory = settings.azure, None
     path, key = azure.certificate, azure.key or azure.certificate
@@ -73,22 +73,22 @@ async def start_arm(
             loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
         )
         server = await start_operator(app, azure.listen, settings.operator, tls=tls, purpose=AZURE)
-    except OSError as error:  # of the files; ssl.SSLError is one
+    except OSError as error:  # from the files; includes ssl.SSLError
         _remove(directory)
         raise CertificateUnusable(path=path, reason=error.strerror or error) from error
     except BaseException:
         _remove(directory)
         raise
-    # By name: Azure's tools compare it with the certificate, and every one of them has it.
+    # A name, because Azure's tools compare it with the certificate, which always contains it.
     url = server.address.replace("http://127.0.0.1:", "http://localhost:")
     return ArmServer(url.replace("http://", "https://", 1), path, server, directory)
 
 
 def check_certificate(azure: AzureSettings) -> None:
-    """Refuse a certificate of the settings that cannot be served with; there may be none.
+    """Check the certificate in the settings, if any.
 
     Raises:
-        CertificateUnusable: it or its key cannot be read, or they do not belong together.
+        CertificateUnusable: it or its key cannot be read, or they do not match.
     """
     if not (azure.listen and azure.certificate):
         return

@@ -1,7 +1,4 @@
-"""Routes of scale sets and their instances. Source: Z-1.
-
-What becomes of an act is decided in the core.
-"""
+"""Routes of scale sets and their instances. Source: Z-1."""
 
 from __future__ import annotations
 
@@ -58,18 +55,18 @@ SCALE_SET = _SETS + "/{set}"
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
 _WORDS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
 _INSTANCE_TYPE = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
-#: What a request changes of a set, in the service too.
+#: Members of a set that a request can change, also in the service.
 _APPLIED = {
     ("sku", "capacity"),
     *(("properties", *path) for path in SETTINGS),
     *(("properties", "virtualMachineProfile", *path) for path in SETTINGS),
 }
-#: What instances have been made with; it changes only while there is none.
+#: Members that are fixed once instances exist.
 _MODEL = (
     *(("zones",), ("location",), ("sku",), ("properties", "orchestrationMode")),
     ("properties", "virtualMachineProfile"),
 )
-#: Instances one scale set may be asked to have.
+#: Most instances of a scale set.
 CAPACITY_MAX = 1000
 
 
@@ -117,7 +114,7 @@ def _power(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
 async def named_set(
     call: ArmCall, kind: GroupKind = GroupKind.SCALE_SET
 ) -> tuple[Inventory, Group]:
-    """Return the set a path names; a set without VMs is wherever it is looked for."""
+    """Return the set in the path; a set without VMs is visible in every resource group."""
     inventory = await call.resources.inventory()
     group = inventory.group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(call, inventory, group):
@@ -135,10 +132,10 @@ def _is_at(call: ArmCall, inventory: Inventory, group: Group) -> bool:
 
 
 async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
-    """Return the instances that a path or a body names; all where neither does.
+    """Return the instances named in the path or body; all if neither names any.
 
     Raises:
-        ArmResourceUnknown: one is not there.
+        ArmResourceUnknown: an instance does not exist.
     """
     inventory, group = await named_set(call)
     by_id = {instance_id(group.name, vm.name).lower(): vm for vm in inventory.members(group)}
@@ -155,7 +152,7 @@ async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
 
 
 def _wanted(call: ArmCall) -> list[str] | None:
-    """Return the ids a request names; None: all."""
+    """Return the ids in a request; None: all."""
     if "instance" in call.path:
         return [call.path["instance"]]
     given = call.json.get("instanceIds")
@@ -194,13 +191,13 @@ async def _view_set(call: ArmCall) -> ArmResponse:
 
 
 async def _change_set(call: ArmCall) -> ArmResponse:
-    """Change how a set wants to be asked, and how many instances it has."""
+    """Change a set's event settings and capacity."""
     inventory, group = await named_set(call)
     vms = inventory.members(group)
     shown = _shown(call, inventory, group, call.place)
     more = call.resources.said(call.json, shown, _APPLIED)
     if vms:
-        refuse(more, group.name, "its instances have been made with it", only=_MODEL)
+        refuse(more, group.name, "it is fixed because instances exist", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, profile, policy)
@@ -222,7 +219,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
 
 
 def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
-    """Return the newest instances that may go, which have the highest numbers.
+    """Return the unprotected instances with the highest numbers.
 
     Raises:
         ArmNotSupported: too many are protected.
@@ -230,7 +227,7 @@ def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
     newest = sorted(vms, key=lambda vm: (len(vm.name), vm.name), reverse=True)
     going = [vm for vm in newest if not _protected(call, vm, "protectFromScaleIn")]
     if len(going) < count:
-        reason = f"only {len(going)} of its instances are not protected from it"
+        reason = f"only {len(going)} of its instances are unprotected"
         raise ArmNotSupported(action="A smaller capacity", name=call.path["set"], reason=reason)
     return tuple(sorted(going[:count], key=lambda vm: (len(vm.name), vm.name)))
 
@@ -241,14 +238,14 @@ def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
 
 
 async def _put_set(call: ArmCall) -> ArmResponse:
-    """Change a scale set, or book a new one."""
+    """Change a scale set, or create one."""
     new = await made_set(call, GroupKind.SCALE_SET)
     answer = await _change_set(call)
     return replace(answer, status=201) if new else answer
 
 
 async def made_set(call: ArmCall, kind: GroupKind) -> bool:
-    """Book the set a path names unless it is there; returns whether it is new."""
+    """Create the set in the path unless it exists; return whether it is new."""
     inventory = await call.resources.inventory()
     name = call.path["set"]
     await call.resources.check_place(call.place)
@@ -279,14 +276,14 @@ async def _delete_set(call: ArmCall) -> ArmResponse:
 
 
 async def _upgrade(call: ArmCall) -> ArmResponse:
-    """Bring instances to the set's model, which is theirs."""
+    """Do nothing: instances always have the set's model."""
     await _targets(call)
     return ArmResponse()
 
 
 async def _refuse_rolling(call: ArmCall) -> ArmResponse:
     _, group = await named_set(call)
-    reason = "nothing here rolls an upgrade out; reimage the instances"
+    reason = "Forewarn rolls no upgrades out; reimage the instances"
     raise ArmNotSupported(action="A rolling upgrade", name=group.name, reason=reason)
 
 
@@ -355,7 +352,7 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     changed = with_members(vm, call.json)
     shown = _instance(call, inventory, vm)
     more = call.resources.said(call.json, shown, APPLIED)
-    refuse(more, vm.name, "it is fixed once the instance is there", only=(*FIXED, ("sku",)))
+    refuse(more, vm.name, "it is fixed once the instance exists", only=(*FIXED, ("sku",)))
     if changed != vm:
         await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
     call.resources.remember(shown, more)
@@ -368,10 +365,12 @@ _ROUTES = (
     ArmRoute("GET", _SETS, "List the scale sets of a resource group", _list_sets),
     ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
     ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count its VMs by state", _view_set),
-    ArmRoute("PUT", SCALE_SET, "Create a scale set (bookkeeping only), or change it", _put_set),
+    ArmRoute("PUT", SCALE_SET, "Create a scale set (emulator only), or change it", _put_set),
     ArmRoute("DELETE", SCALE_SET, "Work: deletion of its instances", _delete_set, _FORCE),
-    ArmRoute("POST", f"{SCALE_SET}/manualupgrade", "Nothing: instances have the model", _upgrade),
-    ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "404: there is none", _latest_rolling),
+    ArmRoute(
+        "POST", f"{SCALE_SET}/manualupgrade", "No effect: instances always have the model", _upgrade
+    ),
+    ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
     ArmRoute(
         "PATCH", SCALE_SET, "Change capacity, scheduledEventsProfile and -Policy", _change_set
     ),

@@ -1,7 +1,7 @@
-"""Scale sets, their instances and availability sets as Azure Resource Manager shows them. Pure.
+"""Azure's representation of scale sets, instances and availability sets. Pure.
 
-An instance's id is the number behind the set's name, `web_3` being 3 of `web`; a VM with another
-name is its own instance id, as in sets of flexible orchestration.
+The instance id of VM `web_3` in set `web` is 3. The id of a VM with another name is the name, as in
+sets of flexible orchestration.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
     from forewarn.core.topology import Group, Host, Vm
 
-#: Kinds of sets as Azure writes them in paths.
+#: Azure's names for kinds of sets in paths.
 SCALE_SETS = "virtualMachineScaleSets"
 AVAILABILITY_SETS = "availabilitySets"
-#: Parts of a VM's properties that a set shows as its model.
+#: Properties of a VM that a set shows as its model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
-#: The network interface of every instance; the SDK for Java scales no set without one.
+#: The network interface of every instance; the SDK for Java requires one for scaling.
 _ADDRESS = {"name": "address", "properties": {"primary": True}}
 _INTERFACE = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [_ADDRESS]}}
 
@@ -41,7 +41,7 @@ def instance_id(group: str, vm: str) -> str:
 
 
 def shown_scale_set(group: Group, vms: Sequence[Vm], place: ResourceScope) -> JsonObject:
-    """Return a scale set; its first VM stands for its model."""
+    """Return a scale set; its first VM provides the model."""
     uniform = all(instance_id(group.name, vm.name) != vm.name for vm in vms)
     properties: JsonObject = {
         "provisioningState": SUCCEEDED,
@@ -83,7 +83,7 @@ def shown_instance(group: Group, vm: Vm, *, host: Host) -> JsonObject:
 
 
 def shown_set_view(vms: Sequence[Vm], power: Mapping[str, str]) -> JsonObject:
-    """Return the instance view of a scale set: how many of its VMs run."""
+    """Return the instance view of a scale set: the number of running VMs."""
     stopped = [power[vm.name] for vm in vms if vm.name in power]
     counts = {"running": len(vms) - len(stopped)}
     counts |= {word: stopped.count(word) for word in sorted(set(stopped))}

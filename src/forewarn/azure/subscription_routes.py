@@ -1,7 +1,7 @@
-"""Routes of subscriptions, tenants, providers and resource groups: what tools ask first. Z-3.
+"""Routes of subscriptions, tenants, providers and resource groups. Source: Z-3.
 
-A subscription or resource group is there because a VM names it; what is made by hand besides is
-remembered, and holds nothing.
+A subscription or resource group exists because a VM names it; explicitly created resource groups
+are kept in memory and stay empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
     from forewarn.azure.routes import ArmCall
 
-#: Providers that something is served of, and their resource types.
+#: Supported providers and their resource types.
 _PROVIDERS = {
     "Microsoft.Compute": (
         "virtualMachines",
@@ -105,7 +105,7 @@ async def _get_provider(call: ArmCall) -> ArmResponse:
 
 
 def _provider(call: ArmCall, name: str) -> JsonObject:
-    """Return a provider as registered: nobody has to register what is not there."""
+    """Return a provider as registered, also an unsupported one."""
     known = {each.lower(): each for each in _PROVIDERS}
     types = _PROVIDERS.get(known.get(name.lower(), ""), ())
     shown: JsonObject = {
@@ -167,7 +167,7 @@ async def _put_group(call: ArmCall) -> ArmResponse:
 
 
 async def _delete_group(call: ArmCall) -> ArmResponse:
-    """Delete a resource group with everything in it."""
+    """Delete a resource group with all its VMs."""
     await call.resources.check_place(call.place)
     inventory = await call.resources.inventory()
     vms = tuple(inventory.vms(*call.place.key))
@@ -191,26 +191,26 @@ def _shown_group(place: ResourceScope, location: str = DEFAULT_LOCATION) -> Json
 
 _PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
 _LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
-#: No region here has extended locations, whether they are asked for or not.
+#: Ignored: no region has extended locations.
 _NOT_EXTENDED = ("includeextendedlocations",)
-#: Deletion is the same whether it is forced or not.
+#: Ignored: forced deletion works the same.
 _FORCE = ("forcedeletiontypes",)
 _TOP = ("$filter", "$top")
 
 
 def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of subscriptions and what stands beside them."""
+    """Return the routes of subscriptions, tenants, providers and resource groups."""
     return (
         ArmRoute("GET", "/tenants", "List tenants: one", _tenants),
-        ArmRoute("GET", "/subscriptions", "List subscriptions: those of VMs", _subscriptions),
+        ArmRoute("GET", "/subscriptions", "List the subscriptions of VMs", _subscriptions),
         ArmRoute("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
-        ArmRoute("GET", _LOCATIONS, "List regions: those of VMs", _locations, _NOT_EXTENDED),
+        ArmRoute("GET", _LOCATIONS, "List the regions of VMs", _locations, _NOT_EXTENDED),
         ArmRoute("GET", "/providers", "List providers", _providers),
         ArmRoute("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
         ArmRoute("GET", _PROVIDER, "Read a provider", _get_provider),
-        ArmRoute("POST", f"{_PROVIDER}/register", "Register a provider: it is", _get_provider),
+        ArmRoute("POST", f"{_PROVIDER}/register", "Register a provider (no effect)", _get_provider),
         ArmRoute("GET", _GROUPS, "List resource groups", _resource_groups, _TOP),
         ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
-        ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (bookkeeping only)", _put_group),
+        ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (record only)", _put_group),
         ArmRoute("DELETE", RESOURCE_GROUP, "Work: deletion of its VMs", _delete_group, _FORCE),
     )

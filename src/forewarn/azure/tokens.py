@@ -1,6 +1,6 @@
-"""Access tokens of the ADFS form: given out for a name and a token, and read again.
+"""Access tokens of the ADFS form: issue and verify them.
 
-They are signed and nothing is kept of them, so their number has no limit to it. Source: Z-3.
+They are signed and not stored, so their number is unlimited. Source: Z-3.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: How long a token is good for, in seconds; Azure's are good for about as long.
+#: Lifetime of a token, in seconds, as in Azure.
 LIFETIME_S = 3600
-#: How far the clocks of two servers with one key may differ, in seconds.
+#: Tolerated clock difference between servers with the same key, in seconds.
 CLOCK_SKEW_S = 300
-#: Shortest key of the settings, in bytes. Source: RFC 7518 3.2.
+#: Shortest key in the settings, in bytes. Source: RFC 7518 3.2.
 KEY_BYTES_MIN = 32
-#: The one tenant there is: with ADFS nobody chooses between several.
+#: The only tenant: ADFS has no choice of tenants.
 TENANT_ID = "00000000-0000-0000-0000-000000000001"
-#: Longest token that is looked at, in characters; ours have some 500.
+#: Longest token examined, in characters; ours have about 500.
 TOKEN_LENGTH_MAX = 4096
 
 _HEADER = {"typ": "JWT", "alg": "HS256"}
@@ -33,18 +33,18 @@ _HEADER = {"typ": "JWT", "alg": "HS256"}
 
 @value
 class TokenIssuer:
-    """Gives out tokens and knows its own; time is the system's, as the clients' is.
+    """Issues and verifies tokens, with the system's time as in clients.
 
-    What the service keeps of a token is part of what is signed, so a revoked one ends what it gave
-    out.
+    The signature covers the stored record of the operator's token, so revoking that token also
+    invalidates the tokens issued for it.
     """
 
     key: bytes
-    #: Returns what the service keeps of a token, by its id; a caller of an emulator has none.
+    #: Returns the stored record of a token by its id; emulator callers have no token.
     digest_of: Callable[[str], str]
 
     def issue(self, operator: str, *, audience: str, issuer: str) -> str:
-        """Return a token in which an operator is named."""
+        """Return a token for an operator."""
         now_s = SystemClock().now_ms() // 1000
         claims = {
             "aud": audience,
@@ -62,7 +62,7 @@ class TokenIssuer:
         return f"{text}.{_base64(self._signature(text, operator))}"
 
     def operator(self, token: str) -> str:
-        """Return whom a token of ours names; empty: it is none, or has expired."""
+        """Return the operator of a token; empty if it is invalid or expired."""
         text, _, signature = token.rpartition(".")
         if not text.isascii() or not signature.isascii() or len(token) > TOKEN_LENGTH_MAX:
             return ""

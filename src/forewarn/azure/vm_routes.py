@@ -1,7 +1,4 @@
-"""Routes of virtual machines: what a user of the public cloud does to their own. Source: Z-1.
-
-What becomes of an act is decided in the core.
-"""
+"""Routes of virtual machines for their users. Source: Z-1."""
 
 from __future__ import annotations
 
@@ -42,28 +39,28 @@ if TYPE_CHECKING:
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
 VM = _VMS + "/{vm}"
 
-#: Acts that are work, and are announced as the contract says: action -> cause. Source: O-2.
+#: Actions that are announced as work: action -> cause. Source: O-2.
 WORK: Mapping[str, Cause] = {
     "restart": Cause.REBOOT,
     "redeploy": Cause.REDEPLOY,
     "performMaintenance": Cause.REDEPLOY,
     "reimage": Cause.REIMAGE,
 }
-#: Acts that are not announced, and what a VM is afterwards; empty: it runs.
+#: Actions that are not announced -> power state afterwards; empty: running.
 POWER: Mapping[str, str] = {
     "powerOff": "stopped",
     "deallocate": "deallocated",
     "start": "",
     "reapply": "",
 }
-#: What a VM keeps all its life.
+#: Members that never change.
 FIXED = (
     ("zones",),
     ("properties", "availabilitySet"),
     ("properties", "virtualMachineScaleSet"),
 )
-BOOKED = "Booked at once, not announced"
-#: Parameters of acts that change nothing here: nothing is shut down, and no disk is kept.
+BOOKED = "Recorded immediately, not announced"
+#: Ignored parameters of actions: Forewarn shuts nothing down and keeps no disks.
 QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
 
 
@@ -100,13 +97,13 @@ def _powering(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
 
 
 def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
-    """Book an act that no driver carries out.
+    """Record an action that no driver carries out.
 
     Raises:
-        ArmNotSupported: this is a service, whose VMs would not do what was booked.
+        ArmNotSupported: this is a service, which cannot carry it out.
     """
     if not call.resources.bookkeeping:
-        reason = "no driver carries it out; only the emulator books it"
+        reason = "no driver carries it out; only the emulator records it"
         raise ArmNotSupported(action=action, name=vms[0].name if vms else "", reason=reason)
     if action != "reapply":
         call.resources.set_power(tuple(vm.name for vm in vms), POWER[action])
@@ -142,10 +139,10 @@ def _shown(call: ArmCall, vm: Vm, group: Group, host: Host) -> JsonObject:
 
 
 def expansions(call: ArmCall) -> set[str]:
-    """Return the parts that `$expand` asks for, in lower case.
+    """Return the parts in `$expand`, in lower case.
 
     Raises:
-        ValidationFailed: there is no such part.
+        ValidationFailed: a part is unknown.
     """
     names = set(filter(None, call.query.get("$expand", "").lower().split(",")))
     if not names <= {"instanceview", "userdata"}:
@@ -180,7 +177,7 @@ async def _sizes(call: ArmCall) -> ArmResponse:
 
 
 async def _put(call: ArmCall) -> ArmResponse:
-    """Change a VM, or book a new one."""
+    """Change a VM, or create one."""
     try:
         vm = await call.vm()
     except ArmResourceUnknown:
@@ -200,7 +197,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     changed = with_members(vm, call.json)
     shown = await _told(call, vm)
     more = call.resources.said(call.json, shown, APPLIED)
-    refuse(more, vm.name, "it is fixed once the VM is there", only=FIXED)
+    refuse(more, vm.name, "it is fixed once the VM exists", only=FIXED)
     settings = with_settings(
         group,
         member(call.json, "properties", "scheduledEventsProfile"),
@@ -218,7 +215,7 @@ async def _delete(call: ArmCall) -> ArmResponse:
     try:
         vm = await call.vm()
     except ArmResourceUnknown:
-        return ArmResponse(None, 204)  # as Azure: what is gone is deleted
+        return ArmResponse(None, 204)  # as in Azure: deleting a missing VM succeeds
     return await operations.begin(call, Cause.DELETION, (vm,))
 
 
@@ -234,8 +231,8 @@ _ROUTES = (
     ArmRoute("GET", _VMS, "List the VMs of a resource group", _list, _LISTED),
     ArmRoute("GET", VM, "Read a VM", _get, ("$expand",)),
     ArmRoute("GET", f"{VM}/instanceView", "Read the state of a VM", _view),
-    ArmRoute("GET", f"{VM}/vmSizes", "List the sizes a VM can have: its own", _sizes),
-    ArmRoute("PUT", VM, "Create a VM (bookkeeping only), or change it", _put),
+    ArmRoute("GET", f"{VM}/vmSizes", "List the sizes of a VM: only its own", _sizes),
+    ArmRoute("PUT", VM, "Create a VM (emulator only), or change it", _put),
     ArmRoute("PATCH", VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
     ArmRoute("DELETE", VM, "Work: deletion", _delete, ("forcedeletion",)),
     ArmRoute("POST", f"{VM}/simulateEviction", "Work: eviction of a Spot VM", _evict),

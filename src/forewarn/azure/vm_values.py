@@ -1,4 +1,4 @@
-"""A VM as Azure Resource Manager shows it, and what a request says about one. Pure."""
+"""Azure's representation of a VM, and changes of a VM by requests. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 PROVIDER = "Microsoft.Compute"
 SUCCEEDED = "Succeeded"
 _IMAGE = ("properties", "storageProfile", "imageReference")
-#: Power states as Azure calls them.
+#: Azure's names of power states.
 _POWER = {"": "running", "stopped": "stopped", "deallocated": "deallocated"}
 
 
-#: What instance metadata shows too: the place in a VM -> the attribute there. Source: I-1.
+#: Members shared with instance metadata: path in a VM -> metadata attribute. Source: I-1.
 INSTANCE: Mapping[Path, str] = {
     ("properties", "licenseType"): "licenseType",
     ("properties", "evictionPolicy"): "evictionPolicy",
@@ -37,13 +37,13 @@ INSTANCE: Mapping[Path, str] = {
     (*_IMAGE, "id"): "storageProfile.imageReference.id",
     **{(*_IMAGE, name): name for name in ("publisher", "offer", "sku", "version")},
 }
-#: What the fleet itself knows of a VM, as a request may change it.
+#: Members of the fleet's VM record that a request may change.
 _KNOWN: Mapping[Path, str] = {
     ("location",): "location",
     ("properties", "hardwareProfile", "vmSize"): "size",
     ("properties", "storageProfile", "osDisk", "osType"): "os_type",
 }
-#: What `with_members` and `with_settings` carry out, in the service too.
+#: Members changed by `with_members` and `with_settings`, also in the service.
 APPLIED: frozenset[Path] = frozenset(_KNOWN) | {
     ("tags",),
     ("properties", "priority"),
@@ -65,7 +65,7 @@ def beside(vm: Vm, kind: str, name: str) -> str:
 
 
 def vm_id_of(vm: Vm, group: Group) -> str:
-    """Return the id of a VM, as its instance metadata shows it."""
+    """Return the resource id of a VM, as in its instance metadata."""
     place = place_of(vm)
     return resource_id(
         vm.name,
@@ -100,7 +100,7 @@ def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject
 
 
 def shown_properties(vm: Vm, group: Group) -> JsonObject:
-    """Return what Azure calls the properties of a VM, or of an instance of a scale set."""
+    """Return Azure's `properties` of a VM or of a scale set's instance."""
     facts = _facts(vm)
     properties: JsonObject = {
         "vmId": vm.vm_id,
@@ -136,7 +136,7 @@ def shown_properties(vm: Vm, group: Group) -> JsonObject:
 
 
 def _facts(vm: Vm) -> dict[str, str]:
-    """Return a VM's instance metadata, with defaults of what a VM of Azure always has."""
+    """Return a VM's instance metadata, with defaults for Azure's mandatory attributes."""
     facts = {"osProfile.computerName": vm.name, "osProfile.adminUsername": "azureuser"}
     if vm.spot:
         facts["evictionPolicy"] = "Deallocate"
@@ -144,7 +144,7 @@ def _facts(vm: Vm) -> dict[str, str]:
 
 
 def shown_view(vm: Vm, host: Host, power: str) -> JsonObject:
-    """Return the instance view of a VM: where it stands and whether it runs."""
+    """Return the instance view of a VM: its placement and power state."""
     word = _POWER[power]
     return {
         "computerName": vm.name,
@@ -163,10 +163,10 @@ def shown_view(vm: Vm, host: Host, power: str) -> JsonObject:
 
 
 def with_members(vm: Vm, body: JsonObject) -> Vm:
-    """Return a VM with what a request says of it that the fleet or its metadata knows.
+    """Return a VM with the members of a request that the fleet or its metadata models.
 
     Raises:
-        ValidationFailed: a member is of the wrong kind.
+        ValidationFailed: a member has the wrong type.
     """
     if body.get("tags") is not None:
         vm = replace(vm, tags=read_tags(body["tags"]))
@@ -187,7 +187,7 @@ def read_tags(value: object) -> tuple[tuple[str, str], ...]:
     """Return tags.
 
     Raises:
-        ValidationFailed: they are not texts by name.
+        ValidationFailed: a tag is not a string.
     """
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValidationFailed(where="tags", problem="must be an object of strings")
