@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from forewarn.cli.main import main
+from forewarn.core.access import Role
+from forewarn.settings import OperatorSettings
+from tests.api.live import SETTINGS, Live
 from tests.cli.conftest import Run
 
 
@@ -25,3 +33,17 @@ def test_what_may_be_done_is_an_exit_status(run: Run) -> None:
     assert run("access", "can-i", "POST", "/v1/hosts/h1/reboot").out == "yes\n"
     assert run("access", "can-i", "POST", "/v1/nothing").status == 1
     assert "admin" in run("whoami").out
+
+
+def test_status_leads_an_owner_to_its_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the whole fleet waits for is not an owner's to read; the rest is shown."""
+    service = Live(replace(SETTINGS, operator=OperatorSettings()))
+    monkeypatch.setenv("FOREWARN_SERVER", service.url)
+    try:
+        monkeypatch.setenv("FOREWARN_TOKEN", service.add_token("shop-ci", Role.OWNER, "shop"))
+        assert main(["status"]) == 0
+        assert "`forewarn operation`" in capsys.readouterr().err
+    finally:
+        service.stop()

@@ -13,6 +13,7 @@ from forewarn.protocol import timestamps
 if TYPE_CHECKING:
     import argparse
 
+    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
@@ -38,10 +39,23 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.api_client import (  # noqa: PLC0415 - `--help` needs no client
+        ApiRefused,
+        client_of,
+    )
 
     client = client_of(arguments)
-    version, answer = client.get("/v1/version"), client.get("/v1/blockers")
+    version = client.get("/v1/version")
+    answer: Answer = {"groups": []}
+    empty = "Nothing waits."
+    try:
+        answer = client.get("/v1/blockers")
+    except ApiRefused as refusal:
+        if refusal.code != "not-permitted":
+            raise
+        empty = (
+            "Your role covers one owner: `forewarn operation` and `forewarn event` list its work."
+        )
     if arguments.json:
         return print_json({"version": version["version"], **answer})
     print_facts(
@@ -63,7 +77,7 @@ def _status(arguments: argparse.Namespace) -> int:
             )
             for each in answer["groups"]
         ],
-        empty="Nothing waits.",
+        empty=empty,
     )
     return OK
 
