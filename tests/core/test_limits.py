@@ -377,7 +377,7 @@ def test_live_operations_have_a_limit() -> None:
         RequestMaintenance(cause=Cause.HOST_UPDATE, targets=("h2",)), TooManyOperations
     )
     assert error.status == 409
-    assert "2 operations are live and 1 more are asked for; 2 may be" in str(error)
+    assert "2 operations are live and 1 more are requested; the limit is 2" in str(error)
     assert rig.ask(Cause.HARDWARE_FAILURE, "h2").state is S.RUNNING
 
 

@@ -36,7 +36,7 @@ class DriverHung(PeerError):
 
     code = "driver-hung"
     message = "Driver {driver} has not answered {verb} of {task} since {since}."
-    advice = "Look at the driver's other side; then retry, complete or fail the operation."
+    advice = "Look at the system behind the driver; then retry, complete or fail the operation."
 
 
 class DriverExhausted(PeerError):

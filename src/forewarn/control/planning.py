@@ -63,7 +63,7 @@ class PlanRefused(OurError):
 
     code = "plan-refused"
     message = "The plan of {maintenance} breaks a rule: {finding}."
-    advice = "This is a bug of the planner: report it with the topology and the policy."
+    advice = "This is a bug in the planner: report it with the topology and the policy."
 
 
 @value

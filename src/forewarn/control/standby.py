@@ -42,7 +42,9 @@ class ServiceHangs(OurError):
 
     code = "service-hangs"
     message = "The {parts} of this process does not answer."
-    advice = "Another process takes over; end this one if it stays so, and report it."
+    advice = (
+        "Another process takes over. If this one stays in this state, stop it and report a bug."
+    )
 
 
 async def become_writer(

@@ -20,7 +20,7 @@ ACTIONS: dict[str, str] = {
     "operation.unknown": "A backup was restored: its driver is asked what became of it.",
     "operation.retried": "It is begun again, as another attempt.",
     "operation.succeeded": "It is done.",
-    "operation.failed": "It was given up.",
+    "operation.failed": "It was ended as failed.",
     "operation.cancelled": "It will not happen.",
     "operation.aborted": "Its driver was notified that it ended without it.",
     "operation.abort-failed": "Its driver could not be notified, and is not called again.",

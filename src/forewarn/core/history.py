@@ -63,7 +63,7 @@ class HistoryIllegal(OurError):
 
     code = "history-illegal"
     message = "Entry {action} at {at_ms} moves {kind} {key} from {before} to {after}."
-    advice = "Compare the store with a backup; report it if nobody altered it."
+    advice = "Compare the store with a backup; report a bug if it was not altered."
 
 
 class Rows:

@@ -11,7 +11,7 @@ class UnknownMaintenance(Unknown):
 
     code = "unknown-maintenance"
     message = "There is no maintenance {name}."
-    advice = "List what there is with `forewarn maintenance list`."
+    advice = "List them with `forewarn maintenance list`."
 
 
 class UnknownPlan(Unknown):
@@ -19,7 +19,7 @@ class UnknownPlan(Unknown):
 
     code = "unknown-plan"
     message = "{maintenance} has no plan {name}."
-    advice = "See `forewarn maintenance show {maintenance}` for what it has."
+    advice = "See `forewarn maintenance show {maintenance}` for its plans."
 
 
 class MaintenanceInvalid(CallerError):

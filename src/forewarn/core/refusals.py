@@ -32,7 +32,7 @@ class AlreadyExists(CallerError):
     code = "already-exists"
     status = 409
     message = "There is a {kind} {name} already."
-    advice = "Choose another name, or say that it is to be replaced (`--replace`)."
+    advice = "Choose another name, or replace the existing one with `--replace`."
 
 
 class Unknown(CallerError):
@@ -41,7 +41,7 @@ class Unknown(CallerError):
     code = "unknown"
     status = 404
     message = "There is no {kind} {name}."
-    advice = "List what there is with `forewarn {kind} list`."
+    advice = "List the names with `forewarn {kind} list`."
 
 
 class UnknownOperation(Unknown):
@@ -49,7 +49,7 @@ class UnknownOperation(Unknown):
 
     code = "unknown-operation"
     message = "There is no operation or event {name}."
-    advice = "List what there is with `forewarn operation --all` or `forewarn event`."
+    advice = "List them with `forewarn operation list --all` or `forewarn event list`."
 
 
 class InUse(CallerError):
@@ -84,7 +84,7 @@ class TooManyOperations(CallerError):
 
     code = "too-many-operations"
     status = 409
-    message = "{count} operations are live and {asked} more are asked for; {limit} may be."
+    message = "{count} operations are live and {asked} more are requested; the limit is {limit}."
     advice = "Wait for some to end, or cancel some that are only planned; nothing was changed."
 
 
@@ -94,8 +94,8 @@ class TooManyUserOperations(CallerError):
     code = "too-many-user-operations"
     status = 409
     message = (
-        "Owner {owner} has {count} user-initiated operations scheduled and asks for {asked} more;"
-        " {limit} may be."
+        "Owner {owner} has {count} user-initiated operations scheduled and requests {asked}"
+        " more; the limit is {limit}."
     )
     advice = "Ask for fewer, or approve, wait for or cancel scheduled work; nothing was changed."
 

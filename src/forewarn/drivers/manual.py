@@ -28,7 +28,7 @@ class ManualDriver:
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Report that a person must do the work and complete the operation."""
         return Progress(
-            waits=f"somebody must do it and say `forewarn operation complete {task.operation.id}`"
+            waits=f"somebody must do it and run `forewarn operation complete {task.operation.id}`"
         )
 
     def abort(self, task: Task) -> None:

@@ -60,7 +60,7 @@ class AnswerUnusable(PeerError):
 
     code = "driver-answer-unusable"
     message = "The answer to {verb} of {task} cannot be used: {reason}."
-    advice = "See 'Drivers' in the documentation for what an answer is."
+    advice = "See 'Drivers' in the documentation for the form of an answer."
 
 
 def task_message(verb: str, task: Task) -> dict[str, object]:

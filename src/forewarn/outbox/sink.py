@@ -22,7 +22,7 @@ class DeliveryFailed(PeerError):
     code = "outbox-delivery-failed"
     status = 503
     message = "Destination {name} {problem}."
-    advice = "Look at the far side; delivery is retried, and `forewarn outbox retry` hurries it."
+    advice = "Look at the far side; delivery is retried; `forewarn outbox retry` retries at once."
 
 
 class Sink(Protocol):

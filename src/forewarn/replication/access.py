@@ -36,7 +36,7 @@ class NodeRefused(CallerError):
     code = "node-refused"
     status = 403
     message = "Metadata node {name} is refused: {reason}."
-    advice = "Look who runs it; which hosts it may serve is set in [feed] hosts."
+    advice = "Check who runs it; [feed] hosts sets the hosts that it may serve."
 
 
 def _never(_name: str, _token: str) -> bool:

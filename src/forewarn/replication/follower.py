@@ -72,7 +72,7 @@ class ChangeNotShown(OurError):
 
     code = "change-not-shown"
     message = "A metadata node could not show change {sequence}."
-    advice = "The log has the reason; the node asks for everything again. Please report it."
+    advice = "The log has the reason; the node requests everything again. Report a bug."
 
 
 class FeedOlder(PeerError):

@@ -23,7 +23,7 @@ class FeedBroken(PeerError):
 
     code = "feed-broken"
     message = "The feed is broken at change {sequence}: {reason}."
-    advice = "Nothing needs to be done: the node asks for everything again."
+    advice = "No action is needed: the node requests everything again."
 
 
 class Portion(NamedTuple):

@@ -86,7 +86,7 @@ class ReloadUnavailable(CallerError):
     code = "reload-unavailable"
     status = 409
     message = "This service has no settings to read again."
-    advice = "The emulator takes options; start it again with others."
+    advice = "Restart the emulator with other options."
 
 
 class Daemon:

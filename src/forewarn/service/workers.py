@@ -48,7 +48,7 @@ class WorkerFailed(OurError):
 
     code = "worker-failed"
     message = "A metadata worker could not start on {addresses}."
-    advice = "Its own message stands above; often the address is taken or needs more rights."
+    advice = "See its own message above; often the address is in use or needs more rights."
 
 
 class Workers:

@@ -129,7 +129,9 @@ class Store(StoreReader):
                     raise StoreUnrestored(place=self.place)
             self._claimed = True
         except StoreFull as error:
-            log.warning("%s What it holds is shown.", error, extra={"action": error.code})
+            log.warning(
+                "%s The documents it holds are served.", error, extra={"action": error.code}
+            )
             state = self.look()
             self._claimed = False
         if len(state.topology.vms) >= FROZEN_VMS_MIN:

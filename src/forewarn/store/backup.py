@@ -83,7 +83,7 @@ class BackupExists(CallerError):
     code = "backup-exists"
     status = 409
     message = "There is a file {path} already."
-    advice = "Give the backup another name; backups are never written over."
+    advice = "Give the backup another name; backups are never overwritten."
 
 
 class RestoreOccupied(CallerError):
@@ -92,7 +92,7 @@ class RestoreOccupied(CallerError):
     code = "restore-occupied"
     status = 409
     message = "There is a store at {place} already."
-    advice = "Move it away, or restore into an empty database: a restore writes over nothing."
+    advice = "Move it away, or restore into an empty database: a restore overwrites nothing."
 
 
 class RestoreClockBehind(CallerError):

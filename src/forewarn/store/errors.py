@@ -36,8 +36,10 @@ class StorePooled(PeerError):
 
     code = "store-pooled"
     status = 503
-    message = "A connection pooler in transaction mode is before the store {place}: {reason}."
-    advice = "Have it pool sessions (PgBouncer: pool_mode = session), or name the database itself."
+    message = "The store {place} is behind a connection pooler in transaction mode: {reason}."
+    advice = (
+        "Let it pool sessions (PgBouncer: pool_mode = session), or connect to the database itself."
+    )
 
 
 class StoreUnrestored(OurError):
@@ -118,7 +120,9 @@ class StoreUncertain(StoreUnavailable):
 
     code = "store-uncertain"
     message = "The store {place} was lost during a commit: {reason}."
-    advice = "It is settled as soon as the database can be reached again; nothing is shown before."
+    advice = (
+        "It is settled as soon as the database can be reached again; nothing is published before."
+    )
 
 
 class StoreFull(PeerError):

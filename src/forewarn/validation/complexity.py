@@ -51,8 +51,8 @@ class Abandoned(OurError):
 
     code = "abandoned"
     status = 503
-    message = "Nobody waited for the answer any more; nothing was done."
-    advice = "Ask again."
+    message = "The caller no longer waited for the answer; nothing was done."
+    advice = "Send the request again."
 
 
 def check_json(body: bytes) -> None:

@@ -45,9 +45,7 @@ class ValidationFailed(CallerError):
     code = "validation-failed"
     status = 422
     message = "{where} {problem}."
-    advice = (
-        "See 'Operator API' in the documentation for what may stand there; nothing was changed."
-    )
+    advice = "See 'Operator API' in the documentation for the valid values; nothing was changed."
 
     def without(self, place: str) -> str:
         """Return the problem, without the place of the form, for a sentence that names it."""

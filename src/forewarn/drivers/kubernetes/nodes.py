@@ -31,7 +31,7 @@ class PodUnmanaged(PeerError):
     """A pod that no controller would start again."""
 
     code = "kubernetes-pod-unmanaged"
-    message = "Pod {pod} on {host} has no controller: nobody would start it again elsewhere."
+    message = "Pod {pod} on {host} has no controller that would start it again elsewhere."
     advice = "Delete the pod, or set evict_unmanaged; then retry the operation."
 
 

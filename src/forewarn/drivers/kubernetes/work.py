@@ -39,7 +39,7 @@ class KubernetesWorkUnsupported(PeerError):
 
     code = "kubernetes-work-unsupported"
     message = "The kubernetes driver cannot carry out {cause} with impact {impact}."
-    advice = "Do it by hand and say `forewarn operation complete`, or fail the operation."
+    advice = "Do it by hand and run `forewarn operation complete`, or fail the operation."
 
 
 class NodeAway(PeerError):

@@ -33,7 +33,7 @@ class LibvirtConfigUnreadable(CallerError):
 
     code = "libvirt-config-unreadable"
     message = "The libvirt configuration {path} cannot be read: {reason}."
-    advice = "See 'The libvirt driver' in the documentation for what may stand there."
+    advice = "See 'The libvirt driver' in the documentation for the valid settings."
 
 
 class Fallback(Enum):

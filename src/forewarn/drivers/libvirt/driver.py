@@ -56,8 +56,8 @@ class TaskCalledOff(PeerError):
     """A task that is to begin after its operation ended."""
 
     code = "task-called-off"
-    message = "{task} was called off before it was begun."
-    advice = "Ask for the work again."
+    message = "{task} was aborted before it began."
+    advice = "Request the work again."
 
 
 class _Attempt:
@@ -105,7 +105,7 @@ class _Attempt:
         try:
             self._when_free(work)
         except Stopped:
-            self._failed = "it was called off"
+            self._failed = "it was aborted"
         except Exception as error:  # noqa: BLE001 - whatever it is, people must look
             self._failed = str(error).removesuffix(".") or type(error).__name__
 

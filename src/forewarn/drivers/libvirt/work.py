@@ -35,7 +35,7 @@ class WorkUnsupported(PeerError):
 
     code = "work-unsupported"
     message = "The libvirt driver cannot carry out {cause} with impact {impact}: {reason}."
-    advice = "Do it by hand and say `forewarn operation complete`, or fail the operation."
+    advice = "Do it by hand and run `forewarn operation complete`, or fail the operation."
 
 
 class HostAway(PeerError):

@@ -30,7 +30,9 @@ class ServerMigrationTimedOut(PeerError):
     """A live migration that took too long and was given up."""
 
     code = "nova-migration-timed-out"
-    message = "The live migration of {vm} was ended after {seconds} s; it runs where it was."
+    message = (
+        "The live migration of {vm} was aborted after {seconds} s; it still runs on its old host."
+    )
     advice = "Retry when the VM is less busy, or set migration_fallback; see the nova driver."
 
 

@@ -34,7 +34,7 @@ class NovaWorkUnsupported(PeerError):
 
     code = "nova-work-unsupported"
     message = "The nova driver cannot carry out {cause} with impact {impact}: {reason}."
-    advice = "Do it by hand and say `forewarn operation complete`, or fail the operation."
+    advice = "Do it by hand and run `forewarn operation complete`, or fail the operation."
 
 
 class NovaCommandFailed(PeerError):
@@ -58,7 +58,7 @@ class NovaStillWorking(PeerError):
 
     code = "nova-still-working"
     message = "Nova still works on {vm}."
-    advice = "The driver is asked again until Nova has ended it."
+    advice = "The driver tries again until Nova has finished."
 
 
 class ServerWork:

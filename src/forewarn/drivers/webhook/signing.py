@@ -31,7 +31,7 @@ class ReportRefused(CallerError):
     code = "driver-report-refused"
     status = 403
     message = "The report for driver {driver} is refused: {reason}."
-    advice = "Sign it again, with the present time; see 'Drivers' in the documentation."
+    advice = "Sign it again, with the current time; see 'Drivers' in the documentation."
 
 
 def signature(secret: bytes, way: str, driver: str, *, time_s: int, body: bytes) -> str:
