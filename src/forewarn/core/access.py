@@ -1,4 +1,4 @@
-"""Who may do what: roles and what they permit, principals with their bindings, and tokens.
+"""Access: roles and their permissions, principals with their bindings, and tokens.
 
 What a route needs is in `api/permissions.py`; who calls is found out where calls arrive.
 Source: P-1, P-2, P-4.
@@ -21,11 +21,11 @@ PRINCIPAL_LENGTH_MAX = 256
 
 
 class Permission(Word):
-    """What a route may need."""
+    """A right that a route requires."""
 
-    #: Anybody may ask, known or not.
+    #: Every caller, recognised or not.
     PUBLIC = "public"
-    #: Everybody who is known may ask, about themselves.
+    #: Every recognised caller, about itself.
     SIGNED_IN = "signed-in"
     READ = "read"
     #: Reading what belongs to no owner: maintenances, policy, drivers, destinations.
@@ -94,7 +94,7 @@ class UnknownBinding(CallerError):
 
 @value
 class Principal:
-    """Somebody who may call, and what they may do: the record that is kept, and a caller."""
+    """A caller with its roles: as stored, and as recognised."""
 
     #: A token's name; `user:NAME` at the Unix socket; a certificate's name; an OIDC identity.
     name: str
@@ -102,7 +102,7 @@ class Principal:
     bindings: tuple[tuple[str, str], ...] = ()
 
     def owners_for(self, permission: Permission) -> frozenset[str] | None:
-        """Return the owners for whom something is permitted; None: in the whole fleet."""
+        """Return the owners for whom a permission holds; None: the whole fleet."""
         if permission is Permission.PUBLIC or (permission is Permission.SIGNED_IN and self.name):
             return None
         owners = set()
@@ -119,7 +119,7 @@ class AccessToken:
     """A bearer token `fw_ID_SECRET`, without its secret. Source: P-4."""
 
     id: str
-    #: Who holds it; history names them.
+    #: Its holder; history names it.
     principal: str
     role: Role
     #: Its scope; empty: the whole fleet.
@@ -132,11 +132,11 @@ class AccessToken:
 
     @property
     def bearer(self) -> Principal:
-        """Who calls with it: its holder, with no more than the token permits."""
+        """The caller who sends it: its holder, with no more than the token permits."""
         return Principal(self.principal, ((self.role.value, self.owner),))
 
 
-#: What a token begins with, for people and for scanners of repositories.
+#: Prefix of a token, for people and for scanners of repositories.
 TOKEN_PREFIX = "fw"  # noqa: S105 - no secret
 
 

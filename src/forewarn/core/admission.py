@@ -1,4 +1,4 @@
-"""From a request for maintenance to operations, or to a refusal, or to a reason to wait.
+"""Turns a request for maintenance into operations, a refusal, or a reason to wait.
 
 Source: N-1, O-2, G-1. Reads the draft, never writes it.
 """
@@ -225,7 +225,7 @@ def _problem_of_destination(draft: Draft, operation: Operation) -> str:
 def _check_limit(draft: Draft, asked: list[Operation]) -> None:
     """Refuse more scheduled user-initiated work than an owner may have. Source: O-1.
 
-    Costs what the owners that ask have scheduled. Work that nobody is asked about does not count:
+    Costs what the owners that ask have scheduled. Work that needs no approval does not count:
     it is not scheduled, it starts. Source: B-3, A-10.
     """
     wanted = Counter(_owners_of(draft, asked))
@@ -239,7 +239,7 @@ def _check_limit(draft: Draft, asked: list[Operation]) -> None:
 
 
 def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
-    """Yield whose limit each operation counts against, if it does."""
+    """Yield the owners against whose limits the operations count."""
     for operation in operations:
         if operation.source is not Source.USER or operation.silent or not operation.of_vm:
             continue

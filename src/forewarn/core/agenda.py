@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 
 class StepRule(IntEnum):
-    """The rules of a step; of those that have something to look at, the first goes on."""
+    """The rules of a step; the first rule that has a key runs next."""
 
     #: A maintenance stops, is done, or ends its wave.
     CONCLUDE = 1
-    #: Announced work that keeps clear of nobody is withdrawn, starts or waits.
+    #: Announced work that waits for no other work is withdrawn, starts or waits.
     START_UNBOUND = 2
     #: Announced routine work and work on a VM is withdrawn, starts or waits.
     START = 3
@@ -47,7 +47,7 @@ class Agenda:
             heappush(self._heap, key)
 
     def next_rule(self) -> StepRule | None:
-        """Return the rule that goes on; None if nothing is left."""
+        """Return the rule that runs next; None if the agenda is empty."""
         return self._heap[0][0] if self._heap else None
 
     def take(self) -> int | str:

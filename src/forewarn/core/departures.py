@@ -1,6 +1,6 @@
 """Which hosts VMs have left lately, for approvals that a metadata node there accepted before that.
 
-Where VMs are is the topology's to say, never this. Source: M-3, M-5.
+The topology alone says where VMs are. Source: M-3, M-5.
 """
 
 from __future__ import annotations

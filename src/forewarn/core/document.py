@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @value
 class Departure:
-    """A VM has left a host, or is not on its way there any more. Source: M-3."""
+    """A VM has left a host, or no longer moves there. Source: M-3."""
 
     vm: str
     host: str

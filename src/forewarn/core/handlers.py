@@ -121,7 +121,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
 
 
 def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
-    """Note that a driver was notified of an end without it, or will not be. Source: L-7."""
+    """Note that a driver has aborted an operation, or cannot be notified. Source: L-7."""
     operation = draft.state.aborts.get(report.operation)
     if operation:
         settled = replace(operation, abort_owed=False)
@@ -256,14 +256,14 @@ def tick(draft: Draft) -> tuple[int, ...]:
 
 
 def proceed(draft: Draft, going_on: stimuli.Proceed) -> tuple[int, ...]:
-    """Look again at what an earlier step had no room for."""
+    """Look again at the operations that an earlier step had no room for."""
     for number in going_on.operations:
         draft.look_at(number)
     return ()
 
 
 def _disable(draft: Draft, enrolment: Enrolment) -> None:
-    """Nobody asked for a day: work no longer waits for this group. Source: B-2, B-3."""
+    """Disable a group that has not polled for a day; work no longer waits for it. B-2, B-3."""
     group = enrolment.group
     views = draft.views_in(group)
     text = f"Scheduled Events is disabled for {group}: nobody asked"
@@ -274,7 +274,7 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
 
 
 def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
-    """Take up what a crash cut off: unseen notices, unbegun operations, aborts. Source: L-7.
+    """Resume work that a crash cut off: unseen notices, unbegun operations, aborts. L-7.
 
     Costs all live operations: everything that waits is looked at once, at each start.
     """
@@ -292,8 +292,8 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
 def _forgive(draft: Draft, away_ms: int) -> None:
     """Time in which the service could not be asked is not silence of its VMs. Source: B-2.
 
-    Marks of a clock that was ahead of this one are put back: once this one is there, too, nobody
-    could see that they were made before. Source: F-5.
+    Marks of a clock that was ahead of this one are put back: once this clock gets there, they
+    would look recent. Source: F-5.
     """
     forgiven_ms = away_ms if away_ms > AWAY_S_MIN * SECOND_MS else 0
     for enrolment in tuple(draft.state.enrolments.values()):

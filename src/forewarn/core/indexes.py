@@ -1,6 +1,6 @@
 """Which operations a host, VM, group, owner or request has: how a step finds what it touches.
 
-What stands in an index is derived from the records and the layout, and never durable.
+Indexes are derived from the records and the layout, and never durable.
 No rule about change may live here.
 """
 
@@ -65,7 +65,7 @@ class Members(Generic[K]):
 
 
 class Places:
-    """Where each live operation stands in the indexes; a change costs its own places."""
+    """The index entries of each live operation; a change costs its own places."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -149,7 +149,7 @@ def _places_until_start(operation: Operation, topology: Topology) -> Iterator[Pl
 
 
 def is_placed_alike(one: Operation, other: Operation) -> bool:
-    """Whether an operation stands where it stood before it changed, if the layout is the same."""
+    """Whether a change of an operation leaves its index entries, if the layout is the same."""
     return (
         one.state is other.state
         and one.not_before_ms == other.not_before_ms
@@ -159,7 +159,7 @@ def is_placed_alike(one: Operation, other: Operation) -> bool:
 
 
 def deletion_key(operation: Operation) -> tuple[int, int]:
-    """What coupled deletions have in common. Source: A-8."""
+    """Return the key that coupled deletions share. Source: A-8."""
     return operation.request, operation.not_before_ms
 
 

@@ -23,11 +23,11 @@ class Labelled(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def zone(self) -> str:
-        """Where it stands."""
+        """Its zone."""
 
     @property
     def labels(self) -> Labels:
@@ -43,7 +43,7 @@ class SelectorInvalid(CallerError):
 
 
 class NothingSelected(CallerError):
-    """A selector that no host answers to."""
+    """A selector that matches no host."""
 
     code = "nothing-selected"
     message = "No host has {selector}."
@@ -52,10 +52,10 @@ class NothingSelected(CallerError):
 
 
 def read_selector(text: str) -> Labels:
-    """Return the pairs that a selector demands, in its order.
+    """Return the pairs of a selector, in its order.
 
     Raises:
-        SelectorInvalid: it has no pair, one that is none, or one key twice.
+        SelectorInvalid: it has no pair, an invalid pair, or one key twice.
     """
     pairs: dict[str, str] = {}
     for part in text.split(","):
@@ -73,7 +73,7 @@ def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
 
     Raises:
         SelectorInvalid: the selector cannot be read.
-        NothingSelected: no host has it.
+        NothingSelected: it matches no host.
     """
     wanted = frozenset(read_selector(selector))
     names = tuple(host.name for host in hosts if wanted.issubset(pairs_of(host)))

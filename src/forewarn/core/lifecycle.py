@@ -19,7 +19,7 @@ class IllegalMove(OurError):
 
 
 class OperationState(Word):
-    """Where an operation stands."""
+    """The state of an operation."""
 
     PLANNED = "planned"
     ANNOUNCED = "announced"
@@ -30,7 +30,7 @@ class OperationState(Word):
 
 
 class EventState(Word):
-    """Where one group's event of an operation stands."""
+    """The state of one group's event of an operation."""
 
     SCHEDULED = "scheduled"
     APPROVED = "approved"
@@ -40,7 +40,7 @@ class EventState(Word):
 
 
 class Alert(Word):
-    """What people are alerted to about a live operation. Source: L-8."""
+    """The alert that a live operation raises. Source: L-8."""
 
     NONE = "none"
     #: Announced; its NotBefore has come and it cannot start.
@@ -52,7 +52,7 @@ class Alert(Word):
 
 
 class AlertMove(Word):
-    """What raises an alert, or clears it."""
+    """A cause that raises or clears an alert."""
 
     #: NotBefore has come, and it cannot start.
     BLOCK = "block"
@@ -65,7 +65,7 @@ class AlertMove(Word):
 
 
 class Move(Word):
-    """What makes a machine move."""
+    """A cause of a state change."""
 
     ANNOUNCE = "announce"
     APPROVE = "approve"
@@ -145,7 +145,7 @@ class Operation:
     duration_s: int = DURATION_UNKNOWN_S
     #: Notice owed, in seconds; 0 for faults and silent deletions. Source: N-1.
     notice_s: int = 0
-    #: No event is made: nobody asked for notice. Source: N-1 (Terminate), O-2 (reimage).
+    #: No event is made: its group asked for no notice. Source: N-1 (Terminate), O-2 (reimage).
     silent: bool = False
     state: OperationState = OperationState.PLANNED
     #: Earliest start the operator asked for; 0: as early as notice allows.
@@ -179,7 +179,7 @@ class Operation:
     driver: str = ""
     #: What its driver said last of this attempt's work, as a clause for people; empty: nothing.
     progress: str = ""
-    #: How much of the work is done by its driver's word, 0 to 100; -1 unknown.
+    #: How much of the work is done, as its driver reports, 0 to 100; -1 unknown.
     progress_percent: int = -1
     #: Number of the maintenance of many hosts that it is part of; 0: of none. Source: F-1.
     maintenance: int = 0
@@ -187,7 +187,7 @@ class Operation:
     earliest_start_ms: int = 0
     #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
     placements: tuple[tuple[str, str], ...] = ()
-    #: Owners of the VMs it has disturbed, sorted, once it has ended; a user's own disturbs nobody.
+    #: Owners of the VMs it has disturbed, sorted, once it has ended; empty for a user's own work.
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
@@ -221,7 +221,7 @@ class Operation:
         return self.number if self.of_vm else self.host
 
     def destination_of(self, vm: str) -> str:
-        """Where a VM is on its way to; empty: it stays, or nobody has chosen yet."""
+        """The destination of a VM; empty: it stays, or none is chosen yet."""
         return dict(self.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:

@@ -30,7 +30,7 @@ HOSTS_MAX = 100_000
 
 
 class MaintenanceState(Word):
-    """Where a maintenance stands."""
+    """The state of a maintenance."""
 
     DRAFT = "draft"
     RUNNING = "running"
@@ -41,7 +41,7 @@ class MaintenanceState(Word):
 
 
 class MaintenanceMove(Word):
-    """What makes a maintenance move."""
+    """A cause of a state change of a maintenance."""
 
     START = "start"
     PAUSE = "pause"
@@ -124,7 +124,7 @@ class Maintenance:
 
     @property
     def running(self) -> bool:
-        """Whether its waves go on."""
+        """Whether it is running."""
         return self.state is MaintenanceState.RUNNING
 
     @property
@@ -159,7 +159,7 @@ class Maintenance:
 
     @property
     def halt_reason(self) -> str:
-        """Why it does not go on, or why no plan of it could be made; empty: nothing is wrong."""
+        """Why it is halted, or why it could not be planned; empty: nothing is wrong."""
         if isinstance(self.phase, Halted):
             return self.phase.reason
         return self.planning.reason if self.planning is not None else ""
@@ -167,21 +167,21 @@ class Maintenance:
 
 @value
 class Postponement:
-    """A later start that was granted for one host, at somebody's request. Source: F-8."""
+    """A later start that was granted for one host, on request. Source: F-8."""
 
     host: str
     #: It does not start before, ms since the epoch UTC.
     until_ms: int
     #: When it was to start at the latest before it was first postponed: the limit counts from here.
     from_ms: int
-    #: At whose request.
+    #: Who requested it.
     by: str
     #: Why, for people.
     reason: str = ""
 
 
 class TargetState(Word):
-    """Where a host stands in a maintenance that has touched it."""
+    """The state of a host in a maintenance that has touched it."""
 
     WORKING = "working"
     DONE = "done"

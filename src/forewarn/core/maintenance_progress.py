@@ -24,7 +24,7 @@ class TargetProgress:
     failed: dict[str, None] = field(default_factory=dict)
 
     def put(self, target: Target) -> None:
-        """Count a host as it is now."""
+        """Count a host in its current state."""
         self.drop(target.host)
         self.targets[target.host] = target
         if target.state is TargetState.WORKING:
@@ -33,7 +33,7 @@ class TargetProgress:
             self.failed[target.host] = None
 
     def drop(self, host: str) -> None:
-        """Count a host no more."""
+        """Remove a host from the counts."""
         self.targets.pop(host, None)
         self.working.pop(host, None)
         self.failed.pop(host, None)
@@ -62,7 +62,7 @@ class Maintenances:
         self._of: dict[int, TargetProgress] = {}
 
     def of(self, number: int) -> TargetProgress:
-        """Return the progress of a maintenance, which nobody else may change."""
+        """Return the progress of a maintenance; callers must not change it."""
         return self._of.get(number) or TargetProgress()
 
     def put(self, before: Target | None, after: Target | None) -> None:

@@ -1,4 +1,4 @@
-"""Why an operator's word about a maintenance is refused; only error classes."""
+"""Why a command about a maintenance is refused; only error classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MaintenanceInvalid(CallerError):
 
 
 class MaintenanceWrongState(CallerError):
-    """A maintenance that cannot do what was asked where it stands."""
+    """A maintenance whose state does not allow the command."""
 
     code = "maintenance-wrong-state"
     status = 409
@@ -41,7 +41,7 @@ class MaintenanceWrongState(CallerError):
 
 
 class MaintenanceImpossible(CallerError):
-    """A draft some host of which no passing of time makes possible."""
+    """A draft with a host that can never be done."""
 
     code = "maintenance-impossible"
     status = 409

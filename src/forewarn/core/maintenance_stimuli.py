@@ -35,14 +35,14 @@ class CreateMaintenance:
 
 @value
 class StartMaintenance:
-    """An operator has a draft begin. Source: F-1."""
+    """An operator starts a draft. Source: F-1."""
 
     maintenance: int
 
 
 @value
 class PauseMaintenance:
-    """An operator has nothing more announced for now. Source: F-6."""
+    """An operator pauses a maintenance. Source: F-6."""
 
     maintenance: int
     reason: str = ""
@@ -52,7 +52,7 @@ class PauseMaintenance:
 
 @value
 class ResumeMaintenance:
-    """An operator has a paused or stopped maintenance go on. Source: F-1."""
+    """An operator resumes a paused or stopped maintenance. Source: F-1."""
 
     maintenance: int
 
@@ -73,7 +73,7 @@ class PostponeHosts:
     hosts: tuple[str, ...]
     #: They do not start before, ms since the epoch UTC.
     until_ms: int
-    #: At whose request, for people.
+    #: Who requests it, for people.
     by: str
     reason: str = ""
 

@@ -99,7 +99,7 @@ def blocker_of(draft: Draft, operation: Operation, *, driver: str = "") -> Block
 
 
 def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
-    """Return the blocker of an operation with its name, for where others stand beside it."""
+    """Return the blocker of an operation with its name, for a list of several."""
     return replace(blocker, text=f"{operation.id} of {operation.target}: {blocker.text}")
 
 
@@ -116,7 +116,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 
 def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return that somebody must speak before a maintenance goes on; None if it runs."""
+    """Return that an operator must resume a maintenance; None if it runs."""
     if maintenance.running:
         return None
     if maintenance.state is MaintenanceState.DRAFT:

@@ -10,7 +10,7 @@ import re
 from forewarn.core.labels import ZONE
 from forewarn.core.refusals import FleetContradiction
 
-#: What a host, group or VM may be called: it stands in URLs, documents and shell commands.
+#: Form of the name of a host, group or VM: it appears in URLs, documents and shell commands.
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 #: Domains are small numbers; the public cloud has at most 3 fault and 20 update domains.
 DOMAIN_MAX = 999

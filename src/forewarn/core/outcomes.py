@@ -1,4 +1,4 @@
-"""What became of an event that has left its document: how it ended, and whether promises were kept.
+"""Outcomes of events that have left their documents: how they ended, and which promises held.
 
 Pure. Source: X-1.
 """
@@ -36,7 +36,7 @@ class Start(Word):
     EARLY = "early"
     ON_TIME = "on-time"
     LATE = "late"
-    #: It began without notice: a failure, or nobody asked for notice.
+    #: It began without notice: a failure, or its group asked for no notice.
     UNANNOUNCED = "unannounced"
     NEVER = "never"
 

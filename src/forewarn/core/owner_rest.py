@@ -1,6 +1,6 @@
 """When owners were last disturbed, by whatever work. Source: F-3.
 
-How long they rest is said by the policy, and looked at where it is kept.
+The policy sets how long they rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def owners_of(topology: Topology, vms: Iterable[str]) -> frozenset[str]:
-    """Return who owns these VMs, as far as they are there and somebody does."""
+    """Return the owners of those of these VMs that exist and have one."""
     known = topology.vms
     return frozenset(
         owner
@@ -27,7 +27,7 @@ def owners_of(topology: Topology, vms: Iterable[str]) -> frozenset[str]:
 
 
 def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...]:
-    """Return whom running work disturbs, sorted: who owns its VMs, or any on its host.
+    """Return the owners that running work disturbs, sorted: of its VMs, or of those on its host.
 
     A user's own work disturbs nobody else. Costs its VMs.
     """
@@ -38,7 +38,7 @@ def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...
 
 
 def note_end(rested_ms: dict[str, int], operation: Operation) -> None:
-    """Note that work has ended and whom it has disturbed."""
+    """Note that work has ended, for the owners it has disturbed."""
     assert not operation.live, operation
     for owner in operation.disturbed_owners:
         rested_ms[owner] = max(operation.ended_ms, rested_ms.get(owner, 0))

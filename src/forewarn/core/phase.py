@@ -52,16 +52,16 @@ class Working:
 
 @value
 class Checking:
-    """The wave is over, and its gate is checked, before which nothing goes on. Source: F-5."""
+    """The wave is over; the maintenance waits for the result of its gate. Source: F-5."""
 
     gate: str
 
 
 @value
 class Halted:
-    """It does not go on: it is paused or stopped, or has ended. Source: F-5, F-6."""
+    """The maintenance is paused or stopped, or has ended. Source: F-5, F-6."""
 
-    #: Why, for people; empty: nobody gave a reason.
+    #: Why, for people; empty: no reason was given.
     reason: str = ""
     #: The wave that it stood in.
     wave: int | None = None

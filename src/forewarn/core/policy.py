@@ -49,7 +49,7 @@ class NoticePolicy:
     max_user_operations: int = 10
     #: Operations that may be live, planned ones included; failures are recorded beyond it.
     max_operations: int = 200_000
-    #: A group nobody asked for this long is disabled. Source: B-2.
+    #: A group that has not polled for this long is disabled. Source: B-2.
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
     overdue_after_s: int = 3600

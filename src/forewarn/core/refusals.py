@@ -113,7 +113,7 @@ class AlreadyAsked(CallerError):
 
 
 class WrongState(CallerError):
-    """An operation that cannot do what was asked where it stands."""
+    """An operation whose state does not allow the command."""
 
     code = "wrong-state"
     status = 409

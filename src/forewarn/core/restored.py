@@ -1,4 +1,4 @@
-"""What a state that comes from a backup must become before anybody is shown it.
+"""How a state from a backup must change before any VM is shown it.
 
 Theory of operation: between the backup and the restore there was a time that the state does not
 know. VMs may have read documents in it, work that waits here may have been done, and work that

@@ -79,7 +79,7 @@ class Image:
 
 @value
 class Entry:
-    """One line of history: what happened, to what, by whom, and what became of the records."""
+    """One entry of history: the change, its actor, and the records after it."""
 
     #: Milliseconds since the epoch, UTC.
     at_ms: int
@@ -401,12 +401,12 @@ class State:
         return self.aborts.get(int(key)) if record is None and kind == "operation" else record
 
     def counted(self) -> Usage:
-        """What is taken of each budget; costs the VMs of what was touched since the last time."""
+        """How much of each budget is taken; O(VMs of records changed since the last call)."""
         self.usage.count(self.topology, self.operations, self.places)
         return self.usage
 
     def copy(self) -> State:
-        """A state of its own with the same records, for another thread; costs what there is."""
+        """Return an independent copy of the state, for another thread; costs all records."""
         state = State()
         state.adopt(
             Changes(

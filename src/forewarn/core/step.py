@@ -78,7 +78,7 @@ PORTION_MAX = 8
 class FollowUp:
     """What may be done once changes are shown: count notices from there, begin, abort. L-7."""
 
-    #: Announced operations whose notice nobody is known to have seen.
+    #: Announced operations whose notice is not known to be shown.
     announced: tuple[int, ...] = ()
     #: Operations to begin, or to begin again.
     begin: tuple[Operation, ...] = ()

@@ -83,7 +83,7 @@ class Complete:
 
 @value
 class Retry:
-    """An operator has a running operation begun once more. Source: L-8."""
+    """An operator retries a running operation. Source: L-8."""
 
     operation: int
 
@@ -227,7 +227,7 @@ class Tick:
 
 @value
 class Proceed:
-    """What an earlier step left undone, since it was enough for one, goes on."""
+    """The work that an earlier step left for later, since its portion was full, goes on."""
 
     #: Operations that may be announced or started, maintenances that have more hosts.
     operations: tuple[int, ...]
@@ -237,7 +237,7 @@ class Proceed:
 class Recover:
     """The service has started again: what a crash cut off is taken up. Source: L-7."""
 
-    #: How long nobody could ask the service, in ms; no group is silent for that. Source: B-2.
+    #: How long the service could not be polled, in ms; it counts as silence of no group. B-2.
     away_ms: int = 0
 
 

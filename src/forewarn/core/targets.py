@@ -1,6 +1,6 @@
 """What becomes of a maintenance's host when its operation ends, or its driver or host fails.
 
-Each function costs one host. Whether the maintenance goes on is decided in `waves.py`.
+Each function costs one host. `waves.py` decides whether the maintenance continues.
 """
 
 from __future__ import annotations

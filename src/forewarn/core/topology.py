@@ -1,6 +1,6 @@
 """Hosts, virtual machines, groups, fault and update domains: who is disturbed, who gets notice.
 
-No operation, event or document: this room knows how the fleet is laid out and nothing else.
+No operation, event or document: only the layout of the fleet.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Topology:
             self._claim(vm)
 
     def copy(self) -> Topology:
-        """A layout of its own, for a reader on another thread; costs a copy of the tables."""
+        """Return an independent copy, for a reader on another thread; costs the tables."""
         topology = self._same()
         topology._own_tables()  # noqa: SLF001 - of its own kind
         return topology
@@ -252,7 +252,7 @@ class Topology:
     def shared(self) -> Topology:
         """Return an unchanging view of this layout, for readers on other threads; costs nothing.
 
-        A change copies the tables before, where somebody still has it by then.
+        A change copies the tables first, if a reader still has the view by then.
         """
         shared = self._reader()
         if shared is None:
@@ -372,7 +372,7 @@ class Topology:
 
 
 def _nobody() -> None:
-    """Give no shared layout: nobody has one."""
+    """Return no shared layout: no reader has one."""
 
 
 def _check_lone(topology: Topology, group: str) -> None:
@@ -396,7 +396,7 @@ def _there(records: Mapping[str, _R | None]) -> dict[str, _R]:
 
 
 def _take_out(table: dict[str, _R], records: Mapping[str, _R | None], members: Placements) -> None:
-    """Take hosts or groups out on which no VM stands any more."""
+    """Remove hosts or groups that have no VM any more."""
     for name, record in records.items():
         if record is None:
             assert not members.get(name), name

@@ -96,7 +96,7 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
 
 
 def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
-    """Whether hosts of the wave it stands in are worked on or done; costs the hosts touched."""
+    """Whether hosts of its current wave are worked on or done; costs the hosts touched."""
     targets = draft.progress(maintenance.number).targets.values()
     return any(each.wave == maintenance.wave for each in targets)
 
@@ -220,7 +220,7 @@ def _announce(
 
 
 def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> None:
-    """Wait for the wave to end; where nobody in it could be announced, plan again later."""
+    """Wait for the wave to end; if no host of it could be announced, plan again later."""
     again_ms = draft.now_ms + PLAN_AGAIN_S * SECOND_MS
     if working:
         assert maintenance.wave is not None, maintenance

@@ -30,7 +30,7 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocke
     Args:
         draft: the draft to read.
         operation: a live operation, or one that has ended.
-        driver: whom or what its driver says it waits for; empty while the driver works.
+        driver: who or what its driver waits for; empty while the driver works.
     """
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)
