@@ -108,7 +108,7 @@ class Executor(Protocol):
     """Where calls are made."""
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do some work soon; returns at once, also if the work never does."""
+        """Start some work; return at once, even if the work never ends."""
 
 
 class DaemonThreads:
@@ -300,13 +300,13 @@ def _placements(answer: object) -> dict[str, str]:
 
 
 def _share(answer: object) -> float | None:
-    """Return a share that was said; None if it is none: no work fails for a number to look at."""
+    """Return a reported share; None if it is invalid: a display value fails no work."""
     known = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
     return float(answer) if known else None  # type: ignore[arg-type]
 
 
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:
-    """Call a driver, on whatever thread this is.
+    """Call a driver, on any thread.
 
     Only the writer may call a driver with an effect, and another process may have become the
     writer during a pause: the lease is checked right before each such call. Source: R-2, L-7.

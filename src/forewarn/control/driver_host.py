@@ -136,7 +136,7 @@ class DriverHost:
         return min((each for each in times if each is not None), default=None)
 
     def waits(self, number: int) -> str:
-        """Whom or what an operation's driver waits for, on any thread; empty while it works."""
+        """Return who or what a driver waits for, on any thread; empty while it works."""
         planned = self._next.get(number)
         if planned is not None and planned.ready:
             exhausted = self._calls.exhausted(self._name(self._subject(number, planned)))
@@ -452,7 +452,7 @@ class DriverReportBatch:
         self._reports: dict[str, list[DriverReport]] = {}
 
     def add(self, report: DriverReport, driver: str) -> None:
-        """Take one report."""
+        """Add one report."""
         self._reports.setdefault(driver, []).append(report)
 
     def commit(self) -> list[int]:

@@ -176,7 +176,7 @@ class ControlEngine:
 
     @property
     def has_principals(self) -> bool:
-        """Whether anybody may call; on any thread."""
+        """Whether callers are served; on any thread."""
         return bool(self._plane.state.tokens or self._plane.state.principals)
 
     def submit(
@@ -374,7 +374,7 @@ class ControlEngine:
             self._carry_out(follow_up, ended.result)
 
     def _carry_out(self, follow_up: FollowUp, result: PublishResult) -> None:
-        """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
+        """Run the effects of a publication that every awaited node shows. Source: M-4."""
         if result.unconfirmed and follow_up:
             self._report(NotShown(follow_up.operations, *result.missing), "metadata")
         if not self._status.ready:

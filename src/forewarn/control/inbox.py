@@ -206,7 +206,7 @@ class KeptReports:
         return bool(self._reports or self._polled_ms)
 
     def keep(self, stimulus: Stimulus, actor: str, now_ms: int) -> None:
-        """Keep a report; of a group's polls the last one counts."""
+        """Store a report; of a group's polls only the last one counts."""
         if not isinstance(stimulus, GroupsPolled):
             self._reports.append((stimulus, actor))
             return

@@ -20,14 +20,14 @@ class Liveness:
     """Asks the event loop and the deciding thread; may be used on any thread."""
 
     def __init__(self, elapsed_ms: Callable[[], int]) -> None:
-        """Ask nobody yet; `elapsed_ms` is a clock that nobody sets."""
+        """Begin without parts; `elapsed_ms` is a monotonic clock."""
         self._elapsed_ms = elapsed_ms
         self._parts: dict[str, Callable[[Callable[[], object]], object]] = {}
         #: Part -> since when it has not answered.
         self._asked: dict[str, int] = {}
 
     def watch(self, part: str, ask: Callable[[Callable[[], object]], object]) -> None:
-        """Ask a part from now on: `ask` has it call what it is given, some time."""
+        """Watch a part from now on: `ask` makes it call the given function, some time."""
         self._parts[part] = ask
 
     def silent(self) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ class ControlPlane(StateView):
         return recovered
 
     def forgive_silence(self, now_ms: int) -> None:
-        """Take all groups to have polled now: the clock skipped time in which they may have. B-2.
+        """Count all groups as polled now: the clock skipped time in which they may have. B-2.
 
         Raises:
             ForewarnError: the store cannot be written; nothing may be decided.
@@ -261,10 +261,10 @@ class ControlPlane(StateView):
         return publication.whole(self.state, self.store.generation)
 
     def confirmed(self) -> DocumentChange:
-        """The same, once the store has confirmed that nobody else is the writer by now. L-7.
+        """The same, once the store has confirmed that this process is still the writer. L-7.
 
         Raises:
-            StoreLost: somebody is.
+            StoreLost: another process is.
             ForewarnError: the store cannot say now.
         """
         self.store.confirm()

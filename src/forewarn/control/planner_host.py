@@ -283,7 +283,7 @@ class PlannerProcess:
     def _answer(
         self, process: subprocess.Popen[bytes], task: PlannerTask, limit_s: float
     ) -> MaintenancePlan:
-        """Return what a process makes of a task; whatever it does, in `limit_s` at most."""
+        """Return the result of a task in a process, after `limit_s` at most."""
         import pickle  # noqa: PLC0415 - seldom, and takes some ms
 
         assert process.stdin is not None

@@ -334,7 +334,7 @@ def _live(basis: PlanningSnapshot, operation: Operation) -> Live:
 
 
 def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
-    """Return when live work ends at the latest, as far as anybody knows; 0: nobody does."""
+    """Return when live work ends at the latest; 0: unknown."""
     endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
     if endless or operation.duration_s < 0:
         return 0

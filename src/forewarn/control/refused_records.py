@@ -21,13 +21,13 @@ class RefusedRecords:
     """The newest refusals; added on one thread, read on any."""
 
     def __init__(self, clock: Clock) -> None:
-        """Know of none."""
+        """Begin empty."""
         self._clock = clock
         #: Sentence -> when it was last refused, ms since the epoch UTC; the oldest first.
         self._refused_ms: dict[str, int] = {}
 
     def add(self, sentence: str) -> None:
-        """Keep a refusal; it is logged once for as long as it is repeated."""
+        """Store a refusal; repeats are logged once."""
         sentence = sentence[:SENTENCE_MAX]
         if sentence not in self.sentences():
             log.warning("refused: %s", sentence, extra={"action": "topology.refused"})

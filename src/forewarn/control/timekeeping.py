@@ -53,7 +53,7 @@ class Timekeeping:
         self._seen_ms: int | None = None
 
     def take_up(self) -> None:
-        """Go on by the time of the process before this one if a notice runs; else the system's.
+        """Continue the clock of the previous process if a notice runs; else use the system's.
 
         To be called before anything is decided or shown, and again whenever the store had to be
         asked what it has.
@@ -70,7 +70,7 @@ class Timekeeping:
         self._taken_up = True
 
     def follow(self, put_off: Callable[[PutOff], object]) -> int:
-        """Take a step of the system's clock over: while no notice runs, or when it has waited.
+        """Adopt a step of the system's clock: while no notice runs, or after a wait.
 
         Args:
             put_off: commits and publishes that announced work is put off.
@@ -108,7 +108,7 @@ class Timekeeping:
         return clock.now_ms() - self._seen_ms >= STEP_WAIT_MS
 
     def _resume(self, clock: SystemClock) -> int:
-        """Go on by the old time or not; return what the new one is ahead of it, in ms."""
+        """Choose the old or the new time; return how far the new one is ahead, in ms."""
         announced_ms = self._announced_ms()
         step_ms = clock.resume(self._plane.state.mark, since_ms=announced_ms)
         if announced_ms:
@@ -136,7 +136,7 @@ class Timekeeping:
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
-        """Time that was skipped is not silence: nobody is disabled for it. Source: B-2, F-5."""
+        """Count skipped time as silence of no group. Source: B-2, F-5."""
         if step_ms >= STEP_SAID_MS:
             self._plane.forgive_silence(clock.now_ms())
         elif step_ms <= -STEP_SAID_MS:

@@ -28,7 +28,7 @@ class Found:
     _rank: dict[str, tuple[bool, bool]] = field(default_factory=dict)
 
     def place(self, name: str, form: dict[str, Any], rank: tuple[bool, bool]) -> None:
-        """Take a machine, unless it was found better placed."""
+        """Add a machine, unless it is known with a better rank."""
         if name not in self.vms or rank > self._rank[name]:
             self.vms[name], self._rank[name] = form, rank
 

@@ -42,7 +42,7 @@ class UnknownDestination(CallerError):
 
 
 class ValidationCodeWrong(CallerError):
-    """Somebody opened a validation URL with a code that was not sent to the far side."""
+    """A validation URL was opened with a code that was not sent to the far side."""
 
     code = "outbox-validation-code-wrong"
     status = 403
@@ -120,7 +120,7 @@ class Outbox:
         self._call(delivery.hurry.set)
 
     def validate(self, name: str, code: str) -> None:
-        """Take the word of a destination that it wants events, and try it at once.
+        """Accept the confirmation of a destination that it wants events, and retry it at once.
 
         Raises:
             UnknownDestination: there is none of that name.

@@ -37,7 +37,7 @@ class Finding:
 def check(
     plan: Plan, fleet: Fleet, *, state: FleetState, policy: MaintenancePolicy
 ) -> tuple[Finding, ...]:
-    """Return every rule that a plan breaks; where there is none, it may take force."""
+    """Return every rule that a plan breaks; a plan that breaks none may take force."""
     return tuple(
         Finding(rule, text)
         for rule, text in _Checker(plan, fleet, state=state, policy=policy).all()

@@ -26,7 +26,7 @@ _MISSES_MAX = 500
 
 
 class Placement:
-    """Where VMs are while a plan goes on, and how much room each host has."""
+    """The places of VMs while a plan is carried out, and the room of each host."""
 
     def __init__(self, index: Index, closed: Iterable[int], asked: Iterable[int]) -> None:
         """Begin with the current fleet.
@@ -109,7 +109,7 @@ class Mover:
     """Makes batches one after another; those that fit nowhere are left over."""
 
     def __init__(self, placement: Placement, limits: BudgetLimits, occupied: Occupied) -> None:
-        """Keep what every wave must respect."""
+        """Store the limits that every wave must respect."""
         self._placement, self._limits, self._occupied = placement, limits, occupied
 
     def batches(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> list[Batch]:
@@ -170,7 +170,7 @@ class _Wave:
         self.moves: dict[int, dict[int, int]] = {}
 
     def admitted(self, host: int) -> dict[int, int] | None:
-        """Take a host in and return where its VMs go; None and no change if it does not fit."""
+        """Add a host; return the destinations of its VMs, or None if it does not fit."""
         groups = self._placement.groups_on(host)
         zone = self._placement.index.fault_zone[host]
         if host in self._destinations:

@@ -1,4 +1,4 @@
-"""What a plan is made of, and what it is made for; values only, no decision.
+"""The parts of a plan, and the request it answers; values only, no decision.
 
 Source: F-2. All times are ms since the epoch UTC.
 """
@@ -146,7 +146,7 @@ class Plan:
     limits: tuple[tuple[Subject, int], ...] = ()
 
     def entry_of(self, host: str) -> PlanEntry | None:
-        """Return what it says of one host; cost: one look through the entries."""
+        """Return the entry of one host; O(entries)."""
         return next((entry for entry in self.entries if entry.host == host), None)
 
 

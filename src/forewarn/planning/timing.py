@@ -173,7 +173,7 @@ class Timetable:
         return duration_ms
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
-        """Return the earliest and the latest start, 0 if there is none, and what it waits for."""
+        """Return the earliest and the latest start, 0 if there is none, and what it awaits."""
         announced = self._announced_after(batch)
         started = self._started_after(batch)
         notice_ms = self._notice_ms

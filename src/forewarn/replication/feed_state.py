@@ -25,7 +25,7 @@ class FeedState:
         self.publications: dict[str, Publication] = {}
 
     def apply(self, change: DocumentChange) -> None:
-        """Take a change over; costs what the change holds."""
+        """Apply a change; costs the records of the change."""
         if change.whole:
             self.callers.clear()
             self.publications.clear()
@@ -49,7 +49,7 @@ class FeedState:
 
 
 def digest_of(whole: DocumentChange) -> str:
-    """Return a digest of all records of a whole, in whatever order they are. Source: M-1.
+    """Return a digest of all records of a whole, in any order. Source: M-1.
 
     It is the sum of the records' own digests. The cost grows with the records: about 3 µs each.
     """

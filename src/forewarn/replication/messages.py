@@ -23,7 +23,7 @@ Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | Non
 
 
 class FeedUnreadable(PeerError):
-    """A line of the feed is not one of ours."""
+    """A line of the feed cannot be read."""
 
     code = "feed-unreadable"
     message = "A line of the feed cannot be read: {reason}."

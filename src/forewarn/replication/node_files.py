@@ -45,7 +45,7 @@ class NodeFiles(Protocol):
         """Replace a file by these lines, all or none of them; return their bytes."""
 
     def shorten(self, name: str, size: int) -> None:
-        """Keep a file's first bytes alone."""
+        """Cut a file to its first bytes."""
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens where there is none, or where it cannot be."""
@@ -58,7 +58,7 @@ class NodeDirectory:
     """The files in a directory that one node has."""
 
     def __init__(self, directory: Path) -> None:
-        """Take possession of a directory, which is made if it is not there.
+        """Lock a directory, which is created if missing.
 
         Raises:
             NodeStoreUnusable: it cannot be made or written, or another node has it.

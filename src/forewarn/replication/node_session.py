@@ -111,10 +111,10 @@ class NodeSession:
         self._nodes.heard(follow.name)
 
     async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
-        """Take what the node says until its end; others have their turn between its lines.
+        """Read the messages of the node until its end; others get their turn between lines.
 
         Args:
-            reader: what it says.
+            reader: its messages.
             heard: called after each line.
 
         Raises:
@@ -129,7 +129,7 @@ class NodeSession:
                 await asyncio.sleep(0)
 
     def take(self, line: bytes) -> None:
-        """Do what a line says; an answer is sent after all changes that were made until then.
+        """Handle a line; an answer is sent after all changes made until then.
 
         Raises:
             FeedUnreadable: it says nothing a node says.
@@ -182,7 +182,7 @@ class NodeSession:
             self.writer.write(feed.line_of(FeedCurrent()))
 
     def _way_ms(self) -> int:
-        """Return how long what it says now may have been on its way, at most; in ms.
+        """Return the longest time that its current message may have been under way, in ms.
 
         What it says behind its answer to a ping it said after that was sent, however long both
         were in a buffer, of a process that stood still, say. Source: F-5.

@@ -22,7 +22,7 @@ class Offences:
     """The latest refusals, each once, and a line in the log once a minute for each offender."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Begin empty."""
         #: What was refused, the latest last. Source: M-5.
         self.refused: deque[str] = deque(maxlen=REFUSED_MAX)
         #: Node or source -> when it was logged, by the event loop's clock; in order.

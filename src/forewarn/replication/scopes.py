@@ -228,7 +228,7 @@ class Scopes:
         return frozenset(hosts)
 
     def apply(self, change: DocumentChange) -> list[ScopedChange]:
-        """Take a change over; return what it is for each feed of some hosts.
+        """Apply a change; return its part for each feed of some hosts.
 
         The cost grows with the change and the hosts of its views. A whole is not cut: every feed
         is to be sent the whole of its own.

@@ -206,7 +206,7 @@ class FeedServer:
         return len(self._sessions)
 
     def apply(self, change: DocumentChange) -> frozenset[str] | None:
-        """Take a change over and have it sent to every node; call it on the event loop.
+        """Apply a change and send it to every node; call it on the event loop.
 
         The cost grows with the change and the nodes it concerns; a whole is only noted here.
 

@@ -203,7 +203,7 @@ class Bridge:
         done: Future[Committed],
         answer: asyncio.Future[_T],
     ) -> None:
-        """Settle an answer on the event loop, behind whatever was published before it."""
+        """Settle an answer on the event loop, after all earlier publications."""
         self.call(lambda: settle(done, answer))
 
 

@@ -315,7 +315,7 @@ class Daemon:
         return loaders
 
     async def restart_outbox(self) -> None:
-        """Deliver to the destinations there are now; each goes on where it was."""
+        """Restart delivery with the current destinations; each continues at its cursor."""
         before, self.outbox = self.outbox, None
         if before is not None:
             await asyncio.to_thread(before.stop)

@@ -79,7 +79,7 @@ class MetadataNode:
         self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
     async def run(self, ended: asyncio.Event, started: Callable[[tuple[str, ...]], None]) -> int:
-        """Serve until stopped, or until it fails at what it is sent; return the exit status.
+        """Serve until stopped, or until a change cannot be shown; return the exit status.
 
         Args:
             ended: set when it should stop.

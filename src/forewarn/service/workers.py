@@ -150,7 +150,7 @@ class Workers:
             await self._end(place, self.processes[place])
 
     async def _read_figures(self, place: int) -> None:
-        """Take in what a worker says of itself, a line every few seconds, until it ends."""
+        """Read the status lines of a worker, one every few seconds, until it ends."""
         output = self.processes[place].stdout
         assert output is not None
         while line := await output.readline():

@@ -292,7 +292,7 @@ class Store(StoreReader):
         return Lease(str(holder), int(beat))
 
     def move_lease(self, seen: Lease, holder: str) -> Lease | None:
-        """Give the lease to `holder` if it still stands as it was seen; else return None."""
+        """Give the lease to `holder` if it is still as it was seen; else return None."""
         with self._engine.lease_writing() as transaction:
             moved = transaction.rows(
                 "lease_move", holder=holder, seen_holder=seen.holder, seen_beat=seen.beat
@@ -311,7 +311,7 @@ class Store(StoreReader):
         self._engine.close()
 
     def _advance(self, changes: Changes) -> None:
-        """Go on after changes that are durable."""
+        """Move the counters on after a durable commit."""
         self.generation += 1
         self._history_seq += len(changes.entries)
         if changes.call:

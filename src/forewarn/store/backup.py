@@ -105,7 +105,7 @@ class RestoreClockBehind(CallerError):
 
 
 def back_up(address: str, target: Path) -> BackupFacts:
-    """Copy a store into a file, as of one moment, while its service goes on; then check the copy.
+    """Copy a store into a file, as of one moment, while its service runs; then check the copy.
 
     Raises:
         BackupExists: the file is there.

@@ -58,7 +58,7 @@ class Transaction:
             self._connection.executemany(text, rows)
 
     def run_text(self, text: str) -> None:
-        """Run a statement that has no values as it stands: one of the schema or of an engine."""
+        """Run a statement without values unchanged: one of the schema or of an engine."""
         self._connection.execute(text)
 
     def insert(self, table: str, rows: Sequence[Sequence[Value]]) -> None:
@@ -98,7 +98,7 @@ class Statements:
     """Every named statement for one engine."""
 
     def __init__(self, texts: Mapping[str, str], mark: str) -> None:
-        """Take the texts by their names; `mark` stands for a parameter, `?` or `%s`."""
+        """Compile the statements by name; `mark` is the sign of a parameter, `?` or `%s`."""
         self._texts = texts
         self._mark = mark
         self._compiled: dict[str, Statement] = {}

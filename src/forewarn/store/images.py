@@ -1,4 +1,4 @@
-"""Images as history keeps them: what changed, as JSON, and compressed where that is long.
+"""Images as history stores them: the changed columns as JSON, compressed if long.
 
 A row that has all its columns and one that has some are rows apart by nobody but `history.Rows`;
 that of a new host, group or VM is made whole in here.

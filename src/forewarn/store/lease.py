@@ -20,12 +20,12 @@ if TYPE_CHECKING:
             """Return who holds the lease."""
 
         def move_lease(self, seen: Lease, holder: str) -> Lease | None:
-            """Give the lease to `holder` if it still stands as it was seen; else return None."""
+            """Give the lease to `holder` if it is still as it was seen; else return None."""
 
 
 @value
 class Lease:
-    """The lease as it stands; its holder shows that it lives by letting it beat."""
+    """The current lease; its holder renews it to show that it is alive."""
 
     #: Token of the process that holds it; empty: not held.
     holder: str

@@ -18,7 +18,7 @@ _NEWEST = (1 << 63) - 1
 
 
 class HostState(Word):
-    """Where the work of a maintenance on a host stands."""
+    """The state of the work of a maintenance on a host."""
 
     ANNOUNCED = "announced"
     RUNNING = "running"
@@ -64,7 +64,7 @@ class MaintenanceReader:
         return next(iter(self._reader.records(MaintenancePlan, "plan", id=plan_id)), None)
 
     def counts(self, number: int) -> Mapping[HostState, int]:
-        """Return how many hosts of a maintenance stand where; costs those it has touched."""
+        """Return the number of hosts of a maintenance by state; costs the hosts touched."""
         rows = self._reader.rows("maintenance_counts", maintenance=number)
         return {HostState(str(state)): int(count) for state, count in rows}
 

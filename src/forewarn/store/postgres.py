@@ -304,7 +304,7 @@ class PostgresEngine(Engine):
             raise self._meaning(error) from error
 
     def _meaning(self, error: Exception) -> ForewarnError:
-        """Return the error of ours that an error of the database stands for."""
+        """Return the Forewarn error for an error of the database."""
         state = getattr(error, "sqlstate", None) or ""
         kind: type[ForewarnError] = StoreContradiction
         if isinstance(error, psycopg.OperationalError) and not state:

@@ -269,7 +269,7 @@ class SqliteEngine(Engine):
             raise
 
     def _meaning(self, error: Exception) -> ForewarnError:
-        """Return the error of ours that an error of the database stands for."""
+        """Return the Forewarn error for an error of the database."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind = _KINDS.get(code, StoreContradiction)
         # A text that is none has no number in Python's module, and a message may be made of one.

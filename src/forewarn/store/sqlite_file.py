@@ -138,7 +138,7 @@ class DatabaseFile:
         return size == pages * (65536 if page == 1 else page)
 
     def _log_has_head(self) -> bool:
-        """Whether the log's head is there: SQLite writes at its end whatever became of that."""
+        """Whether the log's head is there: SQLite writes at the end even if it is gone."""
         begins = _head(self._log, 4) in _LOG_HEADS
         lost = self._log_begun and not begins
         self._log_begun = begins

@@ -104,12 +104,12 @@ class Kubernetes:
             raise
 
     def all(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
-        """Go through a list, page by page."""
+        """Yield the items of a list, page by page."""
         for page in self.pages(path, query):
             yield from page.get("items") or []
 
     def pages(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
-        """Go through the pages of a list; all are of one version."""
+        """Yield the pages of a list; all are of one version."""
         more = ""
         while True:
             page = self.ask("GET", f"{path}?limit={PAGE_MAX}{query}{more}")

@@ -66,7 +66,7 @@ class KubernetesRecords:
         return f"{self._prefix}-{task.operation.id}-{task.operation.created_ms}"
 
     def check_writer(self, task: Task) -> None:
-        """Take the task's writer for the newest.
+        """Record the task's writer as the newest.
 
         Raises:
             TaskSuperseded: a later one was here.

@@ -51,7 +51,7 @@ class NodeAway(PeerError):
 
 
 class NodeWork:
-    """One task, brought a step further from wherever it stands."""
+    """One task, brought one step further from its current state."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class NodeWork:
         )
 
     def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> MachineStep | None:
-        """Run the command once in an attempt, whatever becomes of the service meanwhile.
+        """Run the command once in an attempt, even if the service restarts meanwhile.
 
         Whether one that was begun before a restart did its work, the node's boot ID says.
         """

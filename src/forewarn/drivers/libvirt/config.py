@@ -46,7 +46,7 @@ class Fallback(Enum):
 
 @value
 class HostConfig:
-    """How one host is reached, and where it stands."""
+    """The address of one host, and its place in the layout."""
 
     uri: str
     #: How other hosts reach it for a migration; empty: by `uri`.

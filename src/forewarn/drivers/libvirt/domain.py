@@ -28,7 +28,7 @@ PREFIX = "forewarn-task"
 
 @value
 class DomainMark:
-    """What is done to one domain, by which operation, in whose name."""
+    """The note in a domain of the operation that works on it."""
 
     #: `op-12@` and when it was asked for, so that no two stores mean the same.
     operation: str
@@ -151,7 +151,7 @@ class Domain:
             self.handle.shutdown()
 
     def destroy(self) -> None:
-        """Take its power away."""
+        """Power it off."""
         with self._gone():
             self.handle.destroy()
 

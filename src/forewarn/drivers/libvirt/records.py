@@ -74,7 +74,7 @@ class DomainRecords:
         return path.read_text("utf-8") if path.exists() else ""
 
     def begin_command(self, key: str) -> bool:
-        """Note that a command is begun; False where that is noted already."""
+        """Note that a command has begun; False if it was noted before."""
         path = self._command(key)
         if path.exists():
             return False
@@ -101,7 +101,7 @@ class DomainRecords:
 
 
 def _safe(name: str) -> str:
-    """Return a file name for whatever a domain is called."""
+    """Return a file name for any name of a domain."""
     plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in name)[:80]
     return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 

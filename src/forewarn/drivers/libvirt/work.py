@@ -47,7 +47,7 @@ class HostAway(PeerError):
 
 
 class GuestWork:
-    """One task, carried out from wherever it stands."""
+    """One task, carried out from its current state."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class GuestWork:
         self._stopped = stopped
 
     def carry_out(self) -> None:
-        """Do it, to its end.
+        """Carry the task out to its end.
 
         Raises:
             ForewarnError: why it failed.

@@ -157,7 +157,7 @@ class Nova:
         raise kind(verb=verb, path=path, reason=reason, status=status)
 
     def _asking(self, ask: Callable[[], _T]) -> _T:
-        """Ask Keystone or Nova; what the library raises becomes an error of ours."""
+        """Ask Keystone or Nova; exceptions of the library become errors of ours."""
         self._cloud()
         from keystoneauth1 import exceptions as trouble  # noqa: PLC0415 - an extra
 

@@ -119,7 +119,7 @@ class NovaDriver:
         )
 
     def abort(self, task: Task) -> None:
-        """Call an operation off: a live migration ends where it began, a paused server goes on.
+        """Abort an operation: a live migration returns to its source, a paused server resumes.
 
         Raises:
             TaskSuperseded: a later writer has called.

@@ -100,7 +100,7 @@ class ServerMoves:
         return self._move(vm, server, EVACUATION)
 
     def call_off(self, vm: str) -> bool:
-        """End a live migration of this task where it began; return whether none goes on."""
+        """Abort a live migration of this task; return whether no migration runs."""
         server = self._servers.find(vm)
         mark = self._servers.mark_of(server) if server else None
         if server is None or mark is None or not server.task:

@@ -367,7 +367,7 @@ class Servers:
         self.nova.post(f"/servers/{server.id}/action", body)
 
     def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> ServerStep:
-        """Return that something goes on.
+        """Return the step of an act that is under way.
 
         Raises:
             ServerSlow: it has gone on for too long.

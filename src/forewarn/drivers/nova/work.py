@@ -62,7 +62,7 @@ class NovaStillWorking(PeerError):
 
 
 class ServerWork:
-    """One task, brought a step further by a call from wherever it stands."""
+    """One task, brought one step further by each call."""
 
     def __init__(self, servers: Servers, attempts: list[Path]) -> None:
         """Do nothing yet.

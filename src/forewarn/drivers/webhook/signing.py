@@ -26,7 +26,7 @@ SIGNATURE_HEADER = "forewarn-signature"
 
 
 class ReportRefused(CallerError):
-    """A report that nobody is known to have sent, or that came before."""
+    """A report with a wrong or old signature, or that came before."""
 
     code = "driver-report-refused"
     status = 403
