@@ -560,6 +560,7 @@ def test_tour_needs_no_scrolling(page: Browser) -> None:
         for name in ("user-redeploy", "host-reboot"):
             press(page, "mouse", f"[data-run={name}]")
             page.see(f"Scenario {name} begins.")
+            page.until("document.querySelector('.scenario').innerText.includes('Stop')")
         page.until("document.querySelector('.scenario:nth-child(2)').innerText.includes('Stop')")
         assert page.run("document.querySelectorAll('.note').length") == 1
         page.open("about:blank")
