@@ -66,7 +66,7 @@ def signature_of(key: bytes, sequence: int, digest: str) -> str:
 def first_fault(
     records: Iterable[tuple[int, CallRecord, str]], heads: Mapping[int, str]
 ) -> tuple[int, str]:
-    """Return the first sequence number that is wrong and why; 0: none is.
+    """Return the first wrong sequence number and the reason; 0 if the chain is valid.
 
     Args:
         records: every record from the first, with its number and its digest.

@@ -33,7 +33,7 @@ STEP_MS_MIN = 100
 once, and NTP steps by no less than 128 ms, or by a leap second."""
 
 MARK_ABSURD_MS = 24 * 3600 * 1000
-"""A mark this far beyond what is known of the time, in milliseconds, is not believed. A clock
+"""A stored time this many milliseconds ahead of the current time is not believed. A clock
 that was set to the wrong time zone is put right by less."""
 
 NO_MARK = ("", 0)
@@ -66,7 +66,7 @@ class Clock(abc.ABC):
         """
 
     def off_ms(self) -> int:
-        """Return how far the system's clock is ahead of this one, in ms; 0 where none is meant."""
+        """Return how far the system's clock is ahead of this one, in ms; 0 if not applicable."""
         return 0
 
     def elapsed_ms(self) -> int:
@@ -252,11 +252,11 @@ class ScaledClock(Clock):
             return min(left_ms / 1000.0 / self._speed, WAIT_TIMEOUT_S)
 
     def pause(self) -> None:
-        """Let the clock stand still until `resume`."""
+        """Stop the clock until `resume`."""
         self._change(self._speed, paused=True)
 
     def resume(self) -> None:
-        """Let the clock run again from where it stood."""
+        """Restart the clock from its current time."""
         self._change(self._speed, paused=False)
 
     def set_speed(self, speed: float) -> None:
@@ -291,7 +291,7 @@ class VirtualClock(Clock):
     """A clock driven by hand, for tests and the simulator; it moves only when moved."""
 
     def __init__(self, now_ms: int = 0) -> None:
-        """Stand at `now_ms`."""
+        """Start the clock at `now_ms`."""
         super().__init__()
         self._now_ms = now_ms
 

@@ -84,7 +84,7 @@ class ConnectionTable:
         self.keep(connection)
 
     def expose(self, connection: TrackedConnection) -> None:
-        """Have a connection make room for others when they need it."""
+        """Allow a connection to be closed in favour of others."""
         self._evictable[connection] = None
         self._by_source[connection.source][connection] = None
 
@@ -122,7 +122,7 @@ class TrackedConnection:
             self._table.keep(self)
 
     def expose(self) -> None:
-        """Have it make room for others again."""
+        """Allow it to be closed in favour of others again."""
         if self.counts:
             self._table.expose(self)
 
@@ -217,7 +217,7 @@ class CountedPort:
         tracked.end = drop
 
     async def _connect(self, connection: socket.socket, tracked: TrackedConnection) -> None:
-        """Have the event loop serve a connection, after its handshake."""
+        """Serve a connection on the event loop, after its handshake."""
         task = asyncio.current_task()
         assert task is not None
         tracked.end = task.cancel  # from now on the event loop closes the socket

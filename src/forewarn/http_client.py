@@ -50,7 +50,7 @@ def exchange(
     """Send one request on a connection of its own; never follows a redirect.
 
     Args:
-        request: what is sent.
+        request: the request.
         timeout_s: how long each step until it is sent may take, and then the whole answer.
         ca_file: certificates that are trusted; empty: the system's.
         bytes_max: the longest body that is read whole.

@@ -242,7 +242,7 @@ class OperatorSettings:
     that its certificate names; empty: callers need tokens. Source: P-6.
     """
     answer_timeout_s: float = 30.0
-    """Longest wait for the control plane and its database; then 503, which says what is known."""
+    """Longest wait for the control plane and its database; then 503 with the known state."""
     max_connections: int = 1000
     """Open connections; beyond it the oldest one without an accepted request makes room."""
     max_connections_per_source: int = 64
@@ -280,7 +280,7 @@ class AuditSettings:
     """The audit of calls: who changed what, and what was refused."""
 
     key: str = ""
-    """Key of 32 bytes or more that signs each record; empty: none is signed. Best set by
+    """Key of 32 bytes or more that signs each record; empty: no signatures. Best set by
     environment. Source: P-7.
     """
 
@@ -305,7 +305,7 @@ class HistorySettings:
     max_bytes: int = 0
     """What history may take, in bytes without indexes; the oldest goes first; 0: any amount."""
     export_directory: str = ""
-    """Where what is removed goes, as compressed JSON lines; needed where either limit is set."""
+    """Directory for deleted entries, as compressed JSON lines; required if a limit is set."""
 
 
 @value

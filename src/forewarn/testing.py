@@ -112,7 +112,7 @@ class EmulatorThread:
         return self.emulator.clock.now_ms()
 
     def advance(self, by: str | float) -> None:
-        """Let seconds, `90s`, `15m` or `7d` pass at once; returns when that has had its effect."""
+        """Advance the clock by seconds, `90s`, `15m` or `7d`, and wait for the effects."""
         from forewarn.validation.fields import Duration  # noqa: PLC0415 - with the emulator
 
         by_s = by if isinstance(by, int | float) else Duration().read(by, "the time to pass")
@@ -209,7 +209,7 @@ class EmulatorThread:
     # --- as a VM ------------------------------------------------------------------------------
 
     def document(self, vm: str = "") -> Document:
-        """Return what a VM reads, the default one if none is named."""
+        """Return the document of a VM, by default of the first one."""
         from forewarn.protocol.documents import read_document  # noqa: PLC0415
 
         return read_document(self._http(vm, None))

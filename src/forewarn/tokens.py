@@ -59,11 +59,11 @@ class RefusedTokens:
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def judge(self, owner: str, address: str) -> None:
-        """Let a call through whose token is its owner's; empty: nobody's.
+        """Accept a call with a valid token's owner; refuse an empty owner.
 
         Raises:
-            TokenWrong: it is nobody's.
-            TooManyRefused: too many from there were.
+            TokenWrong: the token is unknown.
+            TooManyRefused: too many calls from the address were refused.
         """
         source = source_of(address)
         if owner and (owner, source) in self._seen:

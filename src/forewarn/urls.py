@@ -13,7 +13,7 @@ def shown_url(url: str, *, path: bool = False) -> str:
     """Return the scheme, host and port of a URL: the rest may be a secret, as in a webhook's path.
 
     Args:
-        url: what is shown.
+        url: the URL to show.
         path: whether its path is shown, too.
 
     Returns:
@@ -32,7 +32,7 @@ def shown_url(url: str, *, path: bool = False) -> str:
 
 
 def is_protected(url: str) -> bool:
-    """Whether nobody on the way can read what is sent: TLS, or this machine itself."""
+    """Whether requests cannot be read on the network: TLS, or a loopback address."""
     parts = urlsplit(shown_url(url))
     if parts.scheme == "https":
         return bool(parts.hostname)

@@ -112,7 +112,7 @@ def test_person_takes_over_what_is_not_undone() -> None:
     assert (brief(intents), told(intents)) == ([], ["forgotten", "finished"])
     assert said(intents) == [
         "Reboot E1: recover drain is given up at a person's word and NOT undone.",
-        "Reboot E1 is over; a person has taken over what is not undone.",
+        "Reboot E1 is over; an operator has taken over the steps that are not undone.",
     ]
     assert (agent.events, agent.steps, agent.unrecovered) == ((), (), {})
 

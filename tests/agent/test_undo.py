@@ -56,7 +56,7 @@ def test_person_takes_it_over(stuck: Agent) -> None:
     """What is given up is never called undone."""
     assert main(["forget", "work", "--config", str(stuck.config)]) == exit_codes.OK
     stuck.until_said("finished")
-    assert "a person has taken over what is not undone" in stuck.log()
+    assert "an operator has taken over the steps that are not undone" in stuck.log()
     assert "is undone." not in stuck.log()
     stuck.until_acts("prepare", "recover")
 

@@ -150,13 +150,6 @@ def packages_in_their_rooms(source: Source) -> Found:
             yield line, f"{top} may be imported by {allowed}", top
 
 
-#: Modules whose locals are still to be named; only ever taken off.
-LOCALS_STILL_TO_BE_NAMED = (
-    "forewarn.agent.sdk.handler",
-    "forewarn.azure.graph_query",
-)
-
-
 @check(
     "src/*.py",
     bad="def f(a):\n    found = a.policy\n    return found\n",
@@ -164,8 +157,6 @@ LOCALS_STILL_TO_BE_NAMED = (
 )
 def locals_name_the_thing(source: Source) -> Found:
     """A local is named for what it is, not for how it was got: `policy`, not `found`."""
-    if any(_within(source.module, each) for each in LOCALS_STILL_TO_BE_NAMED):
-        return
     for function in source.functions():
         stored = (n for n in ast.walk(function) if isinstance(n, ast.Name | ast.arg))
         for node in stored:

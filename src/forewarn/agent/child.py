@@ -103,7 +103,7 @@ def is_running(pid: int, mark: str) -> bool:
 
 
 def _reap(pid: int) -> None:
-    """Let the system forget a process, if it is a child of this one from before a new beginning."""
+    """Reap a process if it is a child that this process started before it re-executed itself."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except OSError:

@@ -23,7 +23,7 @@ FLOOD_MS = 20  # how often while a hook prints more than anyone reads
 
 
 class Running:
-    """A child and what is known of it here."""
+    """A child process and its state."""
 
     __slots__ = ("child", "killed_ms", "reason", "run")
 

@@ -182,7 +182,7 @@ def _init(options: argparse.Namespace) -> int:
     """Write a commented starter file; never over an existing one."""
     path = Path(options.config)
     if os.path.lexists(path):
-        print(f"{path} exists and is left as it is.", file=sys.stderr)
+        print(f"{path} exists and was not changed.", file=sys.stderr)
         return exit_codes.REFUSED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

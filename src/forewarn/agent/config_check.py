@@ -76,7 +76,7 @@ def _of_files(where: str, settings: object) -> Iterator[str]:
 
 
 def _of_plain_http(form: Mapping[str, object]) -> Iterator[str]:
-    """Name what is signed, or carries a token, and can still be read on its way."""
+    """Name settings that send signed requests or tokens over unencrypted connections."""
     steps = form["steps"]
     assert isinstance(steps, list)
     notify = form["notify"]

@@ -70,7 +70,7 @@ class Holdings:
         self.journal, self.room, self.status = journal, room, status
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         if self.status is not None:
             self.status.close()
         self.signals.close()

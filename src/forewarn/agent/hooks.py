@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent
 
 VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # of four bytes each: Linux allows 128 KiB with the name
-NEVER_STARTED = -127  # the exit status of a hook that could not be started at all
+NEVER_STARTED = -127  # the exit status of a hook that could not be started
 
 WRAPPER = (
     'trap : TERM; mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
@@ -145,7 +145,7 @@ def _as_variable(text: str) -> str:
     """Return a text as an environment can hold it; the whole is on standard input.
 
     JSON can say what the system's encoding cannot, and a process that is given a longer variable
-    cannot be started at all.
+    cannot be started.
     """
     encoding = sys.getfilesystemencoding()
     known = text.replace("\0", "")[:VARIABLE_CHARACTERS_MAX]

@@ -83,7 +83,7 @@ class Line:
         return answer
 
     def close(self) -> None:
-        """Close the connection and give up what is awaited."""
+        """Close the connection and abandon the open request."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None

@@ -166,7 +166,7 @@ class Journal:
             os.close(file)
 
     def close(self) -> None:
-        """Let another agent have the directory."""
+        """Release the directory for another agent."""
         os.close(self._lock)
 
     def _locked(self) -> int:

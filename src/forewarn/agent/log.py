@@ -64,7 +64,7 @@ class Log:
             self.say(action, sentence, level=level)
 
     def clear(self, action: str) -> bool:
-        """Let an action be logged again; return whether it had been logged."""
+        """Allow an action to be logged again; return whether it had been logged."""
         return self._said.pop(action, None) is not None
 
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
@@ -93,7 +93,7 @@ class Log:
 
 
 def _cut(value: object, most: int) -> object:
-    """Return a number as it is, and the end of anything else as text: the end says most."""
+    """Return a number unchanged, and the end of anything else as text: the end says most."""
     return value if isinstance(value, int) else str(value)[-most:]
 
 

@@ -41,7 +41,7 @@ class OperatorRequests:
         return path
 
     def pending(self) -> tuple[PersonAsked, ...]:
-        """Return the requests that are there; what is none is removed."""
+        """Return the pending requests; remove other files."""
         self._paths.clear()
         names = sorted(os.listdir(self._directory))  # noqa: PTH208  the same
         known = [name for name in names if name.startswith(PREFIX) and name.endswith(SUFFIX)]

@@ -90,7 +90,7 @@ class Place:
         self.event_id = event_id
 
     def put(self, name: str, *, prepared: bool) -> None:
-        """Say that a VM is prepared, or no longer."""
+        """Publish whether a VM is prepared."""
 
     def has(self, name: str) -> bool:
         """Return whether a VM has said that it is prepared."""

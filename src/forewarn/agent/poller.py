@@ -44,11 +44,11 @@ class Poller:
     """Polls and approves through two lines; given the time, it returns what it has learned."""
 
     def __init__(self, dialogue: Dialogue, ids: Ids, *, interval_s: float) -> None:
-        """Be ready to ask at once.
+        """Prepare a poller whose first request is due immediately.
 
         Args:
-            dialogue: What is asked and understood.
-            ids: Where jitter comes from.
+            dialogue: Makes requests and interprets answers.
+            ids: Source of jitter.
             interval_s: Seconds between two polls that are not held.
         """
         self._dialogue = dialogue
@@ -128,7 +128,7 @@ class Poller:
     # ---- the poll ------------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Send what is due; return what failed at once."""
+        """Send due requests; return immediate failures."""
         if not self.poll_line.busy and now_ms >= self._due_ms:
             self._begin_poll(now_ms)
         if self._approvals and not self.approve_line.busy:

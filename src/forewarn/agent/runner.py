@@ -127,7 +127,7 @@ class Runner:
         return False
 
     def turn(self) -> None:
-        """Do what is due, and wait for the next thing to happen."""
+        """Carry out due intents, and wait for the next stimulus."""
         now_ms = self.clock.now_ms()
         self._give(self.contact.begin(now_ms))
         if not self._awaits:
@@ -149,12 +149,12 @@ class Runner:
         self._report(now_ms)
 
     def close(self) -> None:
-        """Let go of everything but the hooks."""
+        """Release everything except the hooks."""
         self._let_go()
         self._holdings.close()
 
     def _let_go(self) -> None:
-        """Let go of what is not kept for a runner that follows."""
+        """Release everything that the next runner does not reuse."""
         for line in (self.contact.poll_line, self.contact.approve_line):
             line.close()
         if self._inhibitor is not None:

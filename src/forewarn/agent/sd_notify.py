@@ -27,11 +27,11 @@ class SdNotify:
         self._status = ""
 
     def ready(self) -> None:
-        """Say that the agent works."""
+        """Notify systemd that the agent is ready."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """Say in a sentence what the agent is at; repeats are not sent."""
+        """Send the agent's status as a sentence; repeats are not sent."""
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text[:STATUS_CHARACTERS_MAX]}")
@@ -41,7 +41,7 @@ class SdNotify:
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Say that the agent ends."""
+        """Notify systemd that the agent is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """Signals: what the agent was asked to do, kept until its loop has looked.
 
-They outlive a reload, so that none is lost between two configurations. Nothing is done in a
+They outlive a reload, so that no signal is lost between two configurations. Nothing is done in a
 handler but to note it.
 """
 
@@ -44,7 +44,7 @@ class StopRequest:
             self._wake[0].recv(64)
 
     def close(self) -> None:
-        """Be woken no more."""
+        """Stop handling the signals."""
         if self._wake is not None:
             for end in self._wake:
                 end.close()
@@ -58,7 +58,7 @@ class Signals(StopRequest):
     """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it start over."""
 
     def close(self) -> None:
-        """Be woken no more."""
+        """Stop handling the signals."""
         if self._wake is not None:
             signal.set_wakeup_fd(-1)
         super().close()

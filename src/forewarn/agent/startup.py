@@ -22,7 +22,7 @@ FORM_BYTES_MAX = 4 * 1024 * 1024
 
 
 def own_name() -> str:
-    """Return what is typed before an action of the agent, as it was this time."""
+    """Return the command line before the agent's action."""
     program = sys.argv[0]
     if program.endswith(".pyz"):
         return f"python3 {program}"
@@ -35,7 +35,7 @@ def sentence_of(error: ForewarnError) -> str:
 
 
 def cannot_go_on(error: OSError) -> int:
-    """Say what the system refused the agent, and return its exit status."""
+    """Print the operating system's error, and return the exit status."""
     sys.stderr.write(f"The agent cannot go on: {reason_of(error)}.\n")
     return FAILED_STATUS
 

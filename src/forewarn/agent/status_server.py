@@ -99,7 +99,7 @@ class StatusServer:
         return number
 
     def watch(self, poller: Watches) -> None:
-        """Have the poller wait for what is open."""
+        """Register the open sockets with the poller."""
         poller.watch(self._listener.fileno())
         for fd, connection in self._open.items():
             poller.watch(fd, write=connection.wants_write)

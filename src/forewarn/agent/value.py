@@ -1,7 +1,7 @@
 """`Value`: the base of the agent's and the SDK's values; nothing that knows what one means.
 
 `dataclasses` costs the resident agent 1.7 MiB, so values are written by hand: slotted, compared
-field by field, and frozen by the type checker alone, since what is refused at run time is a call
+field by field, and frozen by the type checker alone, since a refusal at run time costs a call
 for each field that is set.
 """
 

@@ -140,7 +140,7 @@ class FleetWatch:
     async def follow_within(
         self, control: Reader, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
-        """Notify such a caller to reload everything after each change that concerns them."""
+        """Send such a caller a reload after each change that concerns them."""
         self._followers += 1
         before = None
         try:

@@ -49,7 +49,7 @@ def add_commands(commands: CommandGroup) -> None:
                 "--keep-announced",
                 action="store_const",
                 const=True,
-                help="keep announced work as it is",
+                help="keep announced hosts announced",
             )
     postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
     _add_id(postpone)

@@ -1,6 +1,6 @@
 """What a check is, and what checks of a server have in common; no check is in here.
 
-A check raises `Fault` with what is wrong, or `NotApplicable` where the server shows nothing that
+A check raises `Fault` with the reason, or `NotApplicable` where the server shows nothing that
 could be checked.
 """
 

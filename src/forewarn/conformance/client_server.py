@@ -49,7 +49,7 @@ class Seen:
     """What a client has asked; times are ms since the epoch UTC."""
 
     polls_ms: list[int] = field(default_factory=list)
-    #: Documents that were answered whole, since the last change of what is shown.
+    #: Documents sent completely since the last change.
     shown: int = 0
     versions: list[str] = field(default_factory=list)
     #: How often an approval was answered 200, and how often it was sent, by event id.
@@ -131,7 +131,7 @@ class PlayedServer:
     # --- answering ----------------------------------------------------------------------------
 
     def document(self, version: str) -> bytes:
-        """Return what is shown."""
+        """Return the current document."""
         with self.lock:
             body = render_document(Document(self.incarnation, self.events), version)
         return body if self.edit is None else re.sub(*self.edit, body)
@@ -189,7 +189,7 @@ class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of connections that broke."""
+        """Ignore broken connections."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 

@@ -179,7 +179,7 @@ class ClientTrial:
         return event
 
     def begin(self, event: ScheduledEvent) -> ScheduledEvent:
-        """Have an event start; return it as it is then."""
+        """Start an event; return its new state."""
         now = started(event)
         self.server.show(now)
         return now

@@ -240,7 +240,7 @@ def _discovers(trial: Trial) -> None:
 
 
 def _see_off(trial: Trial, task: Task) -> None:
-    """Let a task end; one that waits for people is as good."""
+    """Wait until a task has ended or waits for an operator."""
     try:
         progress = trial.ended(task)
     except NotApplicable:

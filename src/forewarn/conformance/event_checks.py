@@ -192,8 +192,8 @@ def _incarnation(trial: EventTrial) -> None:
 
 
 def _over(trial: EventTrial) -> None:
-    """See to it that no event of an earlier check is in the way."""
+    """Ensure that no event of an earlier check remains."""
     try:
         trial.finish()
     except ConformanceFault as fault:
-        raise NotApplicable(f"an earlier event is in the way: {fault}") from fault
+        raise NotApplicable(f"an earlier event remains: {fault}") from fault

@@ -92,7 +92,7 @@ class EventTrial:
     # --- the stages ---------------------------------------------------------------------------
 
     def scheduled(self) -> tuple[Sight, Event]:
-        """Have an event scheduled; return the document that first shows it."""
+        """Schedule an event; return the first document that shows it."""
         if self.hooks.schedule is None:
             raise NotApplicable("nothing can schedule an event (--schedule)")
         return self._stage("scheduled", lambda: self.announced(self.hooks.schedule))

@@ -85,7 +85,7 @@ class ServiceUnderTest:
         headers: tuple[str, ...] = ("Metadata: true",),
         method: str = "GET",
     ) -> Reply:
-        """Ask for something; `query` None sends no parameter at all."""
+        """Send a request; `query` None sends no parameters."""
         return self.send(method, path, query=query, headers=headers)
 
     def post(

@@ -97,7 +97,7 @@ class AttestedDocuments:
 
 
 def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[str, object]:
-    """Return what is signed of a VM: the parts that the version has."""
+    """Return the signed members of a VM in an api-version."""
     facts = caller.instance
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
     until = datetime.fromtimestamp(now_ms // 1000 + LIFETIME_S, UTC)

@@ -1,6 +1,6 @@
 """Moving the emulator's clock ahead as if the time had passed: from one deadline to the next.
 
-Nothing but time is moved in here; what is due at each stop is done by those it belongs to.
+This module only moves time; other modules do the work that is due at each stop.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ClockControl:
         self._one_at_a_time = asyncio.Lock()
 
     async def advance(self, by_ms: int) -> None:
-        """Let `by_ms` milliseconds pass at once; done when what they bring has happened."""
+        """Advance the clock by `by_ms` milliseconds; return once their effects have happened."""
         assert by_ms >= 0, by_ms
         async with self._one_at_a_time:
             left_ms = by_ms

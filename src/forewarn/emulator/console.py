@@ -244,7 +244,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _url(place: str) -> str:
-    """Return a metadata address as a URL; a Unix socket as it is."""
+    """Return a metadata address as a URL; a Unix socket unchanged."""
     if place.startswith("unix:"):
         return place
     host, _, port = place.rpartition(":")

@@ -241,7 +241,7 @@ class Emulator(Daemon):
             raise Unknown(kind="vm", name=spec.vm)
 
     def faults_changed(self) -> None:
-        """Have the metadata service meet the faults that are set, or none."""
+        """Apply the current faults to the metadata service."""
         self.metadata.service.set_fault(self.faults or None)
 
     async def set_speed(self, speed: float) -> None:
@@ -258,7 +258,7 @@ class Emulator(Daemon):
         await asyncio.wrap_future(self.control.read(keep_notice))
 
     async def run_scenario(self, scenario: Scenario, vm: str = "") -> Run:
-        """Begin to run a scenario on a VM, the default one if none is named.
+        """Start a scenario on a VM, by default the first one.
 
         Raises:
             VmUnknown: the VM is not there.

@@ -33,7 +33,7 @@ class LineWriter:
         self._thread.start()
 
     def write(self, text: str) -> None:
-        """Have a text written soon; returns at once."""
+        """Queue a text for writing; return immediately."""
         with self._news:
             if len(self._texts) >= LINES_MAX:
                 self._left_out += 1

@@ -93,5 +93,5 @@ def settings_of(options: Options) -> Settings:
 
 
 def margin_ms(speed: float) -> int:
-    """Return what is added to each notice so that showing it takes nothing away, in ms."""
+    """Return the time added to each notice to make up for publishing delays, in ms."""
     return max(MARGIN_MS, round(SHOWING_MS * speed))

@@ -54,7 +54,7 @@ class RequestedWork:
 
 @value
 class Maintain:
-    """Have a maintenance of many hosts carried out in waves."""
+    """Start a maintenance of many hosts in waves."""
 
     hosts: tuple[str, ...]
     cause: Cause
@@ -110,14 +110,14 @@ class Completion:
 
 @value
 class Resumption:
-    """Have an earlier maintenance that was stopped go on."""
+    """Resume an earlier maintenance that was stopped."""
 
     of: str
 
 
 @value
 class Repairing:
-    """Take hosts for well again."""
+    """Mark hosts as repaired."""
 
     hosts: tuple[str, ...]
 
@@ -131,7 +131,7 @@ class Remark:
 
 @value
 class Pause:
-    """Let time pass."""
+    """Wait for some time."""
 
 
 Act: TypeAlias = (

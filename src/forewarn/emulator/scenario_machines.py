@@ -130,7 +130,7 @@ def _same_host(now: Host | None, before: Host) -> bool:
 
 
 def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
-    """Return what is said of machines under their real names, over what they are already."""
+    """Return a scenario's machines under their real names, merged with existing records."""
     members: dict[str, Mapping[str, object]] = {}
     for written, table in tables.items():
         name = stage.name(written)

@@ -122,7 +122,7 @@ class ScenarioMaintenances:
         return await self._read(look)
 
     async def resume(self, label: str) -> None:
-        """Have a maintenance go on that was stopped; one that was not is left alone."""
+        """Resume a stopped maintenance; ignore one that is not stopped."""
         await self._try(ResumeMaintenance(self.numbers[label]))
 
     async def cancel(self, label: str, reason: str = "") -> None:
@@ -130,7 +130,7 @@ class ScenarioMaintenances:
         await self._try(CancelMaintenance(self.numbers[label], reason))
 
     async def take_back(self) -> None:
-        """End what is left, and put the policy in force that the scenario has replaced.
+        """End remaining maintenances, and restore the policy that the scenario replaced.
 
         A policy that somebody has applied meanwhile stays.
         """

@@ -63,7 +63,7 @@ class ScenarioOperations:
         """Return which events of a label VMs are shown, as VM and event.
 
         Args:
-            plane: what is true now.
+            plane: the control plane.
             label: whose operations' events.
             to: the VMs.
             only: events that name no VM but these; empty: every event.

@@ -289,7 +289,7 @@ class Run:
                 log.info("scenario %s: %s", self.scenario.name, late)
 
     async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
-        """Do something to all work of a label; what is past that is left alone."""
+        """Apply an action to all work of a label, except work that is past it."""
         for number in await self._read(lambda plane: self.operations.numbers(plane, label)):
             try:
                 await self._submit(act(number))

@@ -50,12 +50,12 @@ class VmRestore:
         return self._resting and not self._moved.is_set() and not due
 
     def away(self, vm: Vm) -> None:
-        """Have a VM back after a while."""
+        """Restore a VM after a delay."""
         self._away[vm.name] = (self._clock.now_ms() + AWAY_MS, vm)
         self.wake()
 
     async def hurry(self, name: str) -> None:
-        """Have a VM back now, because somebody needs it."""
+        """Restore a VM now, because it is needed."""
         if name in self._away:
             _, vm = self._away[name]
             self._away[name] = (self._clock.now_ms(), vm)

@@ -177,7 +177,7 @@ def known_by(identified: IdentifiedVm, peer: Peer) -> tuple[str, str, str]:
 
 
 def canonical(address: str) -> str:
-    """Return an IP address as the system writes it, without scope; other text as it is.
+    """Return an IP address in the system's form, without scope; other text unchanged.
 
     An IPv4 address seen through an IPv6 socket is the IPv4 address.
     """

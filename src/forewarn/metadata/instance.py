@@ -87,7 +87,7 @@ def _instance(caller: Caller, version: str) -> Mapping[str, object]:
 
 
 def _compute(caller: Caller, version: str) -> dict[str, object]:
-    """Return every attribute that the version knows; what is not known of the VM is its default."""
+    """Return every attribute of the version, with defaults for values that the VM lacks."""
     facts: dict[str, object] = {"name": caller.vm, **caller.instance}
     facts["resourceId"] = resource_id(
         caller.vm,

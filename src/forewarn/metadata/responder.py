@@ -113,7 +113,7 @@ class Responder:
         return moved
 
     def bucket(self, caller: Caller) -> Bucket:
-        """Return what is left of a VM's requests."""
+        """Return the remaining requests of a VM's rate limit."""
         return self.limit.bucket(caller.vm, caller.addresses)
 
     def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:

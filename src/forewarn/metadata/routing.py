@@ -124,7 +124,7 @@ class Planned:
 
 
 def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
-    """Return what is to be done about a request from a VM we know."""
+    """Return the action for a request from a known VM."""
     forwarded = "x-forwarded-for" in request.headers
     if settings.allowed_hosts and host_name(request.headers.get("host", "")) not in (
         settings.allowed_hosts

@@ -114,15 +114,15 @@ class MetadataServer:
         return self._service
 
     def set_absence(self, absence: Absence) -> None:
-        """Have this decide about the requests of nobody from now on. Source: E-10."""
+        """Set the handler for requests of unknown callers. Source: E-10."""
         self.service.responder.absence = absence
 
     def set_token_giver(self, give: Callable[[str, str], Response]) -> None:
-        """Have VMs given tokens by this from now on. Source: Z-3."""
+        """Set the function that issues tokens to VMs. Source: Z-3."""
         self.service.responder.give_token = give
 
     def set_attester(self, attest: Callable[[Caller, str, str], Response]) -> None:
-        """Have what VMs are signed by this from now on. Source: I-1."""
+        """Set the function that signs attested documents. Source: I-1."""
         self.service.responder.attest = attest
 
     def figures(self) -> dict[str, int]:

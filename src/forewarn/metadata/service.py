@@ -90,7 +90,7 @@ class MetadataService:
         return self.loop.time()
 
     def enable(self, asked: PendingRequest) -> None:
-        """Have the VM's group enabled, unless that is under way. Source: B-1."""
+        """Enable the VM's group, unless that is under way. Source: B-1."""
         view, caller = asked.view, asked.caller
         assert view is not None
         assert caller is not None
@@ -98,7 +98,7 @@ class MetadataService:
             self._enable(view, caller.vm)
 
     def remember_address(self, peer: Peer, view: PublishedView, bucket: Bucket) -> None:
-        """Let new connections from this address be answered from memory."""
+        """Answer new connections from this address from memory."""
         if not peer.interface and not self.responder.callers.interfaces_matter:
             if len(self.views_by_address) >= VIEWS_BY_ADDRESS_MAX:
                 self.views_by_address.clear()
@@ -147,7 +147,7 @@ class MetadataService:
         self._set_date()
 
     def second(self) -> None:
-        """Do what is done once a second: the date, the poll marks, the slow and the silent."""
+        """Run the tasks of each second: the date, poll marks, slow and silent connections."""
         self.tick += 1
         self._set_date()
         self.last_polls()
@@ -167,10 +167,10 @@ class MetadataService:
             self.upstream.polled(frozenset(view.group for view in polled))
 
     def _enable(self, view: PublishedView, vm: str) -> None:
-        """Have the group enabled after the delay; its answers are held until it is. Source: B-1.
+        """Enable the group after the delay; its answers are held until then. Source: B-1.
 
-        The delay comes before: what is announced during it is owed no notice (B-3), and what is
-        announced after it is seen at once (N-1).
+        The delay comes first: events announced during it require no notice (B-3), and events
+        announced after it are shown immediately (N-1).
         """
         view.enabling = True
         self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, vm)

@@ -116,7 +116,7 @@ class PublishedView:
         self.wake()
 
     def wake(self) -> None:
-        """Let everybody who waits for this view look again."""
+        """Wake all requests that wait for this view."""
         for waiter in tuple(self.waiters):
             waiter.view_changed()
 
@@ -183,7 +183,7 @@ class Snapshot:
     def _withdraw(self, name: str) -> None:
         """Show a view to nobody; forget it, unless somebody waits until it is shown. Source: B-1.
 
-        A held request has this very object: what is published next must reach it.
+        A held request refers to this object: the next published view must reach it.
         """
         view = self._views[name]
         view.enabled = False

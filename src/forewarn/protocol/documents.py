@@ -186,7 +186,7 @@ def render_document(document: Document, version: str) -> bytes:
 
 
 def read_document(body: bytes | str) -> Document:
-    """Read any documented or seen form of a document; what is missing gets its default.
+    """Parse any documented or observed form of a document; missing members get defaults.
 
     Raises:
         DocumentUnreadable: `body` is not a JSON object with a list of event objects.

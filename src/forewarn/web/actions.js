@@ -394,7 +394,7 @@ function shownValue(value) {
   return String(value);
 }
 
-/** Returns what a form says; what is empty is not said. */
+/** Returns the values of a form, without empty ones. */
 function valuesOf(fields, form) {
   const found = {};
   for (const { name, schema, value: before } of fields) {
@@ -567,14 +567,14 @@ function topology() {
       "div",
       { className: "field check" },
       prune,
-      h("label", { htmlFor: "topology-prune" }, "Also remove what is not named"),
+      h("label", { htmlFor: "topology-prune" }, "Also remove records not named"),
     ),
     h("button", { type: "button", className: "plain", onclick: attempt }, "Try it, change nothing"),
     found,
   ];
   dialog({
     title: "Apply a file",
-    text: "The fleet as described, all of it or nothing; what is not named stays.",
+    text: "Apply the topology, all of it or nothing; records not named stay.",
     confirm: "Apply",
     extra,
     ask: () => send(false),

@@ -81,7 +81,7 @@ async function send(method, path, options) {
   return answer;
 }
 
-/** Asks, and returns what is answered as JSON; null where there is nothing. */
+/** Sends a request, and returns the JSON answer; null without a body. */
 export async function call(method, path, body, options = {}) {
   const answer = await send(method, path, { body, ...options });
   const text = await answer.text();
@@ -90,12 +90,12 @@ export async function call(method, path, body, options = {}) {
 
 export const get = (path, options) => call("GET", path, undefined, options);
 
-/** Reads an answer as it is, byte for byte. */
+/** Reads an answer byte for byte. */
 export async function getText(path) {
   return (await send("GET", path, {})).text();
 }
 
-/** Returns a path with a query; what is empty is left out. */
+/** Returns a path with a query, without empty values. */
 export function query(path, asked) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(asked)) {

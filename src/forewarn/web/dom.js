@@ -130,7 +130,7 @@ for (const name of ["pointerup", "pointercancel"]) {
   );
 }
 
-/** Waits until no button is held down: what is pressed may not be replaced before it is released. */
+/** Waits until no button is pressed: a pressed button must not be replaced before its release. */
 export const unpressed = () =>
   pressed ? new Promise((done) => released.add(done)) : Promise.resolve();
 

@@ -1,4 +1,4 @@
-// The fleet at a glance: totals, the map, what is under way, and racks as a table.
+// The fleet overview: totals, the map, live operations, and racks as a table.
 
 import { offer } from "./actions.js";
 import { cells, fill, h, keyed, setText } from "./dom.js";

@@ -1,5 +1,5 @@
 // Every host as a cell of one canvas, racks as blocks, names on zoom.
-// A change costs the cells that changed; a frame costs what is visible.
+// A change costs the cells that changed; a frame costs the visible cells.
 
 import { h, say, setText } from "./dom.js";
 import { count, plural, words } from "./format.js";

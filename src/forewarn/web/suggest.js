@@ -16,7 +16,7 @@ export async function search(text, kinds = "") {
   return found;
 }
 
-/** Offers under a field what is found for its text; `choose` is given what somebody picks. */
+/** Shows matches for a field's text; `choose` gets the selected one. */
 export function suggest(input, find, choose) {
   const id = `suggestions-${++count}`;
   const list = h("ul", { className: "suggestions", id, role: "listbox", hidden: true });

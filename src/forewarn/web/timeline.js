@@ -28,7 +28,7 @@ const STEPS = [5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7200].map(
 const TICKS_MAX = 8;
 const PAST = 1 / 3;
 
-/** Live maintenances with their waves, where what is to come is shown. */
+/** Live maintenances with their past and planned waves. */
 export async function plansOf(state) {
   if (state !== "live" && state !== "planned") return [];
   const { maintenances } = await get("/v1/maintenances?live=true&limit=100");

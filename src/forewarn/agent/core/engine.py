@@ -62,13 +62,13 @@ FAR_MS = 1 << 62
 OVER = {
     "": "is over, and what was done for it is undone",
     "shared": "is over; what was done for it still serves another event",
-    "forgotten": "is over; a person has taken over what is not undone",
+    "forgotten": "is over; an operator has taken over the steps that are not undone",
 }
 """What remains of an event -> how its end is reported."""
 
 
 class AgentEngine:
-    """Decides, for one VM, what is to be done about every event it is shown."""
+    """Decides, for one VM, how to handle every event that it is shown."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class AgentEngine:
             self._read(journal)
 
     def step(self, stimulus: Stimulus, now_ms: int) -> tuple[Intent, ...]:
-        """Take in what happened and return what is to be done, in order.
+        """Process a stimulus and return the intents, in order.
 
         Args:
             stimulus: What happened.
@@ -190,7 +190,7 @@ class AgentEngine:
                 self._following.revive(record, again, now_ms=now_ms)
             elif self._release(record, now_ms):
                 self._released(record, now_ms)
-        elif self._following.sighted:  # after a restart: first see what is still announced
+        elif self._following.sighted:  # after a restart: first see which events are still announced
             move = self._moves.get(record.stage)
             if move is not None:
                 move(record, now_ms)

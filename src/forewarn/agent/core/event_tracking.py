@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forewarn.agent.core.rules import Rule
     from forewarn.agent.core.values import Intent
 
-EVENTS_MAX = 256  # far above any document seen; what is beyond it is logged and not followed
+EVENTS_MAX = 256  # far above any document seen; further events are logged and not followed
 MISSING_MS = 30_000  # an event is missed so long before it is over without a newer incarnation
 FINISHED_MAX = 64  # ids remembered after their end, in case a stale document shows one again
 
@@ -33,7 +33,7 @@ class TrackedEvents:
     """The events this VM knows of, and what was decided when each was first seen."""
 
     def __init__(self, identity: Identity, rules: tuple[Rule, ...], *, out: list[Intent]) -> None:
-        """Know of no event yet; what is to be reported is appended to `out`."""
+        """Start without events; reports are appended to `out`."""
         self._identity = identity
         self._rules = rules
         self._out = out
@@ -68,7 +68,7 @@ class TrackedEvents:
         return [since_ms + MISSING_MS for since_ms in missing]
 
     def time_passed(self, now_ms: int) -> None:
-        """Have the document read again once an event has been missed for long enough."""
+        """Request another read of the document once an event has been missing long enough."""
         self._overdue = False
         for record in self._records.values():
             if record.missing_ms and _is_overdue(record, now_ms):
@@ -79,7 +79,7 @@ class TrackedEvents:
         return self._records.get(event_id.upper())
 
     def polled(self, document: Document, now_ms: int) -> None:
-        """Compare with what is followed; change the records and report."""
+        """Compare a document with the followed events; update the records and report."""
         followed = [record.event_id for record in self._records.values() if not record.gone]
         if document != self._doubted and doubtful(document, self._incarnation, followed=followed):
             self._doubted = document

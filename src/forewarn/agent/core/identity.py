@@ -47,7 +47,7 @@ class Identity(Value):
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be a VM's name at all, and not a page of some other server.
+    """Return whether a text can be a VM's name, and not a page of some other server.
 
     Azure allows 64 characters and a scale set's instance a few more; letters of any script are
     let through, since names are only compared.

@@ -73,7 +73,7 @@ class EventRecord:
         "holds",
         "remains",
     )
-    """What the journal keeps as it is, besides the event, the plan and the checks."""
+    """Fields that the journal stores unchanged, besides the event, the plan and the checks."""
 
     __slots__ = (
         "asked_ms",
@@ -164,7 +164,7 @@ class StepRecord:
         "failures",
         "trouble",
     )
-    """What the journal keeps as it is, besides what it is constructed with and the holders."""
+    """Fields that the journal stores unchanged, besides the constructor's and the holders."""
 
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 

@@ -77,7 +77,7 @@ class PreparationStep(Value):
 
 
 class Match(Value):
-    """What an event must be like for a rule to apply; what is not given matches everything."""
+    """The conditions of a rule on an event; an omitted condition matches everything."""
 
     __slots__ = ("about", "description", "duration_s", "notice_s", "sources", "types")
     types: Final[tuple[str, ...]]

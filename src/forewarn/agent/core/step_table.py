@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forewarn.protocol.documents import ScheduledEvent
 
 UNDO_RETRY_S = 10  # doubled with each failure
-UNDO_RETRY_S_MAX = 900  # as often as it can help: what is in the way is cleared away by people
+UNDO_RETRY_S_MAX = 900  # more often would not help: an operator must remove the cause
 UNDO_FAILURES_ALERT = 3  # this many failures need a person, who is notified again at each doubling
 
 HOOKS: dict[str, type[HookIntent]] = {
@@ -83,7 +83,7 @@ class StepTable:
     # ---- preparing -----------------------------------------------------------------------------
 
     def ensure(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
-        """Have a step prepared for an event; return its verdict, or nothing until it ends."""
+        """Start a step for an event if needed; return its verdict, or nothing until it ends."""
         event_id = event.event_id.upper()
         held = self._steps.get(step.name)
         if held is None:
@@ -138,7 +138,7 @@ class StepTable:
             self._tell("step-failed", held, f"did not succeed: {text}", level="error")
 
     def reschedule(self, event: ScheduledEvent) -> None:
-        """Let the hooks that prepare for an event run until its NotBefore as it is now."""
+        """Extend the timeouts of an event's hooks to its current NotBefore."""
         for held in self._steps.values():
             prepares = held.phase == "prepare" and held.status == rec.RUNNING
             same = held.event.event_id.upper() == event.event_id.upper()
@@ -200,7 +200,7 @@ class StepTable:
         return False
 
     def is_stuck(self, event_id: str) -> bool:
-        """Return whether undoing for an event waits for another try, and none is under way."""
+        """Return whether undo hooks for an event wait for a retry, and no hook is running."""
         mine = [held for held in self._steps.values() if event_id in held.holders]
         return any(map(_waits, mine)) and not any(held.runs for held in mine)
 
@@ -211,13 +211,13 @@ class StepTable:
                 self._take_over(held)
 
     def undo_at_once(self, name: str, now_ms: int) -> None:
-        """Let undoing that waits for another try be tried now: of a step, or for an event."""
+        """Retry waiting undo hooks now: of a step, or for an event."""
         for held in self._waiting(name):
             held.retry_ms = now_ms
             self._mark()
 
     def forget(self, name: str) -> tuple[StepRecord, ...]:
-        """Give up undoing that waits for another try; return what is a person's from here on."""
+        """Give up undo hooks that wait for a retry; return the steps left to an operator."""
         forgotten = self._waiting(name)
         for held in forgotten:
             del self._steps[held.key]

@@ -69,7 +69,7 @@ class ApprovalEnded(Stimulus):
     reason: Final[str]
 
     def __init__(self, event_id: str, *, accepted: bool, reason: str = "") -> None:
-        """Say for one event whether the approval was answered 200."""
+        """Carry for one event whether the approval was answered 200."""
         self.event_id = event_id
         self.accepted = accepted
         self.reason = reason
@@ -126,7 +126,7 @@ class PersonAsked(Stimulus):
 class Resumed(Stimulus):
     """The agent is up again with an earlier journal; must be the first stimulus then.
 
-    `found` says for the hooks that the journal calls running what is known of them now: `never`
+    `found` holds the current state of the hooks that the journal calls running: `never`
     (did not begin), `running` (still does; its `HookEnded` will follow), `interrupted` (began and
     was cut off), or the exit status as decimal digits where it ended unseen. A key that is
     missing counts as `interrupted`. Be sure it is said of the run that `AgentEngine.running()`
@@ -138,7 +138,7 @@ class Resumed(Stimulus):
     rebooted: Final[bool]
 
     def __init__(self, states: Mapping[str, str], *, rebooted: bool = False) -> None:
-        """Carry what is known of the hooks, by key, and whether the VM itself was restarted."""
+        """Carry the state of the hooks, by key, and whether the VM itself was restarted."""
         self.found = states
         self.rebooted = rebooted
 
@@ -147,7 +147,7 @@ class Resumed(Stimulus):
         return hash((tuple(sorted(self.found.items())), self.rebooted))
 
 
-# ---- intents: what is to be done ---------------------------------------------------------------
+# ---- intents: actions for the shell to carry out -----------------------------------------------
 
 
 class Intent(Value):
@@ -259,7 +259,7 @@ class AnnounceIntent(Intent):
     holds: Final[bool]
 
     def __init__(self, event: ScheduledEvent, *, prepared: bool, holds: bool = False) -> None:
-        """Carry the event, and what is so from now on; False takes an earlier word back.
+        """Carry the event and its new state; False withdraws an earlier True.
 
         Args:
             event: The event.
@@ -272,7 +272,7 @@ class AnnounceIntent(Intent):
 
 
 class AskPeersIntent(Intent):
-    """Find out which VMs of the event are prepared; answer with `PeersSeen`, or not at all."""
+    """Find out which VMs of the event are prepared; answer with `PeersSeen`, or never."""
 
     __slots__ = ("event", "names")
     event: Final[ScheduledEvent]

@@ -94,7 +94,7 @@ def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) 
 
 
 def secret(path: object) -> str:
-    """Return what a secret file holds, or nothing where none is named."""
+    """Return the contents of a secret file, or nothing without a file."""
     return Path(str(path)).read_text("utf-8").strip() if path else ""
 
 

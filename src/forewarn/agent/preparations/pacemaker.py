@@ -1,6 +1,6 @@
 """Pacemaker: puts the cluster node into standby until no resource runs on it any more.
 
-Standby that an operator has set is left as it is.
+Standby set by an operator stays.
 """
 
 from __future__ import annotations

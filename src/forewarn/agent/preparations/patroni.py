@@ -60,7 +60,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Leave the cluster as it is; see that this member is back in it."""
+    """Check that this member is back in the cluster, without changing the cluster."""
     until(
         lambda: _ask(settings, "/health").status == 200,
         "PostgreSQL of this member runs",

@@ -26,7 +26,7 @@ def read() -> dict[str, object]:
 
 
 def write(form: dict[str, object]) -> None:
-    """Note what is about to be done; it survives a power cut."""
+    """Record the next action durably, so that it survives a power cut."""
     path = _path()
     fresh = path.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as file:

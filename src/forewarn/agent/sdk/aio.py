@@ -248,7 +248,9 @@ class AsyncClient:
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error
-            except BaseException:  # cancelled: what is under way must not answer the next request
+            except (
+                BaseException
+            ):  # cancelled: a late answer must not be taken for the next request's
                 self._disconnect()
                 raise
             finally:

@@ -265,7 +265,7 @@ class Client:
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error
-            except BaseException:  # what is still under way must not answer the next request
+            except BaseException:  # a late answer must not be taken for the next request's
                 self._disconnect()
                 raise
         raise AssertionError("the second round returns or raises")  # pragma: no cover
@@ -334,7 +334,7 @@ def connect(
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have the system ask whether the other end of a TCP connection is still there.
+    """Enable TCP keepalive on a connection.
 
     A VM that was moved while it ran asks another host: what it waited for at the one before never
     comes. The new host refuses the first such probe, and the client asks again.

@@ -1,4 +1,4 @@
-"""The dialogue with a metadata service: what is asked, and what an answer means; no socket here.
+"""The dialogue with a metadata service: requests and the meaning of answers, without sockets.
 
 The clients and the agent's runner use it, so all behave alike: they negotiate versions downwards,
 drop `wait` where it is not offered, and distinguish transient errors. Source: C-7, E-3, E-9.
@@ -151,7 +151,7 @@ class Dialogue:
         if self.document is None:  # once one has answered it is the right one
             self._place = (self._place + 1) % len(self._targets)
 
-    # ---- what is asked -------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------
 
     def poll_request(self, now_ms: int, *, hold: bool = True) -> bytes:
         """Return the request for the document; with `hold` one that may be held if `waits`.
@@ -188,7 +188,7 @@ class Dialogue:
         path += f"&{target.query}" if target.query else ""
         return request_bytes(method, target, path=path, headers=headers, body=body)
 
-    # ---- what is answered ----------------------------------------------------------------------
+    # ---- answers -------------------------------------------------------------------------------
 
     def take_poll(self, answer: HttpResponse, now_ms: int) -> Document | None:
         """Return the document, or None where the same question must be asked again at once.
@@ -251,7 +251,7 @@ class Dialogue:
         return Document(document.incarnation, tuple(map(_plainly_named, document.events)))
 
     def _try_newest(self, now_ms: int) -> None:
-        if self._fallback:  # the last try got no answer at all
+        if self._fallback:  # the last try got no answer
             self.version, self._fallback = self._fallback, ""
         lowered = not self._fixed_version and self.version != VERSIONS[-1]
         if lowered and self.document is not None and now_ms >= self._climb_ms:

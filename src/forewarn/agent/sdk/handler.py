@@ -221,7 +221,7 @@ class _ApplicationLog(Log):
     """Writes to the logger `forewarn` of the application."""
 
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
-        tail = "".join(f" {name}={found}" for name, found in ids.items())
+        tail = "".join(f" {name}={value}" for name, value in ids.items())
         number = getattr(logging, level.upper())
         logging.getLogger("forewarn").log(number, "%s action=%s%s", sentence, action, tail)
         return True
@@ -255,9 +255,9 @@ class _FunctionCalls(ChildProcesses):
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
         """Find out what became of the calls of an earlier process, or of a loop before."""
         lost = {key: run for key, run in running.items() if key not in self._running}
-        found = {key: self._room.fate(str(run))[0] for key, run in lost.items()}
+        fates = {key: self._room.fate(str(run))[0] for key, run in lost.items()}
         self._room.sweep(tuple(str(run) for run in running.values()))
-        return found | dict.fromkeys(self._running, "running")
+        return fates | dict.fromkeys(self._running, "running")
 
     def close(self) -> None:
         """Ask the call under way to end, and wait for that."""

@@ -156,7 +156,7 @@ class ResponseReader:
         self._method = method
         self._bytes = bytearray()
         self._at = 0  # what comes before was read
-        self._searched = 0  # what comes before holds no end of what is being read
+        self._searched = 0  # earlier bytes do not contain the end of the current part
         self._head: tuple[int, dict[str, str]] | None = None
         self._chunk = -1  # bytes of the chunk being read; -1: its size comes next
         self._chunks = bytearray()
@@ -167,7 +167,7 @@ class ResponseReader:
 
     @property
     def begun(self) -> bool:
-        """Whether anything has come at all."""
+        """Whether any bytes have arrived."""
         return self._head is not None or bool(self._bytes)
 
     def feed(self, data: bytes) -> bool:

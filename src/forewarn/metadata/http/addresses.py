@@ -94,7 +94,7 @@ class Listener:
         Raises:
             BlockingIOError: nobody is waiting.
         """
-        # `socket.accept` wraps three enums around what is known here already, for each of the
+        # `socket.accept` wraps three enums around values that are known already, for each of the
         # tens of thousands of connections a second.
         fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
         return fd, peer[0] if isinstance(peer, tuple) else ""
@@ -191,7 +191,7 @@ def _prepare(sock: socket.socket, address: Address, *, shared: bool) -> None:
     if address.is_unix:
         _unlink_socket(address.host)
         return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by what is accepted
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by accepted sockets
     if os.name == "posix":  # on Windows it would let another process take the port over
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:

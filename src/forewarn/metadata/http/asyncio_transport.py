@@ -82,7 +82,7 @@ class StreamConnection(Connection, asyncio.Protocol):
         self.service.forget(self)
 
     def drain(self) -> None:
-        """Close what is idle; the transport has read all that has come."""
+        """Close idle connections; the transport has read all received bytes."""
         self.stop()
 
     def _write(self, octets: bytes) -> None:

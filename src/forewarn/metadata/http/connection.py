@@ -33,7 +33,7 @@ WRITE_BYTES_MAX = 64 * 1024  # answers to pipelined requests gathered for one wr
 NOTHING: dict[bytes, Remembered] = {}
 """What a connection remembers that must not answer from memory; stays empty."""
 NOBODYS = Bucket()
-"""The tokens of such a connection; none is ever taken."""
+"""The tokens of such a connection, which are never used."""
 
 
 class Connection:

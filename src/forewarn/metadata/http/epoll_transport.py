@@ -166,7 +166,7 @@ class EpollConnection(Connection):
         self.unstalled()
 
     def _begin_linger(self) -> None:
-        """Let the client read the answer before the unread rest of its request resets it."""
+        """Keep the connection open until the client has read the answer: closing resets it."""
         self._closing = 3
         try:
             self.sock.shutdown(socket.SHUT_WR)
@@ -203,7 +203,7 @@ class EpollConnection(Connection):
 
 
 class EpollTransport:
-    """Listens, accepts, reads, answers what is remembered, and hands on the rest."""
+    """Listens, accepts, reads, answers from memory, and passes other requests on."""
 
     def __init__(self, service: MetadataService) -> None:
         """Open the epoll set and have the event loop serve it."""
@@ -340,8 +340,8 @@ class EpollTransport:
     ) -> tuple[bytes | None, bytes]:
         """Answer a client that sends one request and closes; no object is made for it.
 
-        Returns what was read of any other, or None where nothing is left to do; and what is
-        left to be sent.
+        Returns the bytes read from any other client, or None if the request is finished; and the
+        bytes that remain to be sent.
         """
         view, bucket = known
         octets = b""

@@ -25,9 +25,9 @@ Events: TypeAlias = list[tuple[int, int]]
 def watch(
     loop: asyncio.AbstractEventLoop, sockets: epoll, serve: Callable[[Events], bool]
 ) -> Callable[[], object]:
-    """Have an event loop serve the sockets of a set; return what ends that.
+    """Make an event loop serve the sockets of a set; return a function that ends it.
 
-    `serve` is given what is ready, and returns whether the event loop may have more to do then.
+    `serve` gets the ready events, and returns whether the event loop may have more to do then.
     """
     if isinstance(loop, PollingEventLoop) and not loop.selector.is_given:
         loop.selector.give(sockets, serve)
@@ -60,17 +60,17 @@ class PollingSelector(selectors.EpollSelector):
         return self._sockets is not None
 
     def give(self, sockets: epoll, serve: Callable[[Events], bool]) -> None:
-        """Have the sockets of a set served from now on, as `watch` says; this one is added."""
+        """Serve the sockets of another set from now on, see `watch`."""
         assert not self.is_given
         sockets.register(self.fileno(), selectors.EVENT_READ)
         self._sockets, self._serve = sockets, serve
 
     def take_back(self) -> None:
-        """Be asyncio's alone again; the set is about to be closed."""
+        """Serve only asyncio again; the set is about to be closed."""
         self._sockets, self._serve = None, _nobody
 
     def select(self, timeout_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready for asyncio in `timeout_s` seconds; meanwhile serve the others."""
+        """Return asyncio's ready events within `timeout_s` seconds; meanwhile serve the others."""
         sockets, serve, now_s = self._sockets, self._serve, self._now_s
         if sockets is None:
             return super().select(timeout_s)

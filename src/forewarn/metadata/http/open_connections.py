@@ -107,7 +107,7 @@ class OpenConnections:
         reserved = min(fds_max // RESERVED_SHARE, RESERVED_FDS_MAX)
         limit = settings.max_connections
         self.limit = min(limit, max(fds_max - reserved, 1)) if fds_max else limit
-        """Connections at a time; the operator API has what is left of the descriptors."""
+        """Most connections at a time; the operator API uses the remaining descriptors."""
         self._unknown_limit = min(
             settings.max_unknown_connections, max(self.limit // UNKNOWN_SHARE, 1)
         )
@@ -173,7 +173,7 @@ class OpenConnections:
             self.add(connection)
 
     def make_room(self) -> bool:
-        """Have one connection make way, an unknown caller's first; False where none does."""
+        """Close one connection, an unknown caller's first; return False if none can be closed."""
         return self._one_makes_way(self._unknown) or self._one_makes_way(self._known)
 
     def sweep(self, tick: int) -> None:
@@ -210,7 +210,7 @@ class OpenConnections:
     def _one_makes_way(
         self, connections: dict[OpenConnection, None], *, worth_max: int = HELD
     ) -> bool:
-        """Have one of the connections looked at longest ago make way; at most `LOOKS_MAX` are."""
+        """Close one of the least recently examined connections; examine at most `LOOKS_MAX`."""
         looked = [each for each, _ in zip(connections, range(LOOKS_MAX), strict=False)]
         worths = {each: self._worth(each) for each in looked}
         ranked = sorted(looked, key=worths.__getitem__)

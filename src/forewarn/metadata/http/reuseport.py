@@ -32,7 +32,7 @@ _SPREAD = 2_654_435_761  # Knuth's multiplier: addresses a fixed step apart spre
 
 
 def bind_clients(sock: socket.socket, processes: int) -> None:
-    """Have each address meet one of this many processes; where the system cannot, nothing changes.
+    """Bind each client address to one of this many processes, if the system supports it.
 
     The numbers follow the order in which the processes came to listen. A number nobody has, while
     one of them is missing, is spread as without this.
