@@ -221,7 +221,7 @@ class Operation:
         return self.number if self.of_vm else self.host
 
     def destination_of(self, vm: str) -> str:
-        """The destination of a VM; empty: it stays, or none is chosen yet."""
+        """The destination of a VM; empty: it stays, or its driver has not chosen yet."""
         return dict(self.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:
