@@ -200,7 +200,9 @@ def test_user_initiated_work_is_limited() -> None:
         RequestMaintenance(cause=Cause.REBOOT, targets=("v9", "v10")), TooManyUserOperations
     )
     assert error.status == 409
-    assert "ann has 9 user-initiated operations scheduled and requests 2 more; the limit is 10" in str(error)
+    assert "9 user-initiated operations scheduled and requests 2 more; the limit is 10" in str(
+        error
+    )
     rig.ask(Cause.REBOOT, "v9")
     rig.refuses(RequestMaintenance(cause=Cause.REDEPLOY, targets=("v0",)), TooManyUserOperations)
 
