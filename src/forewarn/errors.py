@@ -1,16 +1,16 @@
-"""The one tree of errors, by who must act; message texts live in the classes and nowhere else.
+"""The tree of errors, by who must act; the classes contain the message texts.
 
-A room that needs an error of its own subclasses one of the three branches, here or in that room.
+A package with its own errors subclasses one of the three branches, here or in that package.
 This module is imported by the agent, so it imports nothing.
 """
 
 from __future__ import annotations
 
 TEXT_CHARACTERS_MAX = 1000
-"""Longest text taken from outside, in characters: a reason is a sentence, not a log."""
+"""Longest text accepted from outside, in characters: a reason is a sentence, not a log."""
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
-"""What takes the place of a character that a terminal or a database might act on."""
+"""Replacement for a character that a terminal or a database might interpret."""
 
 
 class ForewarnError(Exception):
@@ -22,10 +22,10 @@ class ForewarnError(Exception):
     """
 
     code: str = "error"
-    """Stable name of the kind of error, lower case with hyphens; documented, never reused."""
+    """Stable code of the error, lower case with hyphens; documented, never reused."""
 
     status: int = 500
-    """HTTP status that answers this error."""
+    """HTTP status for this error."""
 
     message: str = "Something went wrong."
     """One sentence that names the operation and its object; a `str.format` template."""
@@ -44,15 +44,15 @@ class ForewarnError(Exception):
 
 
 class CallerError(ForewarnError):
-    """The one who asked must change the request; repeating it as it is will not help."""
+    """The caller must change the request; repeating it unchanged will not help."""
 
     code = "bad-request"
     status = 400
-    message = "The request cannot be understood."
+    message = "The request is invalid."
 
 
 class ArgumentInvalid(CallerError, ValueError):
-    """An argument of the SDK that is of the wrong kind or out of range."""
+    """An argument of the SDK with the wrong type or out of range."""
 
     code = "argument-invalid"
     message = "{name} must be {wanted}, not {found!r}."
@@ -65,16 +65,16 @@ class PeerError(ForewarnError):
     code = "peer"
     status = 502
     message = "Another service gave an unusable answer."
-    advice = "Try again; if it stays, look at the other side."
+    advice = "Try again; if it persists, check the other service."
 
 
 class OurError(ForewarnError):
-    """We are at fault: a bug, a broken store, a lost promise. It is always worth a report."""
+    """Forewarn is at fault: a bug or a broken store. Always worth a report."""
 
     code = "internal"
     status = 500
     message = "Forewarn failed at this request."
-    advice = "Look at the service's log; report it if the log does not explain it."
+    advice = "Check the service's log; report the error if the log does not explain it."
 
 
 class ClockWentBack(OurError):

@@ -24,7 +24,7 @@ MEANINGS = {
     REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
     " here now",
     USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
-    UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server; of"
+    UNREACHABLE: "the server cannot be reached, or is not a Forewarn server; of"
     " `watch --count`: it stopped first",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
     INTERRUPTED: "interrupted (Ctrl-C)",

@@ -1,4 +1,4 @@
-"""The HTTP client of the service: one request on a connection of its own, with limits."""
+"""The HTTP client of the service: one request per connection, with limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClientRequest:
 
 @value
 class ClientResponse:
-    """What came back; a body that is too long is cut off after one byte more than the limit."""
+    """The response; a body that is too long is cut one byte beyond the limit."""
 
     status: int
     #: By their names in lower case.
@@ -52,11 +52,11 @@ def exchange(
     Args:
         request: the request.
         timeout_s: how long each step until it is sent may take, and then the whole answer.
-        ca_file: certificates that are trusted; empty: the system's.
-        bytes_max: the longest body that is read whole.
+        ca_file: trusted CA certificates; empty: the system's.
+        bytes_max: the longest body that is read completely.
 
     Raises:
-        OSError, HTTPException: there was no answer, or none that is whole in time.
+        OSError, HTTPException: no complete answer arrived in time.
     """
     connection = open_request(request, timeout_s=timeout_s, ca_file=ca_file)
     line, late = connection.sock, threading.Event()

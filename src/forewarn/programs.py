@@ -1,7 +1,4 @@
-"""Running a program: its own process group, a time limit, and only so much output.
-
-What it prints is not understood here.
-"""
+"""Runs a program in its own process group, with limits on time and output."""
 
 from __future__ import annotations
 
@@ -21,24 +18,24 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What a program may print on standard output, in bytes: an hour of a line a second and more.
+#: Largest standard output, in bytes: more than an hour of one line per second.
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024
-#: Longest line it may print, in bytes.
+#: Longest line of output, in bytes.
 LINE_BYTES_MAX = 64 * 1024
-#: How much of its standard error is kept, in bytes: the end says why.
+#: Kept end of standard error, in bytes, which gives the reason of a failure.
 ERROR_BYTES_MAX = 4096
-#: How a line begins that is an answer; others are for people, and not looked at.
+#: First character of a line with an answer; other lines are ignored.
 ANSWER_BEGINS = b"{"
-#: How long a program may take to end after SIGTERM, in seconds; then it is killed.
+#: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 5.0
-#: How often a program is looked after while it says nothing, in seconds.
+#: Interval of checks while a program is silent, in seconds.
 LOOK_S = 0.1
-#: What a program finds in its environment of the service's: no settings, and so no secrets.
+#: Variables passed on to a program: no settings, and so no secrets.
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSH_AUTH_SOCK")
 
 
 class ProgramFailed(PeerError):
-    """A program has failed."""
+    """A failed program."""
 
     code = "driver-program-failed"
     message = "{program} {problem}."
@@ -47,7 +44,7 @@ class ProgramFailed(PeerError):
 
 @value
 class ProgramLimits:
-    """What a program may take."""
+    """Limits of a program."""
 
     timeout_s: float
     output_bytes: int = OUTPUT_BYTES_MAX
@@ -55,20 +52,20 @@ class ProgramLimits:
 
 @value
 class Watch:
-    """Who looks on while a program runs."""
+    """Callbacks while a program runs."""
 
-    #: Is given each line of its standard output.
+    #: Gets each line of its standard output.
     line: Callable[[bytes], None] = lambda _: None
-    #: Is given its process id, which is also its group's, once it runs.
+    #: Gets its process id, which is also its group's, once it runs.
     begun: Callable[[int], None] = lambda _: None
-    #: Says whether it is to be ended; asked several times a second.
+    #: Returns whether to end it; called several times a second.
     stop: Callable[[], bool] = lambda: False
-    #: Is given its standard output as it comes; then its lines are not looked at.
+    #: Gets its raw standard output instead of lines.
     output: Callable[[bytes], object] | None = None
 
 
 def program_output(words: Sequence[str], given: bytes, limits: ProgramLimits) -> bytes:
-    """Run a program to its end and return what it printed.
+    """Run a program to its end and return its output.
 
     Raises:
         ProgramFailed: as of `run_program`.
@@ -88,9 +85,9 @@ def run_program(
 
     Args:
         words: the program and its arguments; no shell is involved.
-        stdin: what it reads, as `subprocess` takes it.
-        limits: what it may take.
-        watch: looks on.
+        stdin: its standard input, as for `subprocess`.
+        limits: its limits.
+        watch: callbacks.
 
     Raises:
         ProgramFailed: it cannot be started, ends badly, takes too long, prints too much, or was
@@ -125,7 +122,7 @@ def run_program(
 
 
 class _Reader:
-    """Reads what a program prints, until it ends or has to."""
+    """Reads a program's output until it ends or must be ended."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], limits: ProgramLimits, watch: Watch
@@ -138,7 +135,7 @@ class _Reader:
         self._error = b""
 
     def follow(self, stop: Callable[[], bool]) -> str:
-        """Read until the program ends; return why it has to, or nothing."""
+        """Read until the program ends; return why it must be ended, or an empty text."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         clock = SystemClock()
@@ -198,7 +195,7 @@ class _Reader:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all of its process group: asked first, then by force."""
+    """End a program and all of its process group: first by SIGTERM, then by SIGKILL."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What an operator can set, as frozen values with their defaults; each field is documented."""
+"""The settings as frozen values with defaults; each field is documented."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ FIXED: dict[str, frozenset[str]] = {
 
 
 class SettingInvalid(CallerError):
-    """A setting that is unknown or of the wrong kind."""
+    """A setting that is unknown or has the wrong type."""
 
     code = "setting-invalid"
     message = "Setting {name} in {place} {problem}."
-    advice = "See 'Settings' in the documentation for what there is."
+    advice = "See 'Settings' in the documentation for all settings."
 
 
 @value
@@ -100,7 +100,7 @@ class MetadataSettings:
     """
 
     rate_per_s: float = 5.0
-    """Requests a second each VM may send, over all its addresses; 0 switches the limit off. Each
+    """Requests per second that each VM may send, over all its addresses; 0: no limit. Each
     worker counts on its own: on Linux an address always meets the same worker, and a VM whose
     addresses meet several has an equal share at each. Behind proxies the address is the proxy's:
     through several a VM has this limit once for each worker that those proxies meet, at most once
@@ -112,7 +112,7 @@ class MetadataSettings:
     """Requests a VM may send at once before the rate counts. Source: E-6."""
 
     proxy_addresses: tuple[str, ...] = ()
-    """Peers whose signed `X-Instance-ID` or `X-Metadata-Provider` is believed; `unix` is every
+    """Peers whose signed `X-Instance-ID` or `X-Metadata-Provider` is trusted; `unix` is every
     Unix socket. Source: S-6.
     """
     proxy_without_header: bool = False
@@ -120,11 +120,11 @@ class MetadataSettings:
     none of a VM's headers. Source: E-2, S-6.
     """
     proxy_secret: str = ""
-    """Shared secret of the proxies; empty: no signature is ever right. Source: S-6."""
+    """Shared secret of the proxies; empty: no signature is accepted. Source: S-6."""
     vm_by_query: bool = False
-    """Whether `?vm=NAME` says who asks; for the emulator only."""
+    """Whether `?vm=NAME` identifies the caller; for the emulator only."""
     default_vm: str = ""
-    """VM that every unknown caller is taken for; for the emulator only; empty: nobody."""
+    """VM that unknown callers are treated as; for the emulator only; may be empty."""
 
     enable_delay_s: float = 0.0
     """How long the first answer to a group is held; then the group is enabled. Source: B-1."""
@@ -140,13 +140,13 @@ class MetadataSettings:
     request_timeout_s: float = 10.0
     """How long a request may take to arrive, from its first byte; then 408."""
     stall_timeout_s: float = 20.0
-    """How long a client may refuse to read its answer before it is cut off."""
+    """How long a client may stall before its connection is closed."""
     max_connections: int = 20_000
-    """Open connections; beyond it the oldest idle one makes room. Where the process may open fewer
+    """Open connections; beyond it the oldest idle one is closed. If the process may open fewer
     files, three quarters of those: the rest are the operator API's and the store's.
     """
     max_connections_per_client: int = 64
-    """Open connections of one VM; beyond it one of its own makes room. An address that no VM owns
+    """Open connections of one VM; beyond it one of its own is closed. An address that no VM owns
     may have as many, and no further one.
     """
     max_unknown_connections: int = 256
@@ -162,7 +162,7 @@ class ListenSettings:
     workers: int = 0
     """Processes that share the metadata addresses; 0: the service's own process answers."""
     operator: str = "127.0.0.1:8470"
-    """Address of the operator API; empty: none."""
+    """Address of the operator API; empty: no operator API."""
     local: str = ""
     """Unix socket of the operator API for users of this machine, `unix:PATH`: root and the
     service's own user are admin, others what `user:NAME` is granted. Empty:
@@ -179,18 +179,18 @@ class FeedSettings:
     """The feed for metadata nodes on other machines, on the control plane's side."""
 
     listen: str = ""
-    """`HOST:PORT` where nodes find the feed; empty: there is none. Source: M-1."""
+    """`HOST:PORT` of the feed for nodes; empty: no feed. Source: M-1."""
     certificate: str = ""
-    """File with the control plane's certificate, PEM; needed but on a loopback address."""
+    """Control plane's certificate (file, PEM); required unless the address is loopback."""
     key: str = ""
     """File with its key."""
     client_ca: str = ""
-    """File with the certificates of who signs those of the nodes; empty: nodes need tokens of the
-    role `node`."""
+    """CA certificates (file) that sign node certificates; empty: nodes need tokens of the role
+    `node`."""
     hosts: tuple[str, ...] = ("*",)
-    """Which hosts a node may serve, `NAME=HOST,HOST`; its name is proved by its certificate or
-    token. `*`: every host has a node of its own, with the host's name. Work waits for the nodes
-    that are named here, whether they have come yet or not.
+    """Hosts that a node may serve, `NAME=HOST,HOST`; a certificate or token proves its name. `*`:
+    every host has its own node, with the host's name. Work waits for the nodes named here, even
+    before their first connection.
 
     Source: M-4, M-5.
     """
@@ -203,23 +203,23 @@ class NodeSettings:
     follow: str = ""
     """`HOST:PORT` of the control plane's feed, or `unix:PATH`."""
     store: str = ""
-    """Directory where it keeps what it shows, so that it needs nobody to start again. M-2."""
+    """Directory for the documents it serves, so that it can restart on its own. M-2."""
     name: str = ""
-    """As which node it comes; empty: the name of its machine."""
+    """Name of the node; empty: the name of its machine."""
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs it serves, 2,048 characters together; empty: all that it may."""
+    """Hosts whose VMs it serves, 2,048 characters together; empty: all permitted hosts."""
     certificate: str = ""
     """File with its certificate, PEM."""
     key: str = ""
     """File with its key."""
     ca: str = ""
-    """File with the certificates of who signs that of the control plane; empty: no TLS, which is
-    for feeds on a loopback address or a Unix socket alone."""
+    """CA certificates (file) that sign the control plane's certificate; empty: no TLS, only for
+    feeds on a loopback address or a Unix socket."""
     token: str = ""
-    """Its token where it has no certificate. Best set by environment."""
+    """Its token, if it has no certificate. Best set by environment."""
     max_spooled_approvals: int = 0
-    """Approvals it may accept on its own while the control plane is away, and delivers after that;
-    0: none, a VM is answered 503 meanwhile. What was accepted may come too late to count.
+    """Approvals it may accept while the control plane is unreachable, and deliver afterwards; 0:
+    none, VMs get 503. An accepted approval may arrive too late to count.
 
     Source: M-3.
     """
@@ -230,7 +230,7 @@ class OperatorSettings:
     """The operator API."""
 
     open_on_loopback: bool = False
-    """Whether callers on this machine are admin without a token; the emulator says yes."""
+    """Whether callers on this machine are admin without a token, as in the emulator."""
     certificate: str = ""
     """File with the certificate of the operator API, PEM; empty: plain HTTP, for loopback or behind
     a proxy with TLS. Source: P-6.
@@ -238,26 +238,26 @@ class OperatorSettings:
     key: str = ""
     """File with its key."""
     client_ca: str = ""
-    """File with the certificates of who signs those of callers: a caller is `dns:NAME` or the URI
-    that its certificate names; empty: callers need tokens. Source: P-6.
+    """CA certificates (file) that sign callers' certificates: a caller is `dns:NAME` or the URI in
+    its certificate; empty: callers need tokens. Source: P-6.
     """
     answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503 with the known state."""
     max_connections: int = 1000
-    """Open connections; beyond it the oldest one without an accepted request makes room."""
+    """Open connections; beyond it the oldest one without an accepted request is closed."""
     max_connections_per_source: int = 64
     """Connections without an accepted request from one IPv4 address or IPv6 /64 network, those in
     their TLS handshake included. All sources together have at most 256, and one in 16 of the files
     the process may open; one source has at most a quarter of that.
     """
     request_timeout_s: float = 10.0
-    """How long a head may take to arrive, and how long its body may pause; then it is cut off."""
+    """Longest time for a head to arrive, and longest pause of a body; then 408 or a close."""
     max_streams_per_operator: int = 20
     """Watch streams one token may hold at a time; all tokens together may hold 200."""
     max_refused_tokens: int = 20
-    """Unknown tokens one source may send in a minute; beyond it 429 without a look at them."""
+    """Unknown tokens that one source may send per minute; beyond it 429 without checking them."""
     max_topology_bytes: int = 4_194_304
-    """Largest topology in one request; `forewarn topology apply` sends larger ones in portions."""
+    """Largest topology in one request; `forewarn topology apply` sends larger ones in parts."""
 
 
 @value
@@ -265,9 +265,9 @@ class AzureSettings:
     """Azure Resource Manager, for Azure's own tools; over TLS. Callers as for the operator API."""
 
     listen: str = ""
-    """Address as `[listen] operator` has it; empty: it is not served."""
+    """Address in the form of `[listen] operator`; empty: not served."""
     certificate: str = ""
-    """File of a certificate with its chain, PEM; empty: one for localhost is made at each start."""
+    """File of a certificate with its chain, PEM; empty: each start creates one for localhost."""
     key: str = ""
     """File of the certificate's private key, PEM."""
     token_key: str = ""
@@ -292,18 +292,18 @@ class StoreSettings:
     url: str = "sqlite:///var/lib/forewarn/forewarn.db"
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
     must_exist: bool = False
-    """Whether a store must be there at the start; false: an empty one is made, with a warning.
+    """Whether a store must exist at the start; false: an empty one is created, with a warning.
     Set it once the service has run: a lost store must not be replaced by an empty one."""
 
 
 @value
 class HistorySettings:
-    """How long history is kept. What is removed is exported first; ended work stays."""
+    """Limits of history. Entries are exported before deletion; ended work stays."""
 
     max_age_days: int = 0
-    """Entries older than this are exported and removed, once an hour; 0: none for their age."""
+    """Entries older than this are exported and deleted, once an hour; 0: no limit."""
     max_bytes: int = 0
-    """What history may take, in bytes without indexes; the oldest goes first; 0: any amount."""
+    """Largest history, in bytes without indexes; the oldest entries go first; 0: no limit."""
     export_directory: str = ""
     """Directory for deleted entries, as compressed JSON lines; required if a limit is set."""
 
@@ -331,12 +331,12 @@ class LifecycleSettings:
     max_operations: int = 200_000
     """Operations that may be live, planned ones included; failures are recorded beyond it."""
     disable_after_s: int = 86_400
-    """A group nobody asked for this long is disabled. Source: B-2."""
+    """A group without a poll for this long is disabled. Source: B-2."""
     overdue_after_s: int = 3600
     """How much longer than announced an operation may run without an alert. Source: L-8."""
     show_timeout_s: float = 10.0
-    """How long work waits for metadata nodes that do not show its documents; then it goes on, and
-    history names them. Source: M-4.
+    """How long work waits for metadata nodes that do not show its documents; then it continues,
+    and history names them. Source: M-4.
     """
 
 
@@ -350,14 +350,14 @@ class NamedTable:
 
 @value
 class DriverSettings:
-    """Who carries work out; each table `[drivers.NAME]`, in a file, adds a driver."""
+    """Drivers carry work out; each table `[drivers.NAME]`, in a file, adds one."""
 
     default: str = "manual"
-    """Driver of hosts that name none: `manual`, `simulated`, or NAME of a `[drivers.NAME]`."""
+    """Default driver of hosts: `manual`, `simulated`, or NAME of a `[drivers.NAME]`."""
     call_timeout_s: float = 60.0
     """How long one call of a driver may take; then its operation is stuck. Source: R-1."""
     max_concurrent_calls: int = 32
-    """Calls of one driver at a time, those that hang included. Source: R-1."""
+    """Calls of one driver at a time, hanging ones included. Source: R-1."""
     tables: tuple[NamedTable, ...] = ()
     """The tables `[drivers.NAME]`, by their names."""
 
@@ -372,7 +372,7 @@ class GateSettings:
 
 @value
 class OutboxSettings:
-    """Where transitions go; each table `[outbox.NAME]`, in a file, is one destination."""
+    """Destinations of transitions; each table `[outbox.NAME]`, in a file, is one."""
 
     tables: tuple[NamedTable, ...] = ()
     """The tables `[outbox.NAME]`, by their names."""
@@ -390,12 +390,12 @@ class OtlpSettings:
 
 @value
 class LogSettings:
-    """What the service says of itself, on standard error."""
+    """The service's log on standard error."""
 
     level: str = "info"
     """`debug`, `info`, `warning` or `error`."""
     format: str = "text"
-    """`text` for people, `json` for machines: one object a line."""
+    """`text`, or `json`: one object per line."""
 
 
 @value

@@ -70,7 +70,7 @@ WITH_TABLES = frozenset({"drivers", "gates", "outbox"})
 
 
 class SettingsUnreadable(CallerError):
-    """A settings file that cannot be read."""
+    """An unreadable settings file."""
 
     code = "settings-unreadable"
     message = "The settings in {place} cannot be read: {reason}."
@@ -82,16 +82,16 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     defaults: Settings | None = None,
 ) -> Settings:
-    """Read settings files in their order, then the environment; the last word wins.
+    """Read settings files in order, then the environment; later sources override earlier ones.
 
     Beside each file `NAME.toml`, the fragments `NAME.toml.d/*.toml` are read in the order of
     their names.
 
-    What is not set there is as in `defaults`.
+    Missing settings have the values of `defaults`.
 
     Raises:
-        SettingsUnreadable: a file is not there or no TOML.
-        SettingInvalid: a setting is unknown or of the wrong kind.
+        SettingsUnreadable: a file does not exist or is not TOML.
+        SettingInvalid: a setting is unknown or has the wrong type.
     """
     merged: dict[str, dict[str, Setting]] = {}
     for path in files:
@@ -195,7 +195,7 @@ def read_setting(section: str, name: str, value: object, *, place: str) -> Setti
     """Return a value as its setting's kind, within its range.
 
     Raises:
-        SettingInvalid: it is of another kind, or out of range.
+        SettingInvalid: it has another type, or is out of range.
     """
     hint = get_type_hints(get_type_hints(Settings)[section])[name]
     kind = _kind(hint, RANGES.get((section, name)))

@@ -37,7 +37,7 @@ LOOK_S = 0.02
 
 
 class EmulatorStopped(CallerError):
-    """An emulator that was not started, or is stopped, was asked for something."""
+    """A call of an emulator that does not run."""
 
     code = "emulator-stopped"
     message = "This emulator does not run."
@@ -119,7 +119,7 @@ class EmulatorThread:
         self.call(lambda: self.emulator.pacing.advance(round(by_s * 1000)))
 
     def settle(self) -> None:
-        """Wait until everything that is due now has had its effect."""
+        """Wait until all due work is done."""
         self.call(self.emulator.pacing.settle)
 
     # --- as the cloud -------------------------------------------------------------------------
@@ -148,10 +148,10 @@ class EmulatorThread:
         return committed.operations[0].id
 
     def cancel(self, operation: str, reason: str = "") -> None:
-        """Withdraw an operation that has not started, by the id that `ask` returned.
+        """Cancel an operation that has not started, by the id that `ask` returned.
 
         Raises:
-            CallerError: there is no such operation, or it has started.
+            CallerError: the operation is unknown or has started.
         """
         from forewarn.core.stimulus import Cancel  # noqa: PLC0415
 
@@ -162,14 +162,14 @@ class EmulatorThread:
         self.settle()
 
     def run_scenario(self, name: str, vm: str = "") -> None:
-        """Begin a scenario: a shipped one, or a file that ends in .toml.
+        """Run a scenario: a built-in one, or a file that ends in .toml.
 
         Args:
             name: as docs/reference/scenarios.md has it, such as `host-reboot`.
-            vm: the VM it happens to; empty: the default one.
+            vm: the affected VM; empty: the default one.
 
         Raises:
-            CallerError: there is no such scenario or VM; the shipped ones are named.
+            CallerError: the scenario or VM is unknown; the message lists the built-in ones.
         """
         from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415
 
@@ -178,17 +178,17 @@ class EmulatorThread:
         self.settle()
 
     def stop_scenario(self, name: str) -> None:
-        """Stop a scenario; what it brought is taken back."""
+        """Stop a scenario and undo its changes."""
         self.call(lambda: self.emulator.stop_scenario(name))
 
     def set_fault(self, fault: str) -> None:
-        """Disturb answers from now on, as `forewarn emulator fault set` does. Source: E-10.
+        """Set a fault, like `forewarn emulator fault set`. Source: E-10.
 
         Args:
             fault: such as `500=2x` or `slow=2s`; see docs/howto/emulator-faults.md.
 
         Raises:
-            CallerError: there is no such fault.
+            CallerError: the fault is unknown.
         """
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415
 
@@ -198,7 +198,7 @@ class EmulatorThread:
         self.call(act)
 
     def clear_faults(self) -> None:
-        """Disturb nothing any more."""
+        """Clear all faults."""
 
         async def act() -> None:
             self.emulator.faults.clear()

@@ -1,6 +1,6 @@
-"""Who sends bearer tokens that nobody has: logged with the address, and limited.
+"""Unknown bearer tokens: logged with the address, and limited in number.
 
-What a token allows is in `core/access.py`.
+`core/access.py` defines the permissions of a token.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.tokens")
 
-#: Sources of unknown tokens, and owners' sources, that are remembered.
+#: Most sources of unknown tokens, and owners' sources, kept.
 SOURCES_REMEMBERED = 10_000
-#: How long unknown tokens are counted, in milliseconds.
+#: Period in which unknown tokens are counted, in milliseconds.
 REFUSED_WINDOW_MS = 60_000
 _FACT = {"action": "token-refused"}
 
 
 class TokenWrong(CallerError):
-    """A call with a token that nobody has."""
+    """A call with an unknown token."""
 
     code = "token-wrong"
     status = 401
-    message = "This bearer token is not known here, was revoked, or has expired."
+    message = "This bearer token is unknown, was revoked, or has expired."
     advice = "Copy it again, or ask an admin for another one: `forewarn access token create`."
 
 
@@ -43,14 +43,14 @@ class TooManyRefused(CallerError):
 
 
 class RefusedTokens:
-    """Who has sent tokens that nobody has, and how many: logged with the address, and limited.
+    """Counts unknown tokens by source, logs them with the address, and limits them.
 
     Above the limit a token is not looked at, right or wrong, but for owners who have called from
     there before: a stranger behind the same proxy does not lock them out.
     """
 
     def __init__(self, limit: int, now_ms: Callable[[], int]) -> None:
-        """Refuse nobody yet; `limit` unknown tokens may come from one source in a minute."""
+        """Start counting; one source may send `limit` unknown tokens per minute."""
         self._limit = limit
         self._now_ms = now_ms
         #: By source: since when they are counted, in ms of `now_ms`, and how many.

@@ -1,4 +1,4 @@
-"""What of a URL and a request may stand in a reason or a log; no URL is opened in here."""
+"""The parts of URLs and requests that may appear in reasons and logs."""
 
 from __future__ import annotations
 

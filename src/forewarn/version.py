@@ -1,4 +1,4 @@
-"""Which release this is, as the installed package says. Nothing else."""
+"""The version of the installed package."""
 
 from __future__ import annotations
 
