@@ -66,7 +66,7 @@ def test_scenarios_are_listed_shown_run_and_stopped(command: Run, stage: Stage) 
     assert "[[steps]]" in form["text"]
     assert "stopped" in command("emulator", "scenario", "stop", "host-reboot")
     assert "does not run" in command("emulator", "scenario", "stop", "host-reboot", status=1)
-    assert "There is no scenario" in command("emulator", "scenario", "show", "host-rebot", status=1)
+    assert "does not exist" in command("emulator", "scenario", "show", "host-rebot", status=1)
 
 
 def test_shown_scenario_is_a_file_that_runs(

@@ -218,7 +218,7 @@ within = "20m"
     assert stage.state("mine") == "failed"
     assert stage.sees() == []
     assert (
-        "scenario mine has failed: Scenario mine could not go on in step 2: restart was not"
+        "scenario mine has failed: Scenario mine failed in step 2: restart was not"
         " started in time." in heard.lines()
     )
 
@@ -253,7 +253,7 @@ def test_machine_pinned_by_work_is_taken_back_later(stage: Stage, heard: Heard) 
     [live] = stage.api.get("/v1/operations?live=true")["operations"]
     stage.api.post(f"/v1/operations/{live['id']}/cancel")
     stage.advance("0s")
-    assert "scenario scale-in has taken back what it had left" in heard.lines()
+    assert "scenario scale-in has undone its remaining changes" in heard.lines()
     assert stage.fleet() == before
     stage.run("scale-in")
     assert stage.state("scale-in") == "running"

@@ -1,4 +1,4 @@
-"""Attested documents of emulated VMs, signed by a key that the emulator makes. Source: I-1.
+"""Attested documents of emulated VMs, signed with a key that the emulator creates. Source: I-1.
 
 The public cloud signs with a key that only it has.
 """
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Caller
     from forewarn.service.daemon import BoundAddresses
 
-#: How long a document counts, in seconds, as the public cloud's does.
+#: Validity of a document, in seconds, as in the public cloud.
 LIFETIME_S = 6 * 3600
-#: What the certificate is for; clients compare the last name.
+#: Names in the certificate; clients compare the last one.
 SUBJECT = "/O=Forewarn emulator/CN=metadata.azure.com"
 ISSUER = "/O=Forewarn emulator/CN=Forewarn emulator CA"
-#: Where the operator API gives the issuer's certificate to anybody.
+#: Public path of the issuer's certificate in the operator API.
 ISSUER_PATH = "/v1/attested-issuer.cer"
 
 UNAVAILABLE = refusal(404, "Not found")
@@ -43,26 +43,26 @@ class SigningKey:
 
     #: A key and its certificate, PEM.
     signer: bytes
-    #: The certificate of who signed that, DER.
+    #: The issuer's certificate, DER.
     issuer: bytes
 
 
 class AttestedDocuments:
-    """Signs documents; the key is made for the first one and goes with the emulator."""
+    """Signs documents with a key that it creates for the first one and deletes at the end."""
 
     def __init__(self, clock: Clock, bound: Callable[[], BoundAddresses | None]) -> None:
-        """Make nothing yet.
+        """Prepare a signer without a key.
 
         Args:
-            clock: whose time the documents carry.
-            bound: where the emulator listens; its operator API answers for the issuer.
+            clock: the clock for times in documents.
+            bound: the emulator's addresses; its operator API serves the issuer's certificate.
         """
         self._clock = clock
         self._bound = bound
         self._made: SigningKey | None = None
 
     def answer(self, caller: Caller, version: str, nonce: str) -> Response:
-        """Return a VM's signed document; 404 where nothing can sign."""
+        """Return a VM's signed document; 404 if signing is not possible."""
         text = json.dumps(attested(caller, version, nonce, now_ms=self._clock.now_ms()))
         try:
             signature = self._sign(text.encode())
@@ -72,10 +72,10 @@ class AttestedDocuments:
         return Response(body=compact({"encoding": "pkcs7", "signature": shown}))
 
     def issuer(self) -> bytes:
-        """Return the certificate of who signs the certificates, DER.
+        """Return the CA certificate, DER.
 
         Raises:
-            CertificateUnmade: there is no `openssl`, or it failed.
+            CertificateUnmade: `openssl` is missing or failed.
         """
         return self._key().issuer
 
@@ -89,7 +89,7 @@ class AttestedDocuments:
     def _sign(self, text: bytes) -> bytes:
         key = self._key()
         with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
-            signer = Path(folder, "signer.pem")  # holds the key, too: only its owner reads it
+            signer = Path(folder, "signer.pem")  # contains the key: readable only by its owner
             signer.touch(0o600)
             signer.write_bytes(key.signer)
             words = ("cms", "-sign", "-binary", "-nodetach", "-md", "sha256", "-outform", "DER")
@@ -120,7 +120,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
 
 
 def _make_key(operator: str) -> SigningKey:
-    """Return a key whose certificate names where its issuer's is, unless `operator` is empty."""
+    """Return a key whose certificate has the URL of its issuer, unless `operator` is empty."""
     arguments = ("-newkey", "rsa:2048", "-nodes", "-sha256")
     days = ("-days", str(DAYS))
     with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:

@@ -1,4 +1,4 @@
-"""Moving the emulator's clock ahead as if the time had passed: from one deadline to the next.
+"""Moves the emulator's clock forward from one deadline to the next.
 
 This module only moves time; other modules do the work that is due at each stop.
 """
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Stops one move may make; a storm of a day has some thousands.
+#: Most stops of one move; a storm of a day has some thousands.
 STOPS_MAX = 100_000
-#: Looks at one stop until nothing is under way.
+#: Most checks at one stop for work under way.
 LOOKS_MAX = 20_000
-#: The same at such a speed or a higher one, at which something always is.
+#: The same at this speed or higher, at which work is always under way.
 FAST, FAST_LOOKS_MAX = 1_000.0, 1_000
-#: Real seconds between two looks after the first few.
+#: Real seconds between two checks after the first few.
 LOOK_S = 0.001
 
 
 class Sleeper(Protocol):
-    """Something that does things at times of the emulator's clock."""
+    """A component that acts at times of the emulator's clock."""
 
     @property
     def waits_until_ms(self) -> int | None:
-        """When it wants to go on, ms since the epoch UTC; None: time alone will not move it."""
+        """Its next action, ms since the epoch UTC; None: it waits for no time."""
 
     @property
     def quiet(self) -> bool:
-        """Whether it has done everything that is due."""
+        """Whether it has done all due actions."""
 
 
 class ClockControl:
-    """Moves a clock ahead without leaving anything out."""
+    """Moves a clock forward without skipping actions."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class ClockControl:
         sleepers: Callable[[], Iterable[Sleeper]],
         driver: str = SimulatedDriver.name,
     ) -> None:
-        """Take note of who does things by the clock.
+        """Store the components that act by the clock.
 
         Args:
-            clock: the emulator's.
+            clock: the emulator's clock.
             control: the control loop, which keeps the deadlines.
-            sleepers: gives everything else that waits for the clock.
-            driver: of hosts that name none.
+            sleepers: returns the other components that wait for the clock.
+            driver: the default driver of hosts.
         """
         self._clock = clock
         self._control = control
@@ -87,7 +87,7 @@ class ClockControl:
             self._clock.advance(left_ms)
 
     async def settle(self) -> None:
-        """Wait until nothing that is due now is still under way."""
+        """Wait until all due work is done."""
         for look in range(LOOKS_MAX if self._clock.speed < FAST else FAST_LOOKS_MAX):
             await self._read(_nothing)  # behind it the loop passes its time once
             busy = await self._read(self._busy)
@@ -110,7 +110,7 @@ class ClockControl:
         return min((each for each in times if each > now_ms), default=None)
 
     def _busy(self, plane: ControlPlane) -> bool:
-        """Whether something is planned, checked, shown, begun or ended only a moment from now."""
+        """Whether work is about to be planned, checked, shown, started or ended."""
         now_ms = self._clock.now_ms()
         for maintenance in plane.state.maintenances.values():
             if maintenance.plan_wanted or isinstance(maintenance.phase, Checking):

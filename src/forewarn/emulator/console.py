@@ -1,7 +1,4 @@
-"""What the emulator says on its terminal: how to use it, then one calm line per change.
-
-Nothing is decided in here, and nothing is read but what was committed.
-"""
+"""The emulator's terminal output: how to use it, then one line per committed change."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from forewarn.service.daemon import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
-#: Changes of an operation that are printed; the others are steps nobody waits for.
+#: Printed changes of an operation; the others are intermediate steps.
 _TOLD = {
     "operation.planned": "waits",
     "operation.announced": "is announced",
@@ -36,9 +33,9 @@ _TOLD = {
     "operation.stuck": "is stuck",
     "operation.overdue": "runs longer than it should",
 }
-#: Where this machine reaches what listens on every address.
+#: Loopback addresses for servers that listen on every address.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced
-#: Names of VMs in one line; more are counted.
+#: Most VM names in one line; more are counted.
 NAMES_MAX = 4
 
 
@@ -49,13 +46,13 @@ def banner(
     speed: float,
     program: str = "forewarn",
 ) -> str:
-    """Return the greeting: where to poll, what to type to see something happen.
+    """Return the banner: addresses, and commands to try.
 
     Args:
-        bound: where the emulator listens.
-        vms: names of the VMs, the default one first; there may be none.
-        speed: seconds of its clock to a real second.
-        program: what starts the command line.
+        bound: the emulator's addresses.
+        vms: names of the VMs, the default one first; may be empty.
+        speed: emulated seconds per real second.
+        program: the command that starts the command line.
     """
     first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
     url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
@@ -94,7 +91,7 @@ Ask as a VM does, and approve what you see:
 
 
 def _page(bound: BoundAddresses) -> str:
-    """Return the address of the page; empty where no browser reaches it."""
+    """Return the address of the page; empty if no browser can reach it."""
     operator = reached(bound.operator)
     return f"{operator}/" if operator.startswith("http") else ""
 
@@ -117,7 +114,7 @@ def _asker(vms: tuple[str, ...]) -> str:
 
 
 def _trigger(operator: str, vms: tuple[str, ...], program: str) -> str:
-    """Return commands that make something happen."""
+    """Return commands to try."""
     server = "" if operator == "http://127.0.0.1:8470" else f" --server {operator}"
     if not vms:
         return f"\nAdd VMs, from another terminal:\n  {program} topology apply FILE{server}\n"
@@ -131,7 +128,7 @@ See something happen, from another terminal:
 
 
 def greeting(bound: BoundAddresses, *, vms: tuple[str, ...], speed: float) -> dict[str, object]:
-    """Return the same for programs: where everything is."""
+    """Return the addresses for programs."""
     return {
         "metadata": [_url(place) for place in bound.metadata],
         "operator": reached(bound.operator),
@@ -144,14 +141,14 @@ def greeting(bound: BoundAddresses, *, vms: tuple[str, ...], speed: float) -> di
 
 
 class Dated:
-    """Puts the time before each line, and says when another day has come."""
+    """Prefixes each line with the time, and prints the date of each new day."""
 
     def __init__(self, now_ms: int) -> None:
-        """Begin on the day of this time, which is not printed."""
+        """Start on the day of this time, whose date is not printed."""
         self._day = iso8601(now_ms)[:10]
 
     def lines(self, text: str, now_ms: int) -> str:
-        """Return the line to write, after one with the date if that is another than before."""
+        """Return the line to write, preceded by the date if it has changed."""
         day, _, time = iso8601(now_ms).partition("T")
         before = "" if day == self._day else f"{day}\n"
         self._day = day
@@ -159,20 +156,20 @@ class Dated:
 
 
 class Console:
-    """Prints what happens, one line a change."""
+    """Prints one line per change."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        """Pass each line to `write`, which puts the time before it."""
+        """Pass each line to `write`, which adds the time."""
         self.say = write
 
     def show(self, committed: Committed, topology: Topology) -> None:
-        """Print what was committed, and what its VMs see now."""
+        """Print a commit, and the events that its VMs see now."""
         for line in lines_of(committed, topology):
             self.say(line)
 
 
 def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
-    """Return the lines a commit is worth."""
+    """Return the lines for a commit."""
     announced = {e.operation for e in committed.entries if e.action == "operation.announced"}
     for entry in committed.entries:
         record = _record(entry)

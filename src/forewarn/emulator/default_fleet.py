@@ -1,4 +1,4 @@
-"""The fleet an emulator starts with. No file is read in here and no scenario is known."""
+"""The default fleet of an emulator."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from forewarn.core.topology import Group, Host, Vm
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-#: Who lays the fleet out, as history calls him.
+#: The actor in history that creates the fleet.
 ACTOR = "emulator"
-#: Who acts for a scenario is called so, its name behind it.
+#: Prefix of the actor of a scenario, before its name.
 SCENARIO = "scenario "
-#: Actors whose deleted VMs do not come back: scenarios, and users of Azure's tools.
+#: Actors whose deleted VMs are not restored: scenarios, and users of Azure's tools.
 KEEPS_AWAY = (SCENARIO, "azure ")
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
 #: The public cloud spreads an availability set over this many domains by default.
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
-#: What cloud-init, waagent and ohai read; the values are those of a common image.
+#: Metadata that cloud-init, waagent and ohai read, with the values of a common image.
 IMAGE = (
     ("offer", "debian-12"),
     ("publisher", "Debian"),
@@ -42,12 +42,12 @@ def default_fleet(
     *,
     addresses: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> ChangeTopology:
-    """Return the fleet of this many VMs: one group, each VM on a host of its own.
+    """Return a fleet with these VMs: one group, each VM on its own host.
 
     Args:
-        names: of the VMs.
-        vm_id: gives the id each has in its instance metadata.
-        addresses: what each asks from, by name; a VM without one is known otherwise.
+        names: names of the VMs.
+        vm_id: returns the vmId for a VM's instance metadata.
+        addresses: source addresses by VM name; may lack VMs that are identified otherwise.
     """
     hosts, vms = [], []
     for index, name in enumerate(names):
@@ -75,7 +75,7 @@ def default_fleet(
 
 
 def _network(index: int) -> tuple[tuple[str, str], ...]:
-    """Return what a VM is shown of its network interface; requests may come from elsewhere."""
+    """Return a VM's network interface in instance metadata; requests may have another source."""
     network = ip_network(SUBNET)
     place = FIRST_ADDRESS + index % (network.num_addresses - FIRST_ADDRESS - 1)
     return (
@@ -86,5 +86,5 @@ def _network(index: int) -> tuple[tuple[str, str], ...]:
 
 
 def is_empty(change: ChangeTopology) -> bool:
-    """Whether a change changes nothing."""
+    """Whether a change is empty."""
     return not (change.hosts or change.groups or change.vms or change.removed)

@@ -1,6 +1,6 @@
-"""The emulator: a daemon with a clock that can be moved, scenarios, faults, and a default VM.
+"""The emulator: a daemon with a movable clock, scenarios, faults, and a default VM.
 
-Wiring only. Its operator API, documents and approvals are the service's own.
+Its operator API, documents and approvals are those of the service.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
 
-#: Scenarios that may run at a time; each is a task.
+#: Most scenarios that run at a time; each is a task.
 RUNS_MAX = 20
-#: Runs remembered, ended ones included.
+#: Most runs kept, ended ones included.
 RUNS_KEPT_MAX = 200
 
 
 class VmUnknown(CallerError):
-    """A scenario is to be run on a VM that is not there."""
+    """A run of a scenario on an unknown VM."""
 
     code = "scenario-vm-unknown"
     status = 404
-    message = "Scenario {name} cannot be run on {vm}: there is no such VM."
-    advice = "Name a VM of `forewarn vm list`."
+    message = "Scenario {name} cannot run on {vm}: this VM does not exist."
+    advice = "Name a VM from `forewarn vm list`."
 
 
 class VmMissing(CallerError):
-    """A VM that should be the default one is not in the topology file."""
+    """A default VM that the topology file does not contain."""
 
     code = "vm-missing"
     status = 422
-    message = "There is no VM {name} in {place}."
-    advice = "Name one of those that are there, or leave --vm out."
+    message = "{place} has no VM {name}."
+    advice = "Name one of its VMs, or omit --vm."
 
 
 class FleetUnreadable(CallerError):
@@ -66,11 +66,11 @@ class FleetUnreadable(CallerError):
 
 
 class ScenarioBusy(CallerError):
-    """A scenario runs already, or too many do."""
+    """A scenario that runs already, or too many running scenarios."""
 
     code = "scenario-busy"
     status = 409
-    message = "Scenario {name} cannot be run now: {problem}."
+    message = "Scenario {name} cannot run now: {problem}."
     advice = (
         "Wait for its end, or stop it with `forewarn emulator scenario stop`; `forewarn operation`"
         " shows"
@@ -79,7 +79,7 @@ class ScenarioBusy(CallerError):
 
 
 class ScenarioIdle(CallerError):
-    """A scenario that is to be stopped does not run."""
+    """A stop of a scenario that does not run."""
 
     code = "scenario-idle"
     status = 409
@@ -88,24 +88,24 @@ class ScenarioIdle(CallerError):
 
 
 class Emulator(Daemon):
-    """One running emulator. Use it on one event loop."""
+    """An emulator, for use on one event loop."""
 
     def __init__(self, options: Options, *, clock: ScaledClock | None = None) -> None:
-        """Open nothing yet.
+        """Prepare an emulator that is not started.
 
         Raises:
-            ClockSpeedInvalid: the speed is none.
+            ClockSpeedInvalid: the speed is invalid.
         """
         clock = clock or ScaledClock(options.speed)
         ids = Ids(options.seed)
         super().__init__(settings_of(options), clock=clock, ids=ids)
         self.options = options
         self.pace: ScaledClock = clock
-        #: Runs by the names of their scenarios, ended ones included until they are run again.
+        #: The last run of each scenario, by name.
         self.runs: dict[str, Run] = {}
         #: Called with each commit and the layout behind it, on the event loop.
         self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
-        #: Called with what scenarios remark.
+        #: Called with the remarks of scenarios.
         self.say: Callable[[str], None] = lambda _: None
         self._faults: FaultPlan | None = None
         self._gone_vms: GoneVms | None = None
@@ -120,7 +120,7 @@ class Emulator(Daemon):
     # --- life -----------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop scenarios, which take back what they brought, and then everything else."""
+        """Stop scenarios, which undo their changes, and then everything else."""
         await asyncio.gather(*(run.stop() for run in self.runs.values()))
         if self._comebacks is not None:
             self.clock.unlisten(self._clock_moved)
@@ -129,7 +129,7 @@ class Emulator(Daemon):
         await super().stop()
 
     def _follow(self) -> None:
-        """Follow commits and the clock from now on."""
+        """Start following commits and the clock."""
         self._comebacks = VmRestore(self.control, self.clock)
         if self.options.gone_vm != "404":
             from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
@@ -148,7 +148,7 @@ class Emulator(Daemon):
         self.clock.listen(self._clock_moved)
 
     def _lay_out(self, plane: ControlPlane) -> None:
-        """See that the fleet is there and enabled before anybody can ask. Source: B-4."""
+        """Create and enable the fleet before the first request. Source: B-4."""
         now_ms = self.clock.now_ms()
         known = plane.state.topology
         change = self._wanted(known)
@@ -167,7 +167,7 @@ class Emulator(Daemon):
             self._check_fault(spec)
 
     def _wanted(self, known: Topology) -> ChangeTopology:
-        """Return what must be added to what the store has."""
+        """Return the change that adds missing records to the store."""
         options = self.options
         if options.topology:
             described = _read_fleet(options.topology_name, options.topology)
@@ -192,34 +192,34 @@ class Emulator(Daemon):
         )
 
     def _names(self, topology: Topology) -> tuple[str, ...]:
-        """Return the VMs by the order they were named in, the default one first."""
+        """Return the VMs in their given order, the default one first."""
         named = (self.settings.metadata.default_vm, *self.options.vms)
         return tuple(dict.fromkeys([*filter(topology.vms.__contains__, named), *topology.vms]))
 
     def _unused_guid(self) -> str:
-        """Return an event id the store never had, though a seed repeats them. Source: D-3."""
+        """Return an event id that the store never had, even if a seed repeats ids. Source: D-3."""
         while True:
             guid = self.ids.guid("event")
             if self.store.event(guid) is None:
                 return guid
 
-    # --- what can be done to it -----------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------
 
     @property
     def default_vm(self) -> str:
-        """The VM that callers are taken for."""
+        """The VM that callers are treated as."""
         return self.settings.metadata.default_vm
 
     @property
     def vms(self) -> tuple[str, ...]:
-        """Names of the VMs, the default one first; none where the fleet has none."""
+        """Names of the VMs, the default one first; may be empty."""
         assert self._layout is not None
         names = dict.fromkeys([self.default_vm, *self._names(self._layout)])
-        return tuple(name for name in names if name)  # there may be no default one
+        return tuple(name for name in names if name)  # the default VM may be missing
 
     @property
     def faults(self) -> FaultPlan:
-        """The faults that are set; they are looked for only once somebody asked for one."""
+        """The fault plan, created on first use."""
         if self._faults is None:
             from forewarn.emulator.faults import FaultPlan  # noqa: PLC0415 - seldom wanted
 
@@ -227,10 +227,10 @@ class Emulator(Daemon):
         return self._faults
 
     def set_fault(self, spec: FaultSpec) -> None:
-        """Meet a fault from now on.
+        """Set a fault.
 
         Raises:
-            Unknown: the VM it is for is not there.
+            Unknown: its VM does not exist.
         """
         self._check_fault(spec)
         self.faults.set(spec)
@@ -245,10 +245,10 @@ class Emulator(Daemon):
         self.metadata.service.set_fault(self.faults or None)
 
     async def set_speed(self, speed: float) -> None:
-        """Run the clock at another speed, and keep every notice whole.
+        """Run the clock at another speed, without shortening any notice.
 
         Raises:
-            ClockSpeedInvalid: it is not a speed.
+            ClockSpeedInvalid: the speed is invalid.
         """
         self.pace.set_speed(speed)
 
@@ -261,8 +261,8 @@ class Emulator(Daemon):
         """Start a scenario on a VM, by default the first one.
 
         Raises:
-            VmUnknown: the VM is not there.
-            ScenarioBusy: it runs already, or too many do.
+            VmUnknown: the VM does not exist.
+            ScenarioBusy: it runs already, or too many scenarios run.
         """
         from forewarn.emulator.scenario_machines import stage_for  # noqa: PLC0415 - seldom wanted at start
         from forewarn.emulator.scenario_runner import Run, ScenarioControl  # noqa: PLC0415
@@ -292,17 +292,17 @@ class Emulator(Daemon):
         return run
 
     def _forget_runs(self, name: str) -> None:
-        """Make room for another run: the last one of its name goes, then those that ended first."""
+        """Drop the last run of the same name, then the oldest ended runs beyond the limit."""
         self.runs.pop(name, None)
         ended = [each for each, run in self.runs.items() if run.over and not run.left]
         for each in ended[: max(len(self.runs) - RUNS_KEPT_MAX + 1, 0)]:
             del self.runs[each]
 
     async def stop_scenario(self, name: str) -> Run:
-        """Stop a scenario; done when what it brought is taken back.
+        """Stop a scenario; return once its changes are undone.
 
         Raises:
-            ScenarioIdle: it does not run.
+            ScenarioIdle: the scenario does not run.
         """
         run = self.runs.get(name)
         if run is None or run.over:
@@ -317,11 +317,11 @@ class Emulator(Daemon):
         return (*self.runs.values(), self._comebacks)
 
     def _clock_moved(self) -> None:
-        """Wake everybody who waits for the clock; called on the thread that changed it."""
+        """Wake all waiters for the clock; called on the thread that changed it."""
         self.bridge.call(self._wake)
 
     def _wake(self) -> None:
-        if self._comebacks is None:  # stopped meanwhile
+        if self._comebacks is None:  # stopped in the meantime
             return
         self.metadata.service.clock_moved()
         for run in self.runs.values():
@@ -329,7 +329,7 @@ class Emulator(Daemon):
         self._comebacks.wake()
 
     def _committed(self, committed: Committed) -> None:
-        """Take note of a commit; called on the control loop's thread."""
+        """Process a commit; called on the control loop's thread."""
         assert self._layout is not None
         before = after = self._layout
         if committed.changes is not None and committed.changes.of_fleet:
@@ -353,7 +353,7 @@ class Emulator(Daemon):
         self.on_commit(committed, topology)
 
     def _follow_gone(self, gone_vms: GoneVms, committed: Committed, topology: Topology) -> None:
-        """Know new VMs, and forget those that an operator has removed."""
+        """Add new VMs, and drop those that an operator has removed."""
         touched = {entry.vm for entry in committed.entries if entry.action.startswith("vm.")}
         gone_vms.know(topology.vms[name] for name in touched if name in topology.vms)
         gone_vms.forget(touched - topology.vms.keys() - set(_ended(committed)))
@@ -375,7 +375,7 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
 
 
 def _taken(committed: Committed) -> list[str]:
-    """Return the VMs that an operation has taken, but for those that stay away."""
+    """Return the VMs that an operation removed, except those that stay removed."""
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
     return [
         name
@@ -385,7 +385,7 @@ def _taken(committed: Committed) -> list[str]:
 
 
 def _ended(committed: Committed) -> dict[str, str]:
-    """Return the VMs whose eviction or deletion has been done, and who had asked for it."""
+    """Return the evicted or deleted VMs, and the actors who requested it."""
     reasons: dict[str, str] = {}
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None

@@ -1,6 +1,6 @@
-"""Faults on demand: what real clients meet and seldom can practise. Source: E-10.
+"""Faults on demand, for testing clients. Source: E-10.
 
-No answer is sent in here; the metadata service asks `FaultPlan.meet` about each request.
+The metadata service calls `FaultPlan.meet` for each request.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ HOLD_S = 10.0
 #: Longest time a fault may last, in real seconds.
 LASTS_S_MAX = 86_400.0
 TIMES_MAX = 1_000_000
-#: VMs of which a fault remembers something; as many as one emulator sensibly has.
+#: Most VMs for which a fault keeps state.
 VMS_MAX = 10_000
 
 
 class FaultKind(Enum):
-    """What can happen to an answer; the values are what the command line takes."""
+    """Kinds of faults; the values are those of the command line."""
 
     SLOW_FIRST = "slow-first"
     EMPTY = "empty-200"
@@ -44,11 +44,11 @@ class FaultKind(Enum):
 
 
 class FaultInvalid(CallerError):
-    """A fault nobody understands."""
+    """An invalid fault."""
 
     code = "fault-invalid"
     status = 422
-    message = "Fault {text!r} cannot be understood: {problem}."
+    message = "Fault {text!r} is invalid: {problem}."
     advice = (
         "Write KIND or KIND=ARG,ARG: KIND is one of slow-first, empty-200, 410, 429, 500, reset,"
         " truncate, incarnation; ARG is a share (10%), a time (30s), a number of requests (3x),"
@@ -67,22 +67,22 @@ class FaultUnknown(CallerError):
 
 @value
 class FaultSpec:
-    """One fault as it was asked for."""
+    """One requested fault."""
 
     kind: FaultKind
-    #: Share of the requests that meet it, above 0 to 1.
+    #: Share of affected requests, above 0 to 1.
     share: float = 1.0
-    #: Real seconds it lasts (slow-first: it holds); 0: until it is cleared.
+    #: Duration in real seconds (slow-first: hold time); 0: until it is cleared.
     lasts_s: float = 0.0
-    #: Requests that meet it, then it is over; 0: no limit.
+    #: Number of affected requests, after which it ends; 0: no limit.
     times: int = 0
-    #: Only requests of this method; empty: of any that it can happen to.
+    #: Only requests with this method; empty: any applicable one.
     method: str = ""
-    #: Only requests of this VM; empty: of any.
+    #: Only requests of this VM; empty: any.
     vm: str = ""
 
     def __str__(self) -> str:
-        """Return it as the command line takes it."""
+        """Return it in the form of the command line."""
         parts = [
             f"{self.share * 100:g}%" if self.share < 1 else "",
             f"{self.lasts_s:g}s" if self.lasts_s else "",
@@ -95,10 +95,10 @@ class FaultSpec:
 
 
 def read_fault(text: str) -> FaultSpec:
-    """Read `KIND` or `KIND=ARG,ARG`.
+    """Parse `KIND` or `KIND=ARG,ARG`.
 
     Raises:
-        FaultInvalid: kind or argument are none of the known.
+        FaultInvalid: the kind or an argument is unknown.
     """
     name, _, given = text.strip().partition("=")
     try:
@@ -130,39 +130,39 @@ def _with_argument(spec: FaultSpec, part: str, text: str) -> FaultSpec:
 
 
 class FaultPlan:
-    """The faults that are set; installed in the metadata service. For its event loop only."""
+    """The active faults, for the metadata service; only on its event loop."""
 
     def __init__(self, now_s: Callable[[], float], chance: Callable[[], float]) -> None:
-        """Set nothing yet.
+        """Start without faults.
 
         Args:
-            now_s: real seconds from anywhere; clients' patience is not scaled.
-            chance: gives numbers from 0 up to but without 1.
+            now_s: real seconds from any origin; clients' timeouts are in real time.
+            chance: returns random numbers from 0 up to but excluding 1.
         """
         self._now_s = now_s
         self._chance = chance
         self._set: dict[FaultKind, _Active] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is set."""
+        """Whether a fault is active."""
         return bool(self.specs())
 
     def specs(self) -> tuple[FaultSpec, ...]:
-        """Return the faults that are still set, in the order they are met."""
+        """Return the active faults in the order in which they apply."""
         now_s = self._now_s()
         self._set = {k: a for k, a in self._set.items() if not a.over(now_s)}
         return tuple(active.spec for active in self._set.values())
 
     def set(self, spec: FaultSpec) -> None:
-        """Set a fault from now on, in place of one of the same kind."""
+        """Set a fault, replacing one of the same kind."""
         self._set.pop(spec.kind, None)
         self._set[spec.kind] = _Active(spec, self._now_s())
 
     def clear(self, kind: FaultKind | None = None) -> None:
-        """Take back one fault, or all.
+        """Clear one fault, or all.
 
         Raises:
-            FaultUnknown: that one is not set.
+            FaultUnknown: the fault is not set.
         """
         if kind is None:
             self._set.clear()
@@ -170,8 +170,8 @@ class FaultPlan:
             raise FaultUnknown(kind=kind.value)
 
     def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
-        """Return what happens to this request of this VM; None: nothing."""
-        if request.path != EVENTS_PATH:  # instance metadata next door is left alone
+        """Return the fault's effect on this request of this VM, or None."""
+        if request.path != EVENTS_PATH:  # instance metadata is not affected
             return None
         hold_s = 0.0
         for active in self._set.values():
@@ -185,7 +185,7 @@ class FaultPlan:
 
 
 class _Active:
-    """A fault that is set, and what it remembers."""
+    """An active fault with its state."""
 
     def __init__(self, spec: FaultSpec, now_s: float) -> None:
         self.spec = spec
@@ -195,14 +195,14 @@ class _Active:
         self._ahead: dict[str, int] = {}
 
     def over(self, now_s: float) -> bool:
-        """Whether its time or its number of requests is over."""
+        """Whether its time or number of requests is used up."""
         if self.spec.times and self._met >= self.spec.times:
             return self.spec.kind is not FaultKind.INCARNATION
         timed = self.spec.kind is not FaultKind.SLOW_FIRST
         return timed and bool(self._ends_s) and now_s >= self._ends_s
 
     def first(self, vm: str, request: HttpRequest, chance: Callable[[], float]) -> float:
-        """Return how long the first answer to a VM is held, in real seconds. Source: B-1."""
+        """Return the hold time of the first answer to a VM, in real seconds. Source: B-1."""
         if vm in self._answered or len(self._answered) >= VMS_MAX or not self._hits(vm, request):
             return 0.0
         self._answered.add(vm)
@@ -214,7 +214,7 @@ class _Active:
     def meet(
         self, vm: str, request: HttpRequest, *, now_s: float, chance: Callable[[], float]
     ) -> InjectedFault | None:
-        """Return what happens to a request, if anything."""
+        """Return the effect on a request, if any."""
         if self.over(now_s) or not self._hits(vm, request):
             return None
         hit = not self._spent() and self._lucky(chance)

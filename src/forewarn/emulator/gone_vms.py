@@ -1,6 +1,6 @@
-"""VMs that work has taken away: whether their requests are left unanswered or cut off.
+"""Evicted and deleted VMs: whether their requests stay unanswered or are reset.
 
-On the public cloud nothing of such a VM is left that could ask.
+In the public cloud such a VM no longer exists and sends no requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HANG_S_MAX = 120.0
 
 
 class GoneVmAnswer(Enum):
-    """What the requests of a VM get that was evicted or deleted."""
+    """Responses to an evicted or deleted VM."""
 
     NOT_FOUND = "404"
     HANG = "hang"
@@ -39,16 +39,16 @@ _DISTURBANCES = {
 
 
 class GoneVms:
-    """Recognises who asks by all VMs there were; for the event loop only."""
+    """Identifies callers among current and former VMs; only on the event loop."""
 
     def __init__(self, answer: GoneVmAnswer, settings: MetadataSettings, vms: Iterable[Vm]) -> None:
-        """Start with the VMs that are there."""
+        """Start with the current VMs."""
         self._disturbance = _DISTURBANCES[answer]
         self._callers = Callers(settings)
         self.know(vms)
 
     def know(self, vms: Iterable[Vm]) -> None:
-        """Recognise these VMs, also when they are gone; the cost grows with their number."""
+        """Identify these VMs, also after their removal; costs their number."""
         callers = tuple(
             Caller(
                 vm=vm.name,
@@ -63,10 +63,10 @@ class GoneVms:
         self._callers.apply(DocumentChange(sequence=0, callers=callers))
 
     def forget(self, names: Iterable[str]) -> None:
-        """Take these VMs for strangers from now on: an operator removed them."""
+        """Treat these VMs as unknown: an operator removed them."""
         self._callers.apply(DocumentChange(sequence=0, gone=tuple(names)))
 
     def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
-        """Return what happens to a request whose sender is not a VM now, or None."""
+        """Return the effect on a request from a former VM, or None."""
         gone = self._callers.find(peer, request).caller
         return None if gone is None else self._disturbance

@@ -1,4 +1,4 @@
-"""An emulator with its own routes in the operator API. Nothing is started in here."""
+"""Creation of an emulator with its own routes in the operator API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def new_emulator(options: Options) -> Emulator:
     """Return an emulator that is not started yet.
 
     Raises:
-        ClockSpeedInvalid: the speed is none.
+        ClockSpeedInvalid: the speed is invalid.
     """
 
     def routes() -> Sequence[object]:

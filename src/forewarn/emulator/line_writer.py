@@ -1,6 +1,6 @@
-"""Lines for standard output, written beside everything else: VMs are served though nobody reads.
+"""Writes lines to standard output on a thread, so that a full pipe does not block the emulator.
 
-A pipe that is full blocks its writer. What to say is decided in `console.py`.
+`console.py` makes the lines.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TextIO
 
-#: Lines that wait for a reader; what comes when there are as many is left out.
+#: Most queued lines; beyond it lines are dropped.
 LINES_MAX = 10_000
-#: How long the last lines may take at the end, in seconds.
+#: Longest wait for the last lines, in seconds.
 CLOSE_S_MAX = 1.0
 
 
 class LineWriter:
-    """Writes texts to a file in their order, on a thread of its own."""
+    """Writes texts to a file in order, on its own thread."""
 
     def __init__(self, file: TextIO) -> None:
-        """Begin to write to a file that nobody else writes to."""
+        """Start writing to a file that has no other writer."""
         self._file = file
         self._texts: deque[str] = deque()
         self._left_out = 0
@@ -42,7 +42,7 @@ class LineWriter:
             self._news.notify()
 
     def close(self) -> None:
-        """Write what waits, unless nobody reads."""
+        """Write queued lines, unless the reader stalls."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -59,7 +59,7 @@ class LineWriter:
                 self._texts.clear()
                 left_out, self._left_out = self._left_out, 0
             if left_out:
-                text += f"({left_out} lines were left out: nobody read them)\n"
+                text += f"({left_out} lines were dropped: the reader was too slow)\n"
             try:
                 self._file.write(text)
                 self._file.flush()

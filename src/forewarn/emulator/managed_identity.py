@@ -11,12 +11,12 @@ from forewarn.metadata.http.response import Response, compact
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Longest name of a resource that stands in a token, in characters.
+#: Longest resource name in a token, in characters.
 RESOURCE_LENGTH_MAX = 256
 
 
 def token_giver(key: str) -> Callable[[str, str], Response]:
-    """Return what gives a VM, by its name, a token for a resource."""
+    """Return a function that issues a token for a VM and a resource."""
     issuer = TokenIssuer(key.encode(), lambda _: "")
 
     def give(vm: str, resource: str) -> Response:

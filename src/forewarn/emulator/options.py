@@ -1,7 +1,4 @@
-"""An emulator's options, and the settings of the service that follow from it.
-
-Values only; no file is read in here and nothing is opened.
-"""
+"""An emulator's options, and the settings of the service derived from them."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
-#: How the emulator serves its VMs by default.
+#: The emulator's defaults for serving VMs.
 METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True)
 #: A group the emulator enabled stays so: moving the clock a week ahead is not silence, nor does it
 #: make a call of the simulated driver hang. Source: B-4, R-1.
@@ -47,29 +44,29 @@ class Options:
     operator: str = OPERATOR_ADDRESS
     #: Address of Azure Resource Manager; empty: none.
     azure: str = ""
-    #: Names of the VMs; empty: one by the usual name, or what the store or topology has.
+    #: Names of the VMs; empty: those of the store or topology, else one default VM.
     vms: tuple[str, ...] = ()
-    #: Addresses VMs ask from, by their names. Source: S-6.
+    #: Source addresses of VMs, by name. Source: S-6.
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Text of a topology file and its name; empty: the fleet is made from `vms`.
+    #: Text of a topology file and its name; empty: the fleet consists of `vms`.
     topology: str = ""
     topology_name: str = ""
-    #: Seconds of the emulator's clock to a real second.
+    #: Emulated seconds per real second.
     speed: float = 1.0
-    #: Makes ids and chances repeat; None: they do not.
+    #: Seed for reproducible ids and random choices; None: not reproducible.
     seed: int | None = None
     #: File of the store; empty: in memory.
     store: str = ""
-    #: Whether groups are enabled by their first request, as the real service does. Source: B-1.
+    #: Whether a group's first request enables it, as in the real service. Source: B-1.
     enable_on_first_request: bool = False
     #: How VMs are served; a first answer is held only with `enable_on_first_request`.
     metadata: MetadataSettings = METADATA
-    #: What a VM gets that was evicted or deleted: `404`, `hang` or `refuse`.
+    #: Response to an evicted or deleted VM: `404`, `hang` or `refuse`.
     gone_vm: str = "404"
 
 
 def settings_of(options: Options) -> Settings:
-    """Return the settings of the service behind the emulator; the default VM is not in them."""
+    """Return the settings of the emulator's service, without the default VM."""
     on_first = options.enable_on_first_request
     delay_s = options.metadata.enable_delay_s if on_first else 0.0
     return Settings(

@@ -1,7 +1,4 @@
-"""The emulator's own routes of the operator API: clock, scenarios, faults.
-
-Rows and the few lines that answer them; everything else of the API is the service's own.
-"""
+"""The emulator's own routes of the operator API: clock, scenarios, faults."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
 
-#: Furthest one move of the clock, in seconds: a month.
+#: Largest move of the clock, in seconds: a month.
 ADVANCE_S_MAX = 31 * 86_400
 
 
@@ -34,30 +31,30 @@ CERTIFICATE = "application/pkix-cert"
 
 ADVANCE = Form(
     "AdvanceForm",
-    "How far the clock is moved.",
+    "A move of the clock.",
     (Field("by", Duration(0, ADVANCE_S_MAX), "At most 31 days at once.", required=True),),
 )
 SPEED = Form(
     "SpeedForm",
-    "How fast the clock runs.",
-    (Field("speed", Number(0, SPEED_MAX), "Its seconds to a real second.", required=True),),
+    "The speed of the clock.",
+    (Field("speed", Number(0, SPEED_MAX), "Emulated seconds per real second.", required=True),),
 )
 RUN = Form(
     "RunForm",
-    "How a scenario is to be run.",
+    "A run of a scenario.",
     (
-        Field("vm", NAME, "The VM it happens to; without it the default one."),
+        Field("vm", NAME, "The affected VM (default: the first VM)."),
         Field(
             "text",
             Text(scenario_files.FILE_BYTES_MAX, lines=True),
-            "A scenario of your own, in TOML; without it a shipped one.",
+            "Your own scenario, in TOML (default: the built-in one of that name).",
         ),
     ),
 )
 FAULT = Form(
     "FaultForm",
     "A fault.",
-    (Field("fault", Text(), "KIND or KIND=ARG,ARG, as the command line takes it.", required=True),),
+    (Field("fault", Text(), "KIND or KIND=ARG,ARG, as on the command line.", required=True),),
 )
 
 _TEXT: Schema = {"type": "string"}
@@ -117,7 +114,7 @@ def routes_of(emulator: Emulator) -> Sequence[Route]:
             method="GET",
             path=ISSUER_PATH,
             name="get_attested_issuer",
-            summary="The certificate of who signs those of attested documents.",
+            summary="Read the CA certificate of attested documents.",
             act=issuer,
             answer=None,
             gives=(CERTIFICATE,),
@@ -200,7 +197,7 @@ def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
 
 
 def _known(emulator: Emulator, name: str) -> Scenario:
-    """Return a shipped scenario, or one that was brought and run."""
+    """Return a built-in scenario, or one that a caller sent and ran."""
     if name in scenario_files.shipped():
         return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
     run = emulator.runs.get(name)
@@ -290,27 +287,27 @@ def _rows() -> tuple[_Row, ...]:
     return (
         _Row("GET", clock, "get_clock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
         _Row("POST", f"{clock}/advance", "advance_clock",
-            "Move the clock ahead; answered once what that brings has happened.",
+            "Move the clock forward; answers once the effects have happened.",
             _advance, CLOCK_SHAPE, ADVANCE),
         _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
             _speed, CLOCK_SHAPE, SPEED),
-        _Row("POST", f"{clock}/pause", "pause_clock", "Let it stand still.", _pause,
+        _Row("POST", f"{clock}/pause", "pause_clock", "Stop the clock.", _pause,
             CLOCK_SHAPE, EMPTY),
-        _Row("POST", f"{clock}/resume", "resume_clock", "Let it run again.", _resume,
+        _Row("POST", f"{clock}/resume", "resume_clock", "Restart the clock.", _resume,
             CLOCK_SHAPE, EMPTY),
-        _Row("GET", "/v1/scenarios", "list_scenarios", "Every scenario, and how far it is.",
+        _Row("GET", "/v1/scenarios", "list_scenarios", "List scenarios with their progress.",
             _list_scenarios, every),
         _Row("GET", story, "get_scenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
-        _Row("POST", f"{story}/run", "run_scenario", "Begin to run a scenario.",
+        _Row("POST", f"{story}/run", "run_scenario", "Run a scenario.",
             _run_scenario, SCENARIO_SHAPE, RUN, 202),
         _Row("POST", f"{story}/stop", "stop_scenario",
-            "Stop a scenario; what it brought is taken back.", _stop_scenario,
+            "Stop a scenario and undo its changes.", _stop_scenario,
             SCENARIO_SHAPE, EMPTY),
-        _Row("GET", "/v1/faults", "list_faults", "The faults that are set.", _list_faults, faults),
-        _Row("POST", "/v1/faults", "set_fault", "Set a fault, in place of one of its kind.",
+        _Row("GET", "/v1/faults", "list_faults", "List the active faults.", _list_faults, faults),
+        _Row("POST", "/v1/faults", "set_fault", "Set a fault, replacing one of the same kind.",
             _set_fault, faults, FAULT),
-        _Row("DELETE", "/v1/faults/{kind}", "clear_fault", "Take a fault back.",
+        _Row("DELETE", "/v1/faults/{kind}", "clear_fault", "Clear a fault.",
             _clear_fault, faults),
-        _Row("DELETE", "/v1/faults", "clear_faults", "Take all faults back.",
+        _Row("DELETE", "/v1/faults", "clear_faults", "Clear all faults.",
             _clear_faults, faults),
     )  # fmt: skip

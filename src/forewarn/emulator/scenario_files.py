@@ -1,7 +1,4 @@
-"""Scenario files: TOML to values, strict and pure, and the shelf of those that come with Forewarn.
-
-Files are read only when somebody asks for them.
-"""
+"""Parser of scenario files (TOML), and access to the built-in scenarios."""
 
 from __future__ import annotations
 
@@ -47,15 +44,15 @@ from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
 from forewarn.values import value
 
-#: A story of this size is not a story.
+#: Most steps of a scenario.
 FILE_BYTES_MAX = 256 * 1024
 STEPS_MAX = 1000
 MACHINES_MAX = 1000
 TIMES_MAX = 1000
 TEXT_LENGTH_MAX = 2000
-#: How long a step waits unless it says so: longer than any notice but that of a prediction.
+#: Default wait of a step: longer than any notice except a prediction's.
 WITHIN_S = 3600
-#: Time each host of a maintenance takes unless it says so.
+#: Default duration of a maintenance's work on each host.
 DURATION_S = 300
 
 _DURATION = Duration()
@@ -67,28 +64,28 @@ Table = Mapping[str, object]
 
 
 class ScenarioInvalid(CallerError):
-    """A scenario that cannot be read."""
+    """An invalid scenario."""
 
     code = "scenario-invalid"
     status = 422
-    message = "Scenario {name} cannot be read: {problem}."
-    advice = "See 'Scenarios' in the documentation for what a scenario may say."
+    message = "Scenario {name} is invalid: {problem}."
+    advice = "See 'Scenarios' in the documentation for the format."
 
 
 class ScenarioUnknown(CallerError):
-    """A scenario that is not there."""
+    """An unknown scenario."""
 
     code = "scenario-unknown"
     status = 404
-    message = "There is no scenario {name}."
+    message = "Scenario {name} does not exist."
     advice = "List them with `forewarn emulator scenario list`, or name a file that ends in .toml."
 
 
 def read_scenario(name: str, text: str) -> Scenario:
-    """Read a scenario.
+    """Parse a scenario.
 
     Raises:
-        ScenarioInvalid: it says something nobody understands.
+        ScenarioInvalid: the text is invalid.
     """
     if len(text) > FILE_BYTES_MAX:
         raise ScenarioInvalid(name=name, problem=f"it is longer than {FILE_BYTES_MAX} characters")
@@ -99,17 +96,17 @@ def read_scenario(name: str, text: str) -> Scenario:
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the scenarios that come with Forewarn, sorted."""
+    """Return the names of the built-in scenarios, sorted."""
     files = resources.files("forewarn.emulator").joinpath("scenarios").iterdir()
     return tuple(sorted(p.name.removesuffix(".toml") for p in files if p.name.endswith(".toml")))
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return a scenario that comes with Forewarn, or the one in a file.
+    """Return a built-in scenario, or the one in a file.
 
     Raises:
-        ScenarioUnknown: neither is there.
-        ScenarioInvalid: it cannot be read.
+        ScenarioUnknown: neither exists.
+        ScenarioInvalid: the text is invalid.
     """
     if name in shipped():
         return read_scenario(name, shipped_text(name))
@@ -124,10 +121,10 @@ def find_scenario(name: str) -> Scenario:
 
 
 def shipped_text(name: str) -> str:
-    """Return the text of a scenario that comes with Forewarn.
+    """Return the text of a built-in scenario.
 
     Raises:
-        ScenarioUnknown: there is none of that name.
+        ScenarioUnknown: it does not exist.
     """
     if name not in shipped():
         raise ScenarioUnknown(name=name)
@@ -136,7 +133,7 @@ def shipped_text(name: str) -> str:
 
 
 class _Wrong(Exception):
-    """What is wrong, as half a sentence."""
+    """A problem, as half a sentence."""
 
 
 def _scenario(name: str, written: Table) -> Scenario:
@@ -170,7 +167,7 @@ def _scenario(name: str, written: Table) -> Scenario:
 
 
 def _policy(written: Table) -> Table:
-    """Return the policy as it is written, once it is known that it can be applied."""
+    """Return the policy as written, after checking that it is valid."""
     table = written.get("policy", {})
     if not isinstance(table, dict):
         raise wrong("policy", table, "a table, written as [policy]")
@@ -189,7 +186,7 @@ def _machines(written: Table, kind: str) -> Mapping[str, Table]:
 
 @value
 class _Place:
-    """A step's table and how its problems are reported."""
+    """A step's table, and how to report its problems."""
 
     table: Table
     where: str
@@ -302,7 +299,7 @@ def _pause(_: _Place) -> Pause:
     return Pause()
 
 
-#: What makes a step what it is, its other keys, and how it is read.
+#: Key that defines a step's kind -> its other keys, parser.
 _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
     "do": (
         frozenset(

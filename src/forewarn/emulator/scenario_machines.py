@@ -78,12 +78,12 @@ class Touched:
     vms: frozenset[str] = frozenset()
 
     def __or__(self, other: Touched) -> Touched:
-        """Return what either has touched."""
+        """Return the machines that either has touched."""
         return Touched(self.hosts | other.hosts, self.groups | other.groups, self.vms | other.vms)
 
 
 def touched_by(change: ChangeTopology) -> Touched:
-    """Return what a change touches."""
+    """Return the machines that a change touches."""
     return Touched(
         frozenset(each.name for each in change.hosts),
         frozenset(each.name for each in change.groups),
@@ -92,7 +92,7 @@ def touched_by(change: ChangeTopology) -> Touched:
 
 
 def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopology:
-    """Return the change that makes the touched machines what they were before."""
+    """Return the change that restores the touched machines."""
     hosts = tuple(
         before.hosts[name]
         for name in sorted(touched.hosts)
@@ -125,7 +125,7 @@ def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopol
 
 
 def _same_host(now: Host | None, before: Host) -> bool:
-    """Compare without health, which a layout does not set."""
+    """Compare without health, which a topology does not set."""
     return now is not None and replace(now, health=before.health) == before
 
 

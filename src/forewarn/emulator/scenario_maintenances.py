@@ -1,4 +1,4 @@
-"""What a run of a scenario asks for of many hosts: its maintenances and the policy they keep to.
+"""The maintenances of a scenario's run, and its policy.
 
 For the event loop only.
 """
@@ -44,7 +44,7 @@ OVER = "the scenario is over"
 
 
 class PolicyBusy(CallerError):
-    """Two scenarios that each bring a policy cannot run at the same time."""
+    """A second running scenario with its own policy."""
 
     code = "scenario-policy-busy"
     status = 409
@@ -53,21 +53,21 @@ class PolicyBusy(CallerError):
 
 
 class ScenarioMaintenances:
-    """The maintenances of one run, by label, and the policy it brought."""
+    """The maintenances of one run, by label, and its policy."""
 
     def __init__(self, control: ControlEngine, actor: str) -> None:
-        """Ask for nothing yet."""
+        """Start without maintenances."""
         self._control, self._actor = control, actor
-        #: Numbers by label; those without one by their own number.
+        #: Numbers by label; unlabelled ones by number.
         self.numbers: dict[str, int] = {}
         self._brought: MaintenancePolicy | None = None
         self._before: MaintenancePolicy | None = None
 
     async def bring_policy(self, scenario: Scenario, begun_ms: int) -> None:
-        """Put the policy of a scenario in force, if it has one.
+        """Apply the policy of a scenario, if any.
 
         Raises:
-            PolicyBusy: that of another scenario is.
+            PolicyBusy: the policy of another scenario is in force.
         """
         if not scenario.policy:
             return
@@ -79,7 +79,7 @@ class ScenarioMaintenances:
         await self._submit(ApplyPolicy(self._brought))
 
     async def begin(self, asked: Maintain, stage: ScenarioFleet) -> Touched:
-        """Create a maintenance and start it; return the machines that it is about."""
+        """Create a maintenance and start it; return its machines."""
         hosts = stage.names(asked.hosts)
         created = await self._submit(
             CreateMaintenance(
@@ -104,7 +104,7 @@ class ScenarioMaintenances:
         return Touched(hosts=frozenset(hosts), vms=await self._read(vms))
 
     async def reached(self, label: str, until: Until) -> bool:
-        """Whether a maintenance, or work on one of its hosts, has come so far."""
+        """Whether a maintenance, or work on one of its hosts, has reached a state."""
         number = self.numbers[label]
 
         def look(plane: ControlPlane) -> bool:
@@ -126,13 +126,13 @@ class ScenarioMaintenances:
         await self._try(ResumeMaintenance(self.numbers[label]))
 
     async def cancel(self, label: str, reason: str = "") -> None:
-        """End a maintenance for good; one that is over is left alone."""
+        """Cancel a maintenance; ignore one that has ended."""
         await self._try(CancelMaintenance(self.numbers[label], reason))
 
     async def take_back(self) -> None:
         """End remaining maintenances, and restore the policy that the scenario replaced.
 
-        A policy that somebody has applied meanwhile stays.
+        A policy that an operator has applied in the meantime stays.
         """
         for label in self.numbers:
             await self.cancel(label, OVER)

@@ -1,6 +1,6 @@
-"""The operations a run of a scenario has brought about, by the labels of its steps.
+"""The operations of a scenario's run, by the labels of its steps.
 
-They are looked up in here, on the control loop's thread; nothing is asked for.
+They are looked up on the control loop's thread.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class ScenarioOperations:
     """Numbers of operations by label; of a maintenance, those that are live."""
 
     def __init__(self, maintenances: Mapping[str, int]) -> None:
-        """Begin with none.
+        """Start without operations.
 
         Args:
-            maintenances: numbers of the run's maintenances by label, as they come.
+            maintenances: numbers of the run's maintenances by label, which grows.
         """
         self._maintenances = maintenances
-        #: Operations it asked for, by label; unlabelled ones under the empty text.
+        #: Requested operations by label; unlabelled ones under the empty text.
         self.by_label: dict[str, list[int]] = {}
 
     def add(self, label: str, number: int) -> None:
-        """Take note of an operation."""
+        """Add an operation."""
         self.by_label.setdefault(label, []).append(number)
 
     def numbers(self, plane: ControlPlane, label: str) -> list[int]:
@@ -42,7 +42,7 @@ class ScenarioOperations:
         return [each.number for each in operations if each.maintenance == maintenance]
 
     def reached(self, plane: ControlPlane, label: str, until: Until) -> bool:
-        """Whether all operations of a label, which are asked for one by one, have come so far."""
+        """Whether all operations of a label, requested one by one, have reached a state."""
         numbers = self.by_label.get(label, [])
         operations = [plane.state.operations.get(n) or plane.store.operation(n) for n in numbers]
         there = [operation for operation in operations if operation is not None]
@@ -60,11 +60,11 @@ class ScenarioOperations:
     def shown(
         self, plane: ControlPlane, label: str, *, to: Collection[str], only: Collection[str]
     ) -> list[tuple[str, str]]:
-        """Return which events of a label VMs are shown, as VM and event.
+        """Return the events of a label shown to VMs, as pairs of VM and event.
 
         Args:
             plane: the control plane.
-            label: whose operations' events.
+            label: the label of the operations.
             to: the VMs.
             only: events that name no VM but these; empty: every event.
         """

@@ -1,4 +1,4 @@
-"""The policy a scenario brings: a policy file whose windows may open when the scenario begins.
+"""The policy of a scenario: a policy file with windows relative to the scenario's start.
 
 Pure.
 """
@@ -19,13 +19,13 @@ MINUTE_S, DAY_MIN = 60, 24 * 60
 
 
 def policy_at(table: Mapping[str, object], begun_ms: int) -> MaintenancePolicy:
-    """Return the policy of a scenario that began then, ms since the epoch UTC.
+    """Return the policy of a scenario that started at a time, ms since the epoch UTC.
 
-    `from` and `to` of a window may be written as `+75m`: so long after the scenario began, to the
+    `from` and `to` of a window may be relative, such as `+75m` after the scenario's start, to the
     minute, in UTC.
 
     Raises:
-        ValidationFailed: it is not a policy.
+        ValidationFailed: the policy is invalid.
     """
     windows = table.get("windows")
     if not isinstance(windows, dict):

@@ -1,6 +1,6 @@
-"""Running scenarios on the emulator's clock, through the control loop, as everybody else does.
+"""Runs scenarios on the emulator's clock through the control loop.
 
-No scenario is read in here, and none can do what an operator, a VM or a host could not.
+A scenario can only do what an operator, a VM or a host could do.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ T = TypeVar("T")
 
 
 class ScenarioFailed(CallerError):
-    """A scenario that could not go on."""
+    """A scenario that failed."""
 
     code = "scenario-failed"
     status = 409
-    message = "Scenario {name} could not go on in step {step}: {problem}"
-    advice = "See `forewarn emulator scenario show {name}`; what it had brought is taken back."
+    message = "Scenario {name} failed in step {step}: {problem}"
+    advice = "See `forewarn emulator scenario show {name}`; its changes are undone."
 
 
 class RunState(Enum):
-    """How far a run of a scenario is."""
+    """The state of a scenario's run."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -69,17 +69,17 @@ class RunState(Enum):
 
 @value
 class ScenarioControl:
-    """What a run works with."""
+    """The services that a run uses."""
 
     control: ControlEngine
     clock: Clock
     ids: Ids
-    #: Called with what a scenario remarks.
+    #: Called with the remarks of a scenario.
     say: Callable[[str], None]
 
 
 class Run:
-    """One telling of a scenario. For the event loop only."""
+    """One run of a scenario. For the event loop only."""
 
     def __init__(self, scenario: Scenario, stage: ScenarioFleet, service: ScenarioControl) -> None:
         """Prepare; `start` begins."""
@@ -90,7 +90,7 @@ class Run:
         self.done = 0
         self.started_ms = service.clock.now_ms()
         self.problem = ""
-        #: When it wants to go on, ms since the epoch UTC; None if that is not for time to say.
+        #: Time of its next action, ms since the epoch UTC; None if it waits for no time.
         self.waits_until_ms: int | None = None
         self._service = service
         self._actor = f"{SCENARIO}{scenario.name}"
@@ -107,14 +107,14 @@ class Run:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Look at the clock and at the work again, in the end at what stayed."""
+        """Check the clock and the work again; after the end, retry the cleanup."""
         self._moved.set()
         if self.left and self.over and (self._tidying is None or self._tidying.done()):
             self._tidying = asyncio.get_running_loop().create_task(self._tidy_again())
 
     @property
     def quiet(self) -> bool:
-        """Whether it waits for something that is not there yet."""
+        """Whether it waits for a condition that does not hold yet."""
         if self.state is not RunState.RUNNING:
             return all(task is None or task.done() for task in (self._task, self._tidying))
         if not self._resting or self._moved.is_set():
@@ -123,16 +123,16 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and what it brought is taken back as far as it can be."""
+        """Whether it has ended, and its changes are undone as far as possible."""
         return self._task is not None and self._task.done()
 
     @property
     def left(self) -> dict[str, str]:
-        """What it brought and nobody can take back yet, such as `vm upgrade-2`, and why."""
+        """Changes that cannot be undone yet, such as `vm upgrade-2`, and why."""
         return self._tidy.left if self._tidy is not None else {}
 
     async def stop(self) -> None:
-        """End it now; what it brought is taken back."""
+        """End it now, and undo its changes."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -156,9 +156,9 @@ class Run:
             self.state = RunState.FAILED
             self.problem = str(error)
         except Exception:
-            log.exception("scenario %s failed by a bug", self.scenario.name)
+            log.exception("scenario %s failed because of a bug", self.scenario.name)
             self.state = RunState.FAILED
-            self.problem = "it failed by a bug; see the log"
+            self.problem = "it failed because of a bug; see the log"
         finally:
             self.waits_until_ms = None
             self._resting = False
@@ -174,7 +174,7 @@ class Run:
         return f"{ended}: {self.problem}"
 
     async def _bring(self) -> None:
-        """Add and change the machines of the story."""
+        """Add and change the machines of the scenario."""
         topology = await self._read(lambda plane: plane.state.topology.copy())
         self._tidy = TidyUp(self._service.control, self._actor, topology)
         change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
@@ -184,7 +184,7 @@ class Run:
         await self.maintenances.bring_policy(self.scenario, self.started_ms)
 
     async def _take(self, step: ScenarioStep, before_ms: int) -> int:
-        """Take one step at its time; return when it was done."""
+        """Run one step at its time; return the time at which it was done."""
         due_ms = before_ms + step.after_ms
         if step.at_ms is not None:
             due_ms = max(due_ms, self.started_ms + step.at_ms)
@@ -236,7 +236,7 @@ class Run:
             await self._until(_never, due_ms)
             try:
                 await self._ask(work, (targets[turn % len(targets)],))
-            except CallerError as refusal:  # in a storm some come too early or twice
+            except CallerError as refusal:  # in a storm some arrive too early or twice
                 log.info("scenario %s: %s", self.scenario.name, refusal)
             jitter = self._service.ids.fraction("scenario") if work.jitter_ms else 0.0
             due_ms += work.every_ms + int(jitter * work.jitter_ms)
@@ -299,7 +299,7 @@ class Run:
     # --- afterwards -----------------------------------------------------------------------
 
     async def _take_back(self) -> None:
-        """Leave the fleet as it was: end the story's work, repair hosts, restore machines."""
+        """Restore the fleet: end the scenario's work, repair hosts, restore machines."""
         if self._tidy is None:
             return
         try:
@@ -308,13 +308,13 @@ class Run:
                 await self._end(operation)
             await self._tidy.attempt()
         except ForewarnError as error:
-            self._service.say(f"scenario {self.scenario.name} could not tidy up: {error}")
+            self._service.say(f"scenario {self.scenario.name} could not undo its changes: {error}")
         if self.left:
             what, why = ", ".join(self.left), next(iter(self.left.values()))
             self._service.say(f"scenario {self.scenario.name} leaves {what} for now: {why}")
 
     async def _tidy_again(self) -> None:
-        """Try once more to take back what was left; commits meanwhile ask for one more."""
+        """Retry undoing the remaining changes; a commit in the meantime requests another retry."""
         assert self._tidy is not None
         while self._moved.is_set() and self.left:
             self._moved.clear()
@@ -323,7 +323,7 @@ class Run:
             except ForewarnError as error:
                 log.info("scenario %s: %s", self.scenario.name, error)
         if not self.left:
-            self._service.say(f"scenario {self.scenario.name} has taken back what it had left")
+            self._service.say(f"scenario {self.scenario.name} has undone its remaining changes")
 
     async def _end(self, operation: Operation) -> None:
         running = operation.state is OperationState.RUNNING
@@ -338,7 +338,7 @@ class Run:
     # --- waiting and asking ---------------------------------------------------------------
 
     async def _until(self, ready: Callable[[], Awaitable[bool]], until_ms: int) -> bool:
-        """Wait until something is so, or for a time of the emulator's clock; say which."""
+        """Wait for a condition, or until a time of the emulator's clock; return which occurred."""
         while True:
             self._moved.clear()
             if await ready():

@@ -1,6 +1,6 @@
-"""Taking back what a scenario brought, machine by machine where work pins some of them.
+"""Undoes a scenario's changes, machine by machine where work pins some of them.
 
-Nothing of a scenario's steps is known in here, and nobody's work is ended for it.
+It ends no work of others.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 
 class TidyUp:
-    """What one run of a scenario has to take back. For the event loop only."""
+    """The changes of one run that must be undone. For the event loop only."""
 
     def __init__(self, control: ControlEngine, actor: str, before: Topology) -> None:
-        """Take nothing back yet.
+        """Prepare the cleanup.
 
         Args:
-            control: carries the changes out.
-            actor: who makes them, for history.
-            before: the fleet as it is to be again.
+            control: applies the changes.
+            actor: their actor in history.
+            before: the fleet to restore.
         """
         self._control = control
         self._actor = actor
         self._before = before
         self.touched = Touched()
-        #: What stays for now, such as `vm upgrade-2` -> why.
+        #: Changes that remain, such as `vm upgrade-2` -> reason.
         self.left: dict[str, str] = {}
 
     async def attempt(self) -> None:
-        """Take back what can be; the cost grows with the machines touched."""
+        """Undo as many changes as possible; costs the machines touched."""
         left: dict[str, str] = {}
         before, now = self._before, await self._topology()
         for name in sorted(self.touched.hosts & now.hosts.keys()):
@@ -61,7 +61,7 @@ class TidyUp:
             self.left = left | end.value
 
     async def _refusal(self, stimulus: Stimulus) -> str:
-        """Do something; return why it is refused, or nothing."""
+        """Apply a change; return the reason of a refusal, or an empty text."""
         try:
             await asyncio.wrap_future(self._control.submit(stimulus, self._actor))
         except CallerError as refusal:
@@ -73,9 +73,9 @@ class TidyUp:
 
 
 def in_parts(change: ChangeTopology) -> Generator[ChangeTopology, str, dict[str, str]]:
-    """Yield a change, and where it is refused its parts, as long as one makes way for another.
+    """Yield a change, and if it is refused its parts, as long as some succeed.
 
-    It is sent why what it yielded was refused, or nothing; it returns what stays, and why.
+    The caller sends the reason of each refusal, or nothing; returns remaining parts and reasons.
     """
     if is_empty(change) or not (yield change):
         return {}
@@ -92,7 +92,7 @@ def in_parts(change: ChangeTopology) -> Generator[ChangeTopology, str, dict[str,
 
 
 def _parts(change: ChangeTopology) -> dict[str, ChangeTopology]:
-    """Return what can be changed alone, by kind and name, in the order most likely to work."""
+    """Return the parts of a change by kind and name, in the order most likely to succeed."""
     parts = {f"host {each.name}": ChangeTopology(hosts=(each,)) for each in change.hosts}
     parts |= {f"group {each.name}": ChangeTopology(groups=(each,)) for each in change.groups}
     parts |= {f"vm {each.name}": ChangeTopology(vms=(each,)) for each in change.vms}

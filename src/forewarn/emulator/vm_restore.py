@@ -1,6 +1,6 @@
-"""Bringing back VMs that were evicted or deleted, so that the emulator stays usable.
+"""Restores VMs that were evicted or deleted, so that the emulator stays usable.
 
-Only what an operation has taken comes back; what an operator removes stays away.
+VMs that an operator removes stay removed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.emulator")
 
-#: How long a VM stays away, in ms of the emulator's clock: long enough to be noticed.
+#: Time until a VM is restored, in ms of the emulator's clock: long enough to be noticed.
 AWAY_MS = 60_000
 
 
 class VmRestore:
-    """VMs that are away, and when they are back. For the event loop only."""
+    """Removed VMs and the times of their return. For the event loop only."""
 
     def __init__(self, control: ControlEngine, clock: Clock) -> None:
-        """Begin with everybody here."""
+        """Start without removed VMs."""
         self._control = control
         self._clock = clock
         self._away: dict[str, tuple[int, Vm]] = {}
@@ -39,12 +39,12 @@ class VmRestore:
 
     @property
     def waits_until_ms(self) -> int | None:
-        """When the next VM is back, ms since the epoch UTC."""
+        """Return time of the next VM, ms since the epoch UTC."""
         return min((at_ms for at_ms, _ in self._away.values()), default=None)
 
     @property
     def quiet(self) -> bool:
-        """Whether everybody who should be back is."""
+        """Whether all due VMs are restored."""
         at_ms = self.waits_until_ms
         due = at_ms is not None and at_ms <= self._clock.now_ms()
         return self._resting and not self._moved.is_set() and not due
@@ -62,11 +62,11 @@ class VmRestore:
             await self._bring_back()
 
     def wake(self) -> None:
-        """Look at the clock again."""
+        """Check the clock again."""
         self._moved.set()
 
     def stop(self) -> None:
-        """Bring nobody back any more."""
+        """Stop restoring VMs."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -94,8 +94,10 @@ class VmRestore:
                 if name in topology.vms:
                     continue
                 await asyncio.wrap_future(self._control.submit(ChangeTopology(vms=(vm,)), ACTOR))
-            except ForewarnError as error:  # its host or group is gone, or its address is taken
-                log.info("%s does not come back: %s", name, error)
+            except (
+                ForewarnError
+            ) as error:  # its host or group was removed, or its address is in use
+                log.info("%s cannot be restored: %s", name, error)
 
 
 def _topology(plane: ControlPlane) -> Topology:
