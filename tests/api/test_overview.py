@@ -44,9 +44,22 @@ def fresh(live: Live) -> FleetOverview:
     """Return an overview that is made of the state as it is now."""
     return live.daemon.control.read(
         lambda plane: FleetOverview(
-            plane.state.topology.copy(), plane.state.operations, plane.state.events
+            plane.state.topology.copy(),
+            plane.state.operations,
+            plane.state.events,
+            plane.state.enrolments,
         )
     ).result(10)
+
+
+def test_group_that_does_not_listen_is_not_waited_for(live: Live) -> None:
+    """The overview counts the approvals that work waits for, and no others. Source: B-2."""
+    vms: dict[str, object] = {g: {"host": "h", "group": g} for g in ("hears", "silent")}
+    live.fleet(hosts={"h": {}}, groups={"hears": {}, "silent": {}}, vms=vms)
+    live.enable("hears")
+    live.post("/v1/hosts/h/reboot")
+    [operation] = live.get("/v1/overview")["operations"]
+    assert (operation["approved"], operation["asked"]) == (0, 1)
 
 
 def test_overview_counts_hosts_and_vms_by_state(live: Live) -> None:

@@ -103,8 +103,10 @@ class FleetOverview:
         topology: Topology,
         operations: Mapping[int, Operation],
         events: Mapping[str, Event],
+        listening: Iterable[str] = (),
     ) -> None:
-        """Begin with a whole state; costs the fleet."""
+        """Begin with a whole state; costs the fleet. `listening`: names of enabled groups."""
+        self._listening = set(listening)
         self._hosts: dict[str, Host] = dict(topology.hosts)
         self._host_of = {vm.name: vm.host for vm in topology.vms.values()}
         self._vms_on = Counter(self._host_of.values())
@@ -143,6 +145,7 @@ class FleetOverview:
         hosts: set[str] = set()
         vms = set(changes.vms)
         self._adopt_vms(changes, hosts)
+        self._adopt_listeners(changes)
         for event in changes.events.values():
             if event.live:
                 self.events[event.id] = event
@@ -238,9 +241,20 @@ class FleetOverview:
         """Return the number of live operations by state."""
         return Counter(each.state.value for each in self.operations.values())
 
+    def _adopt_listeners(self, changes: Changes) -> None:
+        for group, enrolment in changes.enrolments.items():
+            if enrolment is None:
+                self._listening.discard(group)
+            else:
+                self._listening.add(group)
+
     def approvals(self, operation: Operation) -> tuple[int, int]:
-        """Return the number of an operation's events that are approved or started, and of all."""
+        """Return how many events are approved or started, and how many groups are asked.
+
+        Nobody waits for a group that does not listen, so its event counts in neither. Source: B-2.
+        """
         events = [self.events[each] for each in operation.events if each in self.events]
+        events = [event for event in events if event.group in self._listening]
         return sum(1 for event in events if event.state.value != "scheduled"), len(events)
 
     def runs(self) -> str:

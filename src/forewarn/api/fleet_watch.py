@@ -132,9 +132,9 @@ class FleetWatch:
 
     async def within(self, control: Reader) -> bytes:
         """Return the overview for a caller restricted to some owners; costs their records."""
-        fleet, operations, events, sequence = await control.read(_whole_state)
+        parts, sequence = await control.read(_whole_state)
         place = f"{self._epoch}-{sequence}"
-        overview = await control.compute(lambda: FleetOverview(fleet, operations, events))
+        overview = await control.compute(lambda: FleetOverview(*parts))
         return encoded({**self._now(), "refused": [], **_shown(overview, place)})
 
     async def follow_within(
@@ -145,7 +145,7 @@ class FleetWatch:
         before = None
         try:
             while not self._stopped:
-                work = (await control.read(_whole_state))[1:3]
+                work = (await control.read(_whole_state))[0][1:3]
                 event = RELOAD if before is not None and work != before else "time"
                 before = work
                 shown = encoded({**self._now(), "refused": []})
@@ -171,8 +171,8 @@ class FleetWatch:
             self._subscribed = True
             self._loop.on_committed.add(self._note)
         self._commits.clear()
-        fleet, operations, events, sequence = await control.read(_whole_state)
-        overview = await control.compute(lambda: FleetOverview(fleet, operations, events))
+        parts, sequence = await control.read(_whole_state)
+        overview = await control.compute(lambda: FleetOverview(*parts))
         with self._lock:
             overview.layout += self._overview.layout if self._overview else 0
             self._overview, self._sequence = overview, sequence
@@ -325,7 +325,8 @@ def _operations(overview: FleetOverview, operations: Iterable[Operation]) -> lis
 
 def _whole_state(
     view: StateView,
-) -> tuple[Topology, dict[int, Operation], dict[str, Event], int]:
-    """Return the whole state and its commit's sequence number."""
+) -> tuple[tuple[Topology, dict[int, Operation], dict[str, Event], tuple[str, ...]], int]:
+    """Return the parts of the state that an overview is made of, and the commit's sequence."""
     state = view.state
-    return view.fleet(), dict(state.operations), dict(state.events), view.sequence
+    parts = view.fleet(), dict(state.operations), dict(state.events), tuple(state.enrolments)
+    return parts, view.sequence
