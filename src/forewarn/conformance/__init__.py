@@ -1,1 +1,1 @@
-"""Whether a server speaks Scheduled Events: what a VM may do, checked statement by statement."""
+"""Conformance checks of servers, clients and drivers, by statement of the contract."""

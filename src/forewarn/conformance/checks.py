@@ -1,4 +1,4 @@
-"""What a check is, and what checks of a server have in common; no check is in here.
+"""The definition of a check, and functions shared by the checks of a server.
 
 A check raises `Fault` with the reason, or `NotApplicable` where the server shows nothing that
 could be checked.
@@ -27,11 +27,11 @@ NOBODYS = "00000000-0000-4000-8000-000000000000"
 
 
 class ConformanceFault(Exception):
-    """What a server does otherwise than the contract says."""
+    """A violation of the contract by a server."""
 
 
 class NotApplicable(Exception):
-    """Nothing is there that could be checked."""
+    """A check without anything to check."""
 
 
 Subject = TypeVar("Subject")
@@ -47,7 +47,7 @@ class Check(Generic[Subject]):
 
 
 CHECKS: list[Check[ServiceUnderTest]] = []
-#: Run after all others: they may have the server refuse requests for a while.
+#: Run last: the server may refuse requests for a while afterwards.
 LAST_CHECKS: list[Check[ServiceUnderTest]] = []
 
 
@@ -63,7 +63,7 @@ def check(
 
 
 def demand(holds: object, fault: str) -> None:
-    """Raise the fault unless something holds."""
+    """Raise a fault unless a condition holds."""
     if not holds:
         raise ConformanceFault(fault)
 
@@ -75,7 +75,7 @@ def expect_status(reply: Reply, *wanted: int, of: str) -> None:
 
 
 def json_object(reply: Reply, of: str) -> dict[str, Any]:
-    """Return the object that an answer holds."""
+    """Return the JSON object of an answer."""
     try:
         form = json.loads(reply.body)
     except ValueError as error:

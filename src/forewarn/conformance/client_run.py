@@ -1,4 +1,4 @@
-"""Playing the stories to a client, several at a time; no story is written in here."""
+"""Runs the scenarios against a client, several at a time."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ["AGENT", "ClientMissing", "ClientOptions", "run_stories", "stories_na
 
 
 class ClientMissing(CallerError):
-    """No command that starts a client."""
+    """A missing command for starting the client."""
 
     code = "conformance-client-missing"
-    message = "No command was given that starts the client."
+    message = "The command that starts the client is missing."
     advice = "Write it after `--`, or use --agent to check Forewarn's agent."
 
 
 class StoryUnknown(CallerError):
-    """A story that is not there."""
+    """An unknown scenario."""
 
     code = "conformance-story-unknown"
     status = 404
-    message = "There is no story {name}."
-    advice = "`forewarn conformance client --list` names them."
+    message = "Scenario {name} does not exist."
+    advice = "`forewarn conformance client --list` lists the scenarios."
 
 
 def stories_named(names: Sequence[str]) -> list[Story]:
-    """Return the stories of some names; all for none.
+    """Return the scenarios with some names; all without names.
 
     Raises:
         StoryUnknown: there is none of that name.
@@ -52,7 +52,7 @@ def stories_named(names: Sequence[str]) -> list[Story]:
 
 
 def run_stories(stories: Sequence[Story], options: ClientOptions) -> Iterator[Result]:
-    """Play the stories, each with a client and a service of its own; results in their order."""
+    """Run the scenarios, each with its own client and service; results in their order."""
     with ThreadPoolExecutor(max(1, options.parallel)) as executor:
         yield from executor.map(partial(_judged, options=options), stories)
 

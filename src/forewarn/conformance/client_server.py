@@ -46,16 +46,16 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
 
 @dataclass(slots=True)
 class Seen:
-    """What a client has asked; times are ms since the epoch UTC."""
+    """Requests of a client; times are ms since the epoch UTC."""
 
     polls_ms: list[int] = field(default_factory=list)
     #: Documents sent completely since the last change.
     shown: int = 0
     versions: list[str] = field(default_factory=list)
-    #: How often an approval was answered 200, and how often it was sent, by event id.
+    #: Number of approvals answered 200, and of approvals sent, by event id.
     approved: dict[str, int] = field(default_factory=dict)
     posted: dict[str, int] = field(default_factory=dict)
-    #: What no story allows, each once.
+    #: Violations in any scenario, each once.
     wrongs: list[str] = field(default_factory=list)
 
     def wrong(self, text: str) -> None:
@@ -65,7 +65,7 @@ class Seen:
 
 
 class PlayedServer:
-    """Answers one client. All of it is guarded by `lock`."""
+    """A metadata service for one client, guarded by `lock`."""
 
     def __init__(self, prepared: Callable[[str], bool]) -> None:
         """Bind a free port of loopback.
@@ -77,9 +77,9 @@ class PlayedServer:
         self.seen = Seen()
         self.incarnation = 0
         self.events: tuple[ScheduledEvent, ...] = ()
-        #: What GET and POST are answered instead, a key of `ANSWERS`, `reset`, `half` or `hold`.
+        #: Faults of GET and POST: a key of `ANSWERS`, `reset`, `half` or `hold`.
         self.fault: dict[str, str] = {"GET": "", "POST": ""}
-        #: What is written otherwise than the contract says: a pattern and what stands instead.
+        #: Distortion of documents: a pattern and its replacement.
         self.edit: tuple[bytes, bytes] | None = None
         #: The newest api-version that is served.
         self.newest = VERSIONS[-1]
@@ -117,14 +117,14 @@ class PlayedServer:
         )
 
     def show(self, *events: ScheduledEvent, incarnation: int | None = None) -> None:
-        """Show these events and no others from now on."""
+        """Replace the shown events."""
         with self.lock:
             self.events = events
             self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
             self.seen.shown = 0
 
     def set_fault(self, method: str, fault: str) -> None:
-        """Answer a method with a fault from now on; empty: as it should be."""
+        """Set the fault of a method; empty: none."""
         with self.lock:
             self.fault[method] = fault
 
@@ -137,7 +137,7 @@ class PlayedServer:
         return body if self.edit is None else re.sub(*self.edit, body)
 
     def approve(self, body: bytes) -> int:
-        """Take an approval; return the status."""
+        """Process an approval; return the status."""
         try:
             ids = read_approval(body)
         except (ApprovalMalformed, ApprovalTooLarge) as error:
@@ -164,7 +164,7 @@ class PlayedServer:
 
 
 def started(event: ScheduledEvent) -> ScheduledEvent:
-    """Return an event as it is once it has started."""
+    """Return an event in its started state."""
     return replaced(event, status="Started", not_before_ms=None)
 
 
@@ -280,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _faulty(self, method: str) -> bool:
-        """Answer with the fault that the story has; return whether there was one."""
+        """Answer with the scenario's fault; return whether it has one."""
         fault = self.played.fault[method]
         if not fault:
             return False

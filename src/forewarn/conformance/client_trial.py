@@ -1,4 +1,4 @@
-"""One client in one story: its process, and waiting for what it should do.
+"""One client in one scenario: its process, and waiting for its actions.
 
 What the stories are is in `client_stories.py`.
 """
@@ -40,15 +40,15 @@ TROUBLE_POLLS = 3
 
 @value
 class ClientOptions:
-    """How clients are judged."""
+    """Options of the client checks."""
 
     #: The command that starts one; see `marks.py` for what it finds in its environment.
     words: tuple[str, ...]
-    #: Whether it marks what it has prepared.
+    #: Whether it reports its preparations.
     marks: bool = True
-    #: Longest wait for what it should do, in seconds.
+    #: Longest wait for its actions, in seconds.
     patience_s: float = 20.0
-    #: Stories at a time.
+    #: Parallel scenarios.
     parallel: int = 8
 
 
@@ -118,7 +118,7 @@ class ClientTrial:
     # --- what it has done ---------------------------------------------------------------------
 
     def polls(self) -> int:
-        """Return how often it has asked."""
+        """Return the number of its requests."""
         return len(self.server.seen.polls_ms)
 
     def approvals(self, event: ScheduledEvent) -> int:
@@ -160,12 +160,12 @@ class ClientTrial:
             self._wait(recovered, "it has not recovered from an event that is over")
 
     def refuse_recovered(self, event: ScheduledEvent) -> None:
-        """See that it has not recovered from an event that is still there."""
+        """Check that it has not recovered from a live event."""
         if self.marks.count(RECOVERED, event.event_id):
             raise ConformanceFault("it recovered from an event that is not over")
 
     def refuse_second_preparation(self, event: ScheduledEvent) -> None:
-        """See that it has prepared for an event once."""
+        """Check that it has prepared for an event once."""
         times = self.prepared(event)
         if times > 1:
             raise ConformanceFault(f"it prepared {times} times for one event")
@@ -208,7 +208,7 @@ class ClientTrial:
             )
 
     def wait(self, until: Callable[[], object], fault: str) -> None:
-        """Wait for something with the usual patience."""
+        """Wait for a condition with the default timeout."""
         self._wait(until, fault)
 
     def _prepared(self, event_id: str) -> bool:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Tasks that one check may make up.
+#: Most tasks of one check.
 TASKS_MAX = 10
-#: Restarts that one check may make.
+#: Most restarts of one check.
 RESTARTS_MAX = 10
 #: How long until a task is asked after again where the driver does not say, in seconds.
 LOOK_S = 0.05
@@ -64,7 +64,7 @@ class Trial:
         self.driver = subject.make()
 
     def restart(self) -> None:
-        """Make the driver again, as a later writer's."""
+        """Create the driver again, for a later writer."""
         self._generation += 1
         self.driver = self.subject.make()
 

@@ -36,11 +36,11 @@ Act = Callable[[], None]
 class Hooks:
     """What can be done to the server besides asking it; None: nothing."""
 
-    #: Makes an event for this VM, which is announced before it starts.
+    #: Schedules an announced event for this VM.
     schedule: Act | None = None
-    #: Withdraws the event that was made last.
+    #: Cancels the last scheduled event.
     cancel: Act | None = None
-    #: Makes an event that starts at once, as a failure of the hardware does.
+    #: Schedules an event that starts at once, like a hardware failure.
     fail: Act | None = None
     #: Runs Forewarn's agent in this VM while the given act makes an event, whose id it returns.
     agent: Callable[[Callable[[], str]], None] | None = None
@@ -49,7 +49,7 @@ class Hooks:
     #: The service as a VM of the same group sees it, and as one of another group.
     peer: ServiceUnderTest | None = None
     other: ServiceUnderTest | None = None
-    #: Longest wait for what follows from an act, in seconds.
+    #: Longest wait for the effect of an action, in seconds.
     timeout_s: float = TIMEOUT_S
 
 
@@ -71,11 +71,11 @@ class EventTrial:
     """Follows one event. A stage that failed is a fault once; later it does not apply."""
 
     def __init__(self, target: ServiceUnderTest, hooks: Hooks) -> None:
-        """Prepare; nothing is asked of the server yet."""
+        """Prepare, without a request to the server."""
         self.target, self.hooks = target, hooks
         #: Every document that was read, oldest first.
         self.sights: list[Sight] = []
-        #: Ids of events that are gone.
+        #: Ids of ended events.
         self.gone: set[str] = set()
         self._reached: dict[str, Sight | None] = {}
         self._event_id = ""

@@ -17,7 +17,7 @@ from forewarn.urls import shown_url
 from forewarn.values import value
 
 VERSION = VERSIONS[-1]
-#: How long an answer may take, in seconds.
+#: Longest wait for an answer, in seconds.
 ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 #: How long a connection may take to end once it should.
@@ -31,7 +31,7 @@ RETRY_AFTER_S = 1.0
 
 
 class TargetInvalid(CallerError):
-    """An address that cannot be a metadata service's."""
+    """A malformed address of a metadata service."""
 
     code = "conformance-target-invalid"
     message = "{url!r} is not the address of a metadata service."
@@ -39,7 +39,7 @@ class TargetInvalid(CallerError):
 
 
 class TargetUnreachable(PeerError):
-    """Nothing answers where the service should be."""
+    """A service that does not answer."""
 
     code = "conformance-target-unreachable"
     message = "The service at {url} cannot be reached: {reason}."
@@ -56,7 +56,7 @@ class Reply:
 
 
 class ServiceUnderTest:
-    """A service that is asked; each request has a connection of its own."""
+    """A client of a metadata service, with a connection for each request."""
 
     def __init__(self, url: str, *, pause: Callable[[float], object] | None = None) -> None:
         """Read the address.
