@@ -27,7 +27,7 @@ def test_nobody_who_speaks_waits_for_a_reader(monkeypatch: pytest.MonkeyPatch) -
             def told() -> bool:
                 nonlocal found
                 found += reader.read() or b""
-                return b"left out" in found
+                return b"were dropped" in found
 
             wait_until(told)
             writer.close()

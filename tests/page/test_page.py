@@ -260,7 +260,7 @@ def test_maintenance_is_led_from_its_plan_to_its_end(
     page.see("2 waves for 2 hosts")
     press(page, hand, "dialog [type=submit]")
     page.see("Wave 2")
-    assert page.run("document.querySelectorAll('.wave').length") == 2
+    page.until("document.querySelectorAll('.wave').length === 2")
     for action, state in (
         ("start_maintenance", "running"),
         ("pause_maintenance", "paused"),
@@ -410,7 +410,7 @@ def test_signing_in_takes_the_operators_token(page: Browser) -> None:
         page.open(f"{live.url}/")
         fill(page, "mouse", "#token", "no-such-token-0123456789")
         press(page, "mouse", "[type=submit]")
-        page.see("not known here")
+        page.see("token is unknown")
         fill(page, "keyboard", "#token", TOKEN)
         page.key("Enter")
         page.until("document.querySelector('.connection.live')")

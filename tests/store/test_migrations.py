@@ -106,7 +106,7 @@ def test_database_that_must_hold_a_store_is_not_filled(server: PostgresServer) -
     """An empty database in place of the store is no reason to start over. Source: L-7."""
     with server.database("template0") as empty:
         for _ in range(2):  # the first left nothing behind
-            with pytest.raises(StoreMissing, match="must_exist"):
+            with pytest.raises(StoreMissing, match="no store at"):
                 open_store(empty, must_exist=True)
         open_store(empty).close()
         open_store(empty, must_exist=True).close()

@@ -101,7 +101,7 @@ function askToken(wrong) {
   const refusal = h(
     "p",
     { className: "refusal", role: "alert" },
-    wrong ? "This token is not known here." : "",
+    wrong ? "This token is unknown." : "",
   );
   const form = h(
     "form",
