@@ -47,7 +47,7 @@ def fresh(live: Live) -> FleetOverview:
             plane.state.topology.copy(),
             plane.state.operations,
             plane.state.events,
-            plane.state.enrolments,
+            listening=plane.state.enrolments,
         )
     ).result(10)
 

@@ -103,6 +103,7 @@ class FleetOverview:
         topology: Topology,
         operations: Mapping[int, Operation],
         events: Mapping[str, Event],
+        *,
         listening: Iterable[str] = (),
     ) -> None:
         """Begin with a whole state; costs the fleet. `listening`: names of enabled groups."""

@@ -132,9 +132,9 @@ class FleetWatch:
 
     async def within(self, control: Reader) -> bytes:
         """Return the overview for a caller restricted to some owners; costs their records."""
-        parts, sequence = await control.read(_whole_state)
+        parts, listening, sequence = await control.read(_whole_state)
         place = f"{self._epoch}-{sequence}"
-        overview = await control.compute(lambda: FleetOverview(*parts))
+        overview = await control.compute(lambda: FleetOverview(*parts, listening=listening))
         return encoded({**self._now(), "refused": [], **_shown(overview, place)})
 
     async def follow_within(
@@ -171,8 +171,8 @@ class FleetWatch:
             self._subscribed = True
             self._loop.on_committed.add(self._note)
         self._commits.clear()
-        parts, sequence = await control.read(_whole_state)
-        overview = await control.compute(lambda: FleetOverview(*parts))
+        parts, listening, sequence = await control.read(_whole_state)
+        overview = await control.compute(lambda: FleetOverview(*parts, listening=listening))
         with self._lock:
             overview.layout += self._overview.layout if self._overview else 0
             self._overview, self._sequence = overview, sequence
@@ -325,8 +325,8 @@ def _operations(overview: FleetOverview, operations: Iterable[Operation]) -> lis
 
 def _whole_state(
     view: StateView,
-) -> tuple[tuple[Topology, dict[int, Operation], dict[str, Event], tuple[str, ...]], int]:
-    """Return the parts of the state that an overview is made of, and the commit's sequence."""
+) -> tuple[tuple[Topology, dict[int, Operation], dict[str, Event]], tuple[str, ...], int]:
+    """Return the parts of an overview, the enabled groups, and the commit's sequence number."""
     state = view.state
-    parts = view.fleet(), dict(state.operations), dict(state.events), tuple(state.enrolments)
-    return parts, view.sequence
+    parts = view.fleet(), dict(state.operations), dict(state.events)
+    return parts, tuple(state.enrolments), view.sequence
