@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from forewarn.api.read_routes import last_sequence
@@ -16,6 +14,7 @@ from forewarn.errors import ForewarnError
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
 from forewarn.validation.forms import Form
+from forewarn.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -98,15 +97,7 @@ async def _leader(call: ApiCall) -> ApiResponse:
 
 
 async def _version(_call: ApiCall) -> ApiResponse:
-    return ApiResponse({"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)})
-
-
-@cache  # it reads files
-def _installed() -> str:
-    try:
-        return version("forewarn")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "unknown"
+    return ApiResponse({"version": version(), "api": "v1", "api_versions": list(VERSIONS)})
 
 
 def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:

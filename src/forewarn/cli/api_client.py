@@ -163,6 +163,22 @@ class ApiClient:
         """Return the answer to a GET; query values that are None or empty are omitted."""
         return self._answer("GET", path + _query(query))
 
+    def health(self) -> Answer:
+        """Return the service's health; its status is 503 while it is not ready.
+
+        Raises:
+            ServerUnreachable: the server did not answer.
+            ServerForeign: another program answered.
+        """
+        status, content = self._read("GET", "/v1/health", body=b"", kind="", key="")
+        try:
+            health = json.loads(content)
+            health["ready"], health["state"]  # another program has neither
+        except (ValueError, LookupError, TypeError) as error:
+            reason = f"it answered {status}"
+            raise ServerForeign(server=self.server, reason=reason) from error
+        return health
+
     def history_end(self) -> int:
         """Return the sequence number of the last entry of history; 0 if history is empty."""
         entries = self.get("/v1/history", order="newest", limit=1)["entries"]

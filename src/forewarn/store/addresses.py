@@ -54,6 +54,19 @@ def engine_of(address: str) -> Callable[..., Engine]:
     return partial(SqliteEngine, Path(address))
 
 
+def readable_engine(address: str) -> Engine:
+    """Open a store that another process may write.
+
+    Raises:
+        StoreMissing: there is none.
+        StoreAddressInvalid, StoreDriverMissing, StoreUnavailable: it cannot be opened.
+    """
+    make = engine_of(address)
+    if getattr(make, "func", None) is SqliteEngine:
+        return make(must_exist=True, read_only=True)
+    return make(must_exist=True)
+
+
 def _in_memory(*, must_exist: bool) -> Engine:
     """Open a new database in memory."""
     if must_exist:

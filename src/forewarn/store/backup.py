@@ -30,7 +30,7 @@ from forewarn.core.stimulus import Restored
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store import RESTORING, Store, open_store
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import engine_of, readable_engine
 from forewarn.store.errors import StoreDamaged, StoreUnavailable
 from forewarn.store.migrations import check_steps, every_step, run_steps
 from forewarn.store.sqlite import SqliteEngine
@@ -117,7 +117,7 @@ def back_up(address: str, target: Path) -> BackupFacts:
     try:
         with tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent) as folder:
             unfinished = Path(folder) / target.name
-            source = _readable(address)
+            source = readable_engine(address)
             try:
                 _copy_store(source, SqliteEngine(unfinished, must_exist=False))
             finally:
@@ -224,14 +224,6 @@ def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
 def _unknown(state: State) -> tuple[str, ...]:
     running = OperationState.RUNNING
     return tuple(each.id for each in state.operations.values() if each.state is running)
-
-
-def _readable(address: str) -> Engine:
-    """Open a store that another process may write."""
-    make = engine_of(address)
-    if getattr(make, "func", None) is SqliteEngine:
-        return make(must_exist=True, read_only=True)
-    return make(must_exist=True)
 
 
 def _copy_store(source: Engine, target: Engine) -> None:

@@ -119,6 +119,20 @@ class Statements:
         return f"INSERT INTO {table} VALUES ({', '.join([self._mark] * columns)})"  # noqa: S608 - a name
 
 
+@value
+class DatabaseFacts:
+    """What a database says about itself."""
+
+    #: Its clock, in milliseconds since the epoch UTC; None: it has none of its own.
+    clock_ms: int | None
+    #: Settings or places that may lose a change after it was acknowledged; empty: none.
+    unsafe: tuple[str, ...]
+    #: Whether it copies another database, and accepts no changes.
+    is_replica: bool
+    #: Free space of its disk, in bytes; None: unknown.
+    free_bytes: int | None
+
+
 class Engine(abc.ABC):
     """One open database. Safe to use from several threads.
 
@@ -170,6 +184,15 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def notice(self, timeout_s: float) -> bool:
         """Wait for a notice, at most `timeout_s` seconds; return whether there was one."""
+
+    @abc.abstractmethod
+    def examine(self) -> DatabaseFacts:
+        """Return what the database says about itself. Source: U-4.
+
+        Raises:
+            StorePooled: a connection pooler in transaction mode is between.
+            StoreUnavailable: it does not answer.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

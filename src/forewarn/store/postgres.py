@@ -11,7 +11,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8Dumper
 
-from forewarn.store.engine import Engine, Statements, Transaction
+from forewarn.store.engine import DatabaseFacts, Engine, Statements, Transaction
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreContradiction,
@@ -242,6 +242,37 @@ class PostgresEngine(Engine):
                 self._listener.close()
                 self._listener = None
                 raise self._meaning(error) from error
+
+    def examine(self) -> DatabaseFacts:
+        """Ask for its settings, and whether a session is one connection."""
+        self._check_sessions()
+        with self.reading() as transaction:
+            clock_ms, is_replica = transaction.rows("database_facts")[0]
+            unsafe = transaction.rows("database_unsafe")
+        return DatabaseFacts(
+            int(clock_ms),
+            tuple(f"{name} is {setting}" for name, setting in unsafe),
+            is_replica=bool(is_replica),
+            free_bytes=None,
+        )
+
+    def _check_sessions(self) -> None:
+        """Refuse a pooler in transaction mode: two clients see one session, or one client two.
+
+        Raises:
+            StorePooled: there is one.
+        """
+        seen = "SELECT current_setting('forewarn.session', true)"
+        try:
+            with self._connect() as mine, self._connect() as other:
+                mine.execute(b"SELECT set_config('forewarn.session', 'mine', false)")
+                with other.transaction():  # keeps the connection that a pooler gives it
+                    shared = other.execute(seen.encode()).fetchone() == ("mine",)
+                    lost = mine.execute(seen.encode()).fetchone() != ("mine",)
+        except psycopg.Error as error:
+            raise self._meaning(error) from error
+        if shared or lost:
+            raise StorePooled(place=self.place, reason="sessions share connections")
 
     def close(self) -> None:
         """Close every connection."""

@@ -18,6 +18,14 @@ INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum
 -- name: copied
 SELECT * FROM {table}
 
+-- name: database_facts
+SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint), pg_is_in_recovery()
+
+-- name: database_unsafe
+SELECT name, setting FROM pg_settings
+WHERE setting = 'off' AND name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+ORDER BY name
+
 -- name: copied_open
 DECLARE copied_{table} NO SCROLL CURSOR FOR SELECT * FROM {table}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shutil
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.store.engine import Engine, Statements, Transaction
+from forewarn.store.engine import DatabaseFacts, Engine, Statements, Transaction
 from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
@@ -22,7 +23,13 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
 )
-from forewarn.store.sqlite_file import DatabaseFile, FileInUse, sentence
+from forewarn.store.sqlite_file import (
+    NETWORK_SYSTEMS,
+    DatabaseFile,
+    FileInUse,
+    file_system_of,
+    sentence,
+)
 from forewarn.store.statements import statement_texts
 
 if TYPE_CHECKING:
@@ -195,6 +202,18 @@ class SqliteEngine(Engine):
         if results != [("ok",)] or broken:
             reason = f"SQLite says: {results[0][0] if results != [('ok',)] else broken[0]}"
             raise StoreDamaged(place=self.place, reason=reason)
+
+    def examine(self) -> DatabaseFacts:
+        """Look at the file's disk: SQLite's locks and log need one of this machine."""
+        if self._path is None:
+            return DatabaseFacts(None, ("a store in memory",), is_replica=False, free_bytes=None)
+        try:
+            free_bytes = shutil.disk_usage(self._path.parent).free
+        except OSError as error:
+            raise StoreUnavailable(place=self.place, reason=sentence(error)) from error
+        system = file_system_of(self._path)
+        unsafe = (f"a file system of the network ({system})",) if system in NETWORK_SYSTEMS else ()
+        return DatabaseFacts(None, unsafe, is_replica=False, free_bytes=free_bytes)
 
     def close(self) -> None:
         """Close every connection, the writer last, which folds the log into the file."""

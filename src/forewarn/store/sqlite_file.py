@@ -23,10 +23,26 @@ log = logging.getLogger("forewarn.store")
 PRIVATE_MODE = 0o600
 """Nobody but the service's user reads approvals, owners' names and tokens of drivers' work."""
 
+#: File systems of a network, where SQLite's locks and shared memory cannot be relied on.
+#: Source: https://www.sqlite.org/wal.html
+NETWORK_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs"}
+)
+
 _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 """What a write-ahead log begins with once something was committed to it."""
 
 _DATABASE_HEAD = b"SQLite format 3\x00"
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Return the kind of the file system that has a path, such as `ext4`; empty: unknown."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    kinds = {Path(place): kind for _, place, kind, *_ in map(str.split, lines)}
+    return next((kinds[each] for each in path.absolute().parents if each in kinds), "")
 
 
 class FileInUse(Exception):

@@ -1,0 +1,372 @@
+"""`forewarn doctor`: find the faults of an installation, and name each.
+
+It reads the settings that the service reads, opens its store beside it, and asks the service
+itself. Nothing is changed. Source: U-4.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forewarn.cli.output import print_json, print_table
+from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
+from forewarn.exit_codes import OK, REFUSED
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from forewarn.cli.api_client import ApiClient
+    from forewarn.cli.parsing import CommandGroup
+    from forewarn.clock import Clock
+    from forewarn.settings import Settings
+    from forewarn.store.engine import DatabaseFacts, Engine
+
+#: How long the active process may take to renew its lease, in seconds: a term and a bit.
+LEASE_S_MAX = 6.0
+#: How often the lease is read meanwhile, in seconds.
+LEASE_EVERY_S = 0.25
+#: Largest difference between this machine's clock and the database's, in milliseconds. Source: H-6.
+SKEW_MS_MAX = 1000
+#: Free space below which a disk is nearly full, in bytes.
+FREE_BYTES_MIN = 256 * 1024 * 1024
+#: Longest time that a destination may be behind, in seconds.
+OUTBOX_BEHIND_S_MAX = 300
+#: Permissions of others that a file with secrets must not have.
+_OTHERS = 0o007
+
+
+class StoreUnsafe(OurError):
+    """A database that may lose a change after it was acknowledged."""
+
+    code = "store-unsafe"
+    message = "The store {place} may lose changes that it has acknowledged: {reason}."
+    advice = "Set it on, or move the store to a disk of this machine or to PostgreSQL."
+
+
+class StoreReplica(PeerError):
+    """A database that copies another one."""
+
+    code = "store-replica"
+    message = "The store {place} is a replica and accepts no changes."
+    advice = "Give the address of the primary, or promote this database."
+
+
+class StoreSchemaOld(CallerError):
+    """A store with fewer schema steps than this version has."""
+
+    code = "store-schema-old"
+    message = "The store {place} has {done} of the {known} schema steps of this version."
+    advice = "Start the service of this version: it runs the others."
+
+
+class DiskNearlyFull(PeerError):
+    """Little free space where the store is."""
+
+    code = "disk-nearly-full"
+    message = "The disk of the store {place} has {free} MiB left."
+    advice = "Free space, or limit history (`[history] max_age_days`)."
+
+
+class ClockSkewed(PeerError):
+    """A clock that differs from the database's."""
+
+    code = "clock-skewed"
+    message = "This machine's clock is {skew_s:+.1f} s from the database's."
+    advice = "Synchronise both clocks, for instance with chrony."
+
+
+class LeaderAbsent(PeerError):
+    """No process renews the lease."""
+
+    code = "leader-absent"
+    message = "No process is active: {reason}."
+    advice = "Start `forewarn serve`, or see the log of the process that should be active."
+
+
+class ServiceNotReady(PeerError):
+    """The service answers, and is not ready."""
+
+    code = "service-not-ready"
+    message = "The service is {state} and not ready: {reason}"
+    advice = "See its log."
+
+
+class NodesBehind(PeerError):
+    """Metadata nodes that do not show the newest documents."""
+
+    code = "nodes-behind"
+    message = "{count} metadata nodes are behind or disconnected: {names}."
+    advice = "Start `forewarn node run` on those hosts, and see its log there."
+
+
+class NodesRefused(CallerError):
+    """Metadata nodes that ask for VMs of other nodes."""
+
+    code = "nodes-refused"
+    message = "Metadata nodes asked for VMs that are not theirs: {names}."
+    advice = "Correct `[feed] hosts`, or the hosts in the settings of those nodes."
+
+
+class DestinationBehind(PeerError):
+    """A destination of the outbox that does not keep up."""
+
+    code = "destination-behind"
+    message = "The destination {name} is {count} entries behind: {reason}."
+    advice = "See `forewarn outbox`; the receiver must answer with a status below 300."
+
+
+class SettingsExposed(CallerError):
+    """A settings file with secrets that every user of the machine can read."""
+
+    code = "settings-exposed"
+    message = "Every user of this machine can read {path}, which contains secrets."
+    advice = "Run `chmod o-rwx` on it."
+
+
+class VersionsDiffer(CallerError):
+    """This command and the service have different versions."""
+
+    code = "versions-differ"
+    message = "The service has version {service}, this command {own}."
+    advice = "Install the same version of both."
+
+
+@value
+class Examined:
+    """One thing that was looked at."""
+
+    name: str
+    #: `ok`, `problem` or `skipped`.
+    result: str
+    text: str
+    code: str = ""
+    advice: str = ""
+
+
+def add_commands(commands: CommandGroup) -> None:
+    """Add `doctor`."""
+    parser = commands.command("doctor", run=_doctor)
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+    )
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.clock import SystemClock  # noqa: PLC0415 - the same
+
+    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+    doctor = Doctor(files, SystemClock(), lambda settings: _client(arguments, settings))
+    checks = list(doctor.checks())
+    problems = [each for each in checks if each.result == "problem"]
+    if arguments.json:
+        shown = [{name: getattr(each, name) for name in each.__match_args__} for each in checks]
+        print_json({"sound": not problems, "checks": shown})
+        return REFUSED if problems else OK
+    print_table(("check", "result", "what"), [(c.name, c.result, c.text) for c in checks], empty="")
+    for each in problems:
+        print(f"\n{each.name}: {each.code}\n  {each.text}\n  {each.advice}")
+    return REFUSED if problems else OK
+
+
+def _client(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
+    """Return a client of the named service, else of the one that these settings describe."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    if not (arguments.server or os.environ.get("FOREWARN_SERVER")):
+        scheme = "https" if settings.operator.certificate else "http"
+        local, operator = settings.listen.local, settings.listen.operator
+        arguments.server = local or (f"{scheme}://{operator}" if operator else None)
+    return client_of(arguments)
+
+
+class Doctor:
+    """Looks at one installation, from its settings outwards."""
+
+    def __init__(
+        self,
+        files: list[Path],
+        clock: Clock,
+        client: Callable[[Settings], ApiClient],
+        *,
+        lease_s_max: float = LEASE_S_MAX,
+    ) -> None:
+        """Look at the service of some settings files.
+
+        Args:
+            files: the settings files.
+            clock: this machine's clock.
+            client: returns a client of the service with some settings.
+            lease_s_max: how long to wait for the active process to renew its lease.
+        """
+        self._files = files
+        self._clock = clock
+        self._client = client
+        self._lease_s_max = lease_s_max
+
+    def checks(self) -> Iterator[Examined]:
+        """Yield what was looked at, in order; what cannot be looked at is `skipped`."""
+        from forewarn.service.settings_check import check_settings  # noqa: PLC0415
+        from forewarn.settings_loader import load_settings  # noqa: PLC0415
+
+        settings: Settings | None = None
+        try:
+            settings = load_settings(self._files)
+            check_settings(settings)
+            yield Examined("settings", "ok", ", ".join(map(str, self._files)) or "the defaults")
+        except ForewarnError as error:
+            yield _problem("settings", error)
+        if settings is None:
+            yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
+            return
+        yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
+        yield from self._store(settings)
+        yield from self._service(settings)
+
+    def _exposed(self, settings: Settings) -> Iterator[ForewarnError]:
+        secrets = (settings.audit.key, settings.azure.token_key, settings.metadata.proxy_secret)
+        for file in self._files if any(secrets) else ():
+            if os.name == "posix" and file.stat().st_mode & _OTHERS:
+                yield SettingsExposed(path=file)
+
+    def _store(self, settings: Settings) -> Iterator[Examined]:
+        from forewarn.store.addresses import readable_engine  # noqa: PLC0415
+
+        try:
+            engine = readable_engine(settings.store.url)
+        except ForewarnError as error:
+            yield _problem("store", error)
+            return
+        try:
+            began_ms = self._clock.now_ms()
+            facts = engine.examine()
+            now_ms = (began_ms + self._clock.now_ms()) // 2
+            yield Examined("store", "ok", engine.place)
+            yield from _judged(
+                "database", lambda: _database(engine, facts), "keeps what it commits"
+            )
+            yield from _judged("schema", lambda: _schema(engine), "of this version")
+            if facts.clock_ms is not None:
+                skew_ms = now_ms - facts.clock_ms
+                yield from _judged("clock", lambda: _clock(skew_ms), f"{skew_ms:+} ms")
+                yield from _judged("lease", lambda: self._lease(engine), "is renewed")
+        except ForewarnError as error:
+            yield _problem("store", error)
+        finally:
+            engine.close()
+
+    def _lease(self, engine: Engine) -> Iterator[ForewarnError]:
+        """Wait for the lease to be renewed."""
+        until_ms = self._clock.elapsed_ms() + 1000 * self._lease_s_max
+        first: tuple[object, ...] = ()
+        while True:
+            with engine.reading() as transaction:
+                holder, beat = transaction.rows("lease")[0]
+            if not holder:
+                yield LeaderAbsent(reason="the lease is free")
+                return
+            first = first or (holder, beat)
+            if (holder, beat) != first:
+                return
+            if self._clock.elapsed_ms() >= until_ms:
+                reason = f"the lease was not renewed within {self._lease_s_max:g} s"
+                yield LeaderAbsent(reason=reason)
+                return
+            threading.Event().wait(LEASE_EVERY_S)
+
+    def _service(self, settings: Settings) -> Iterator[Examined]:
+        from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415
+
+        try:
+            client = self._client(settings)
+            version = client.get("/v1/version")["version"]
+            health = client.health()
+        except ForewarnError as error:
+            yield _problem("service", error)
+            return
+        yield from _judged("service", lambda: _version(version), f"answers at {client.server}")
+        yield from _judged("ready", lambda: _ready(health), "decides and shows")
+        yield from _judged("nodes", lambda: _nodes(health), "show the newest documents")
+        try:
+            destinations = client.get("/v1/outbox")["destinations"]
+        except ApiRefused as refusal:
+            yield Examined("outbox", "skipped", str(refusal))
+            return
+        yield from _judged("outbox", lambda: _outbox(destinations), "keeps up")
+
+
+def _judged(
+    name: str, look: Callable[[], Iterator[ForewarnError]], sound: str
+) -> Iterator[Examined]:
+    """Yield a check for each problem; one that is ok where there is none."""
+    problems = [_problem(name, each) for each in look()]
+    yield from problems or [Examined(name, "ok", sound)]
+
+
+def _problem(name: str, error: ForewarnError) -> Examined:
+    return Examined(name, "problem", str(error), error.code, error.advice_text())
+
+
+def _database(engine: Engine, facts: DatabaseFacts) -> Iterator[ForewarnError]:
+    for reason in facts.unsafe:
+        yield StoreUnsafe(place=engine.place, reason=reason)
+    if facts.is_replica:
+        yield StoreReplica(place=engine.place)
+    if facts.free_bytes is not None and facts.free_bytes < FREE_BYTES_MIN:
+        yield DiskNearlyFull(place=engine.place, free=facts.free_bytes >> 20)
+
+
+def _schema(engine: Engine) -> Iterator[ForewarnError]:
+    from forewarn.store.errors import StoreContradiction  # noqa: PLC0415
+    from forewarn.store.migrations import check_steps, every_step  # noqa: PLC0415
+
+    known = every_step()
+    try:
+        with engine.reading() as transaction:
+            done = transaction.rows("schema_steps")
+    except StoreContradiction:  # no service has used this database yet
+        done = []
+    try:
+        check_steps(engine.place, done, known)
+    except ForewarnError as error:
+        yield error
+        return
+    if len(done) < len(known):
+        yield StoreSchemaOld(place=engine.place, done=len(done), known=len(known))
+
+
+def _clock(skew_ms: int) -> Iterator[ForewarnError]:
+    if abs(skew_ms) > SKEW_MS_MAX:
+        yield ClockSkewed(skew_s=skew_ms / 1000)
+
+
+def _version(service: str) -> Iterator[ForewarnError]:
+    from forewarn.version import version  # noqa: PLC0415
+
+    own = version()
+    if service != own:
+        yield VersionsDiffer(service=service, own=own)
+
+
+def _ready(health: dict[str, Any]) -> Iterator[ForewarnError]:
+    if not health["ready"]:
+        yield ServiceNotReady(state=health["state"], reason=health.get("reason", ""))
+
+
+def _nodes(health: dict[str, Any]) -> Iterator[ForewarnError]:
+    if behind := health.get("nodes_behind"):
+        yield NodesBehind(count=len(behind), names=", ".join(behind[:3]))
+    if refused := health.get("nodes_refused"):
+        yield NodesRefused(names="; ".join(refused[:3]))
+
+
+def _outbox(destinations: list[dict[str, Any]]) -> Iterator[ForewarnError]:
+    for each in destinations:
+        if each["error"] or each["behind_s"] > OUTBOX_BEHIND_S_MAX:
+            reason = each["error"] or f"for {each['behind_s']} s"
+            yield DestinationBehind(name=each["name"], count=each["behind"], reason=reason)

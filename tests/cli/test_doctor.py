@@ -1,0 +1,213 @@
+"""`forewarn doctor` names the cause of each fault. Source: U-4."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from forewarn import exit_codes
+from forewarn.cli.api_client import ApiClient
+from forewarn.cli.doctor import Doctor
+from forewarn.clock import SystemClock, VirtualClock
+from forewarn.settings import FeedSettings, NamedTable, OutboxSettings
+from forewarn.store import open_store
+from forewarn.store.sqlite_file import file_system_of
+from tests.api.live import FLEET, SETTINGS, Live
+from tests.cli.conftest import Run
+from tests.postgres import PostgresServer, running_postgres
+from tests.waiting import wait_until
+
+UNREACHABLE = "http://127.0.0.1:9"
+PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+Fault = Callable[[Path, Path], None]
+
+
+def settings_file(folder: Path, store: str, more: str = "") -> Path:
+    """A settings file with a store."""
+    file = folder / "forewarn.toml"
+    file.write_text(f'[store]\nurl = "{store}"\n{more}')
+    file.chmod(0o600)
+    return file
+
+
+def named(file: Path, server: str, *, ahead_ms: int = 0) -> dict[str, str]:
+    """The code of each problem that the doctor finds, by the check's name."""
+    clock = SystemClock() if not ahead_ms else VirtualClock(SystemClock().now_ms() + ahead_ms)
+    doctor = Doctor([file], clock, lambda _: ApiClient(server), lease_s_max=0)
+    return {each.name: each.code for each in doctor.checks() if each.result == "problem"}
+
+
+def misspell(file: Path, _store: Path) -> None:
+    """A setting that does not exist."""
+    file.write_text("[stor]\n")
+
+
+def expose(file: Path, _store: Path) -> None:
+    """A secret that everybody can read."""
+    file.write_text(file.read_text() + f'[audit]\nkey = "{"k" * 32}"\n')
+    file.chmod(0o644)
+
+
+def lose(_file: Path, store: Path) -> None:
+    """A store that is gone."""
+    store.unlink()
+
+
+def damage(_file: Path, store: Path) -> None:
+    """A file with something else."""
+    store.write_bytes(b"x" * 4096)
+
+
+def run_on_store(statement: str) -> Fault:
+    """A statement of SQL that was run on the store."""
+
+    def act(_file: Path, store: Path) -> None:
+        with closing(sqlite3.connect(store)) as database:
+            database.execute(statement)
+            database.commit()
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "code"),
+    [
+        (misspell, "settings", "setting-invalid"),
+        (expose, "files", "settings-exposed"),
+        (lose, "store", "store-missing"),
+        (damage, "store", "store-damaged"),
+        (run_on_store("INSERT INTO migration VALUES (99, 'x', 'y')"), "schema", "store-too-new"),
+        (run_on_store("DELETE FROM migration"), "schema", "store-schema-old"),
+        (run_on_store("UPDATE migration SET checksum = 'z'"), "schema", "store-damaged"),
+    ],
+)
+def test_fault_is_named(fault: Fault, check: str, code: str, live: Live, tmp_path: Path) -> None:
+    """Each fault has one problem with its own code; without it nothing is wrong."""
+    store = tmp_path / "store.db"
+    open_store(f"sqlite://{store}").close()
+    file = settings_file(tmp_path, f"sqlite://{store}")
+    assert named(file, live.url) == {}
+    fault(file, store)
+    assert named(file, live.url) == {check: code}
+
+
+def test_service_that_is_away_is_named(live: Live, tmp_path: Path) -> None:
+    """Nobody answers; or another program does."""
+    file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")
+    open_store(f"sqlite://{tmp_path}/store.db").close()
+    assert named(file, UNREACHABLE) == {"service": "server-unreachable"}
+    assert named(file, f"http://{live.metadata_url}") == {"service": "server-foreign"}
+
+
+def test_nodes_and_destinations_that_are_behind_are_named(tmp_path: Path) -> None:
+    """A node that has never connected, and a receiver that does not answer."""
+    feed = FeedSettings(listen="127.0.0.1:0", hosts=("n1=h1",))
+    table = {"kind": "webhook", "url": f"{UNREACHABLE}/"}
+    outbox = OutboxSettings((NamedTable("tickets", table),))
+    service = Live(replace(SETTINGS, feed=feed, outbox=outbox))
+    try:
+        service.fleet(**FLEET)
+        open_store(f"sqlite://{tmp_path}/store.db").close()
+        file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")
+        expected = {"nodes": "nodes-behind", "outbox": "destination-behind"}
+        wait_until(lambda: named(file, service.url) == expected)
+    finally:
+        service.stop()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of these tests alone: they change its settings."""
+    with running_postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> Iterator[str]:
+    """The address of a store in PostgreSQL."""
+    with server.database() as address:
+        open_store(address).close()
+        yield address
+
+
+@pytest.mark.postgres
+def test_lease_clock_and_settings_of_a_database_are_named(
+    server: PostgresServer, database: str, live: Live, tmp_path: Path
+) -> None:
+    """No process is active; clocks differ by an hour; pages are not written whole."""
+    file = settings_file(tmp_path, database)
+    assert named(file, live.url) == {"lease": "leader-absent"}
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE lease SET holder = 'x'")
+    assert named(file, live.url) == {"lease": "leader-absent"}
+    assert named(file, live.url, ahead_ms=3_600_000)["clock"] == "clock-skewed"
+    server.run("ALTER SYSTEM SET full_page_writes = off")
+    server.run("SELECT pg_reload_conf()")
+    try:
+        wait_until(lambda: named(file, live.url).get("database") == "store-unsafe")
+    finally:
+        server.run("ALTER SYSTEM RESET ALL")
+        server.run("SELECT pg_reload_conf()")
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(PGBOUNCER is None, reason="there is no PgBouncer")
+@pytest.mark.parametrize(("mode", "code"), [("transaction", "store-pooled"), ("session", None)])
+def test_pooler_is_named(
+    mode: str, code: str | None, server: PostgresServer, database: str, live: Live, tmp_path: Path
+) -> None:
+    """A pooler in transaction mode is named; one in session mode may stay. Source: H-9."""
+    with running_pooler(server, mode) as folder:
+        address = database.replace(f"host={server.folder}", f"host={folder}&port=6432")
+        file = settings_file(tmp_path, address)
+        assert named(file, live.url).get("store") == code
+
+
+@contextmanager
+def running_pooler(server: PostgresServer, mode: str) -> Iterator[Path]:
+    """A PgBouncer before a server, on a Unix socket."""
+    folder = server.folder / f"pooler-{mode}"
+    folder.mkdir()
+    users, settings = folder / "users", folder / "pgbouncer.ini"
+    users.write_text('"forewarn" ""\n')
+    settings.write_text(
+        f"[databases]\n* = host={server.folder}\n[pgbouncer]\nlisten_port = 6432\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\n"
+        "ignore_startup_parameters = extra_float_digits\n"
+    )
+    shutil.chown(folder, "postgres")
+    assert PGBOUNCER is not None
+    command = [PGBOUNCER, "-q", "-u", "postgres", str(settings)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until((folder / ".s.PGSQL.6432").exists)
+        yield folder
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def test_disk_of_a_network_is_known(tmp_path: Path) -> None:
+    """The kind of a file system is that of the nearest mount point."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda / ext4 rw 0 0\nfiler:/x /srv nfs4 rw 0 0\n")
+    assert file_system_of(Path("/srv/forewarn/store.db"), mounts) == "nfs4"
+    assert file_system_of(Path("/var/lib/store.db"), mounts) == "ext4"
+
+
+def test_table_ends_with_the_remedy(run: Run, tmp_path: Path) -> None:
+    """A person sees every check; a script has the status and the codes."""
+    file = settings_file(tmp_path, f"sqlite://{tmp_path}/none.db")
+    done = run("doctor", "--config", str(file))
+    assert done.status == exit_codes.REFUSED
+    assert "store: store-missing" in done.out
+    checks = run("--json", "doctor", "--config", str(file)).json["checks"]
+    assert [each["name"] for each in checks if each["result"] == "problem"] == ["store"]
