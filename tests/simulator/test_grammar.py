@@ -10,7 +10,7 @@ from tests.simulator.transcripts.grammar import FORMS, USAGES, CommandForm, read
 from tests.simulator.transcripts.time_spans import SPAN_S_MAX, seconds
 from tests.simulator.transcripts.transcript import TranscriptInvalid, parse, play
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "transcripts.md"
+PAGE = Path(__file__).resolve().parents[1] / "transcripts" / "README.md"
 FLEET = "# T\nhost h1\nvm web_0 on=h1 group=web\n"
 VM_USAGE = "vm NAME on=HOST [group=GROUP] [size=SIZE] [gpu] [spot] [node=far]"
 DURATIONS = "write 90s, 15m, 6h or 2d, at most 366d"

@@ -11,7 +11,7 @@ import pytest
 from tests.simulator.transcripts.transcript import parse, play, rewritten
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "reference" / "transcripts.md"
+PAGE = HERE / "README.md"
 FILES = sorted(HERE.glob("*.txt"))
 TRANSCRIPTS_MIN = 40
 STATEMENTS = re.compile(r"\((([A-Z]-\d+)(, [A-Z]-\d+)*)\)\.$")

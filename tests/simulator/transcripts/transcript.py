@@ -1,7 +1,7 @@
 """Transcripts: a small language of commands, and the lines the world answers with.
 
 The commands are in `commands.py`. Nothing may be drawn from chance here. See
-docs/reference/transcripts.md.
+tests/transcripts/README.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCKS_MAX = 1000
 
 
 class TranscriptInvalid(Exception):
-    """A transcript that cannot be read or done; docs/reference/transcripts.md has the commands."""
+    """A transcript that cannot be read or done; tests/transcripts/README.md has the commands."""
 
     def __init__(self, name: str, line: int, problem: str) -> None:
         """Say where, and what; a problem that ends in a question needs no stop."""
