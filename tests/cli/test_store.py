@@ -25,3 +25,7 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     assert (again.status, "There is a store" in again.err) == (exit_codes.REFUSED, True)
     done = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/new.db")
     assert "store restored" in done.err
+    done = run("store", "upgrade", "--store", f"sqlite://{tmp_path}/new.db")
+    assert "the schema is up to date" in done.err
+    missing = run("store", "upgrade", "--check", "--store", f"sqlite://{tmp_path}/none.db")
+    assert "[store-missing]" in missing.err

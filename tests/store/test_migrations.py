@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,10 @@ from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreMissing,
+    StoreSchemaOld,
     StoreTooNew,
 )
-from forewarn.store.migrations import SchemaMigration, every_step, migrate
+from forewarn.store.migrations import SchemaMigration, every_step, migrate, missing_steps
 from forewarn.store.statements import APART, TABLE_OF, column
 from tests.postgres import PostgresServer
 from tests.store.story import begin
@@ -42,7 +44,7 @@ def test_migrate_runs_each_step_once(address: str, opened: Opener) -> None:
     store = opened(address)
     assert steps_done(store) == [step.number for step in every_step()]
     assert migrate(store._engine) == 0
-    assert migrate(store._engine, (*every_step(), GOOD)) == 1
+    assert migrate(store._engine, (*every_step(), GOOD), upgrade=True) == 1
     assert migrate(store._engine, (*every_step(), GOOD)) == 0
     assert steps_done(store)[-1] == GOOD.number
 
@@ -51,21 +53,43 @@ def test_migrate_changes_nothing_when_a_step_fails(address: str, opened: Opener)
     """A step that fails half way leaves the schema as it was. Source: L-7."""
     store = opened(address)
     with pytest.raises(StoreContradiction):
-        migrate(store._engine, (*every_step(), BAD))
+        migrate(store._engine, (*every_step(), BAD), upgrade=True)
     assert len(steps_done(store)) == len(every_step())
-    assert migrate(store._engine, (*every_step(), GOOD)) == 1
+    assert migrate(store._engine, (*every_step(), GOOD), upgrade=True) == 1
 
 
 def test_newer_schema_is_refused(address: str, opened: Opener) -> None:
     """A store that a newer version has migrated is left alone. Source: L-7."""
     store = opened(address)
-    migrate(store._engine, (*every_step(), GOOD))
+    migrate(store._engine, (*every_step(), GOOD), upgrade=True)
     with pytest.raises(StoreTooNew, match=f"schema {NEXT}") as refused:
         migrate(store._engine)
     assert "backup" in refused.value.advice_text()
     store.close()
     with pytest.raises(StoreTooNew):
         open_store(address)
+
+
+def test_version_before_works_beside_an_expanded_schema(address: str, opened: Opener) -> None:
+    """A step that only expands the schema stops no process of the version before. Source: H-8."""
+    store = opened(address)
+    expanding = replace(GOOD, name=f"{NEXT:04}_expand_good")
+    migrate(store._engine, (*every_step(), expanding), upgrade=True)
+    assert migrate(store._engine) == 0
+    store.close()
+    again = opened(address)
+    again.load()
+    assert begin(again).reboot("h0")
+
+
+@pytest.mark.postgres
+def test_start_upgrades_no_store_that_others_may_use(postgres_address: str, opened: Opener) -> None:
+    """Only a command upgrades a shared store; it may look first. Source: H-8."""
+    store = opened(postgres_address)
+    with pytest.raises(StoreSchemaOld, match=f"{NEXT - 1} of the {NEXT} schema steps"):
+        migrate(store._engine, (*every_step(), GOOD))
+    assert len(steps_done(store)) == len(every_step())
+    assert missing_steps(store._engine) == ()
 
 
 def test_other_steps_are_refused(address: str, opened: Opener) -> None:

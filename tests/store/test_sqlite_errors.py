@@ -123,7 +123,7 @@ def upgrade(path: Path) -> None:
     store = open_store(str(path))
     number = len(every_step()) + 1
     step = SchemaMigration(number, f"{number:04}_next", "CREATE TABLE extra (a BIGINT);\n")
-    migrate(store._engine, (*every_step(), step))
+    migrate(store._engine, (*every_step(), step), upgrade=True)
     store.close()
 
 

@@ -56,14 +56,6 @@ class StoreReplica(PeerError):
     advice = "Give the address of the primary, or promote this database."
 
 
-class StoreSchemaOld(CallerError):
-    """A store with fewer schema steps than this version has."""
-
-    code = "store-schema-old"
-    message = "The store {place} has {done} of the {known} schema steps of this version."
-    advice = "Start the service of this version: it runs the others."
-
-
 class DiskNearlyFull(PeerError):
     """Little free space where the store is."""
 
@@ -322,7 +314,7 @@ def _database(engine: Engine, facts: DatabaseFacts) -> Iterator[ForewarnError]:
 
 
 def _schema(engine: Engine) -> Iterator[ForewarnError]:
-    from forewarn.store.errors import StoreContradiction  # noqa: PLC0415
+    from forewarn.store.errors import StoreContradiction, StoreSchemaOld  # noqa: PLC0415
     from forewarn.store.migrations import check_steps, every_step  # noqa: PLC0415
 
     known = every_step()
@@ -332,7 +324,7 @@ def _schema(engine: Engine) -> Iterator[ForewarnError]:
     except StoreContradiction:  # no service has used this database yet
         done = []
     try:
-        check_steps(engine.place, done, known)
+        check_steps(engine.place, done, known, beside_newer=True)
     except ForewarnError as error:
         yield error
         return

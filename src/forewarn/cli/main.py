@@ -75,7 +75,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "driver": ("driver", "drivers of the settings: list, check, discover"),
     "conformance": ("conformance", "check a server or a client of Scheduled Events"),
     "doctor": ("doctor", "find the faults of an installation"),
-    "store": ("store", "the store of a service: back it up, verify a backup, restore one"),
+    "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
     "explain": ("explain", "explain an error code"),
     "completion": ("completion", "print a completion script for a shell"),
 }

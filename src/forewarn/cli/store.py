@@ -1,4 +1,4 @@
-"""`forewarn store`: back up the store of a service, check a backup, and restore one.
+"""`forewarn store`: back up, verify and restore the store of a service, and upgrade its schema.
 
 The commands open the store in the settings directly. A backup may run while the service runs, a
 restore only while it is stopped.
@@ -35,7 +35,9 @@ def add_commands(commands: CommandGroup) -> None:
         action="store_true",
         help="the database's own tools have restored the store: complete the restore",
     )
-    for parser in (backup, restore):
+    upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
+    upgrade.add_argument("--check", action="store_true", help="show what it would do, then exit")
+    for parser in (backup, restore, upgrade):
         parser.add_argument(
             "--store", metavar="ADDRESS", help="(default: the store in the settings)"
         )
@@ -81,6 +83,24 @@ def _restore(arguments: argparse.Namespace) -> int:
     ):
         if numbers:
             note(f"{', '.join(numbers)}: {text}")
+    return OK
+
+
+def _upgrade(arguments: argparse.Namespace) -> int:
+    from forewarn.store.addresses import engine_of  # noqa: PLC0415 - the same
+    from forewarn.store.migrations import migrate, missing_steps  # noqa: PLC0415 - the same
+
+    engine = engine_of(_address(arguments))(must_exist=True)
+    try:
+        missing = missing_steps(engine)
+        if not arguments.check:
+            migrate(engine, must_exist=True, upgrade=True)
+    finally:
+        engine.close()
+    if arguments.json:
+        return print_json({"steps": missing, "done": not arguments.check})
+    verb = "to run" if arguments.check else "run"
+    note(f"schema steps {verb}: {', '.join(missing)}" if missing else "the schema is up to date")
     return OK
 
 

@@ -139,6 +139,9 @@ class Engine(abc.ABC):
     Every error of the database leaves here as one of `store/errors.py`.
     """
 
+    #: Whether other processes may use the database at the same time.
+    is_shared = False
+
     def __init__(self, place: str, statements: Statements) -> None:
         """Name the database for people, without any password, and take what it will run."""
         self.place = place

@@ -81,6 +81,15 @@ class StoreTooNew(CallerError):
     advice = "Run the version that wrote it, or restore the backup made before the upgrade."
 
 
+class StoreSchemaOld(CallerError):
+    """A shared store with fewer schema steps than this version has."""
+
+    code = "store-schema-old"
+    status = 409
+    message = "The store {place} has {done} of the {known} schema steps of this version."
+    advice = "Run `forewarn store upgrade` once; processes of the version before may run meanwhile."
+
+
 class StoreDriverMissing(CallerError):
     """The library an engine needs is not installed."""
 

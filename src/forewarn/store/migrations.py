@@ -1,20 +1,32 @@
 """Numbered steps of the schema, each run once, all in one transaction.
 
-The steps themselves are texts in `schema/`; one that was released is never edited.
+The steps themselves are texts in `schema/`; one that was released is never edited. A step whose
+name begins with `expand_` only adds tables, or columns with a default, so the version before it
+goes on beside it; what it replaces is removed by a step of a later version. Source: H-8.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreTooNew
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreDamaged,
+    StoreMissing,
+    StoreSchemaOld,
+    StoreTooNew,
+)
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.store.engine import Engine, Row, Transaction
+
+#: What the name of a step contains that only expands the schema.
+EXPANDING = re.compile(r"^[0-9]{4}_expand_")
 
 
 @value
@@ -49,13 +61,25 @@ def every_step() -> tuple[SchemaMigration, ...]:
 
 
 def migrate(
-    engine: Engine, steps: tuple[SchemaMigration, ...] | None = None, *, must_exist: bool = False
+    engine: Engine,
+    steps: tuple[SchemaMigration, ...] | None = None,
+    *,
+    must_exist: bool = False,
+    upgrade: bool = False,
 ) -> int:
     """Bring the schema up to date; return how many steps were run.
 
     Safe to run by several processes at once: the second waits, then finds nothing to do.
 
+    Args:
+        engine: the open database.
+        steps: the steps of this version; None: those in `schema/`.
+        must_exist: whether a store must be there already.
+        upgrade: whether an existing store that other processes may use is upgraded, too.
+
     Raises:
+        StoreSchemaOld: steps are missing, other processes may use the store, and no one asked for
+            the upgrade. Source: H-8.
         StoreMissing: no step was ever run, and the store must exist.
         StoreTooNew: a newer version has migrated the store; nothing was changed.
         StoreDamaged: the store was made by other steps than these; nothing was changed.
@@ -65,7 +89,8 @@ def migrate(
         return 0
     with engine.writing() as transaction:
         engine.lock_schema(transaction)
-        return run_steps(engine, transaction, known, must_exist=must_exist)
+        new_only = engine.is_shared and not upgrade
+        return run_steps(engine, transaction, known, must_exist=must_exist, new_only=new_only)
 
 
 def run_steps(
@@ -74,8 +99,11 @@ def run_steps(
     known: tuple[SchemaMigration, ...],
     *,
     must_exist: bool = False,
+    new_only: bool = False,
 ) -> int:
     """Run the steps that are missing, in a transaction that holds the schema's lock.
+
+    With `new_only` a store is made, but not upgraded.
 
     Raises: what `migrate` does.
     """
@@ -83,24 +111,55 @@ def run_steps(
     done = transaction.rows("schema_steps")
     if must_exist and not done:
         raise StoreMissing(place=engine.place)
-    check_steps(engine.place, done, known)
+    check_steps(engine.place, done, known, beside_newer=True)
+    if done and new_only and len(done) < len(known):
+        raise StoreSchemaOld(place=engine.place, done=len(done), known=len(known))
     for step in known[len(done) :]:
         for statement in step.statements(engine.schema_text(step.text)):
             transaction.run_text(statement)
         transaction.run(
             "schema_step_done", number=step.number, name=step.name, checksum=step.checksum
         )
-    return len(known) - len(done)
+    return max(len(known) - len(done), 0)
 
 
-def check_steps(place: str, done: list[Row], known: tuple[SchemaMigration, ...]) -> None:
-    """Refuse a store that other steps have made.
+def missing_steps(engine: Engine) -> tuple[str, ...]:
+    """Return the names of the steps of this version that a store lacks.
 
     Raises:
-        StoreTooNew: a newer version did.
+        StoreMissing: no step was ever run.
+        StoreTooNew, StoreDamaged: see `check_steps`.
+    """
+    try:
+        with engine.reading() as transaction:
+            done = transaction.rows("schema_steps")
+    except StoreContradiction as error:
+        raise StoreMissing(place=engine.place) from error
+    check_steps(engine.place, done, every_step(), beside_newer=True)
+    return tuple(step.name for step in every_step()[len(done) :])
+
+
+def check_steps(
+    place: str,
+    done: list[Row],
+    known: tuple[SchemaMigration, ...],
+    *,
+    beside_newer: bool = False,
+) -> None:
+    """Refuse a store that other steps have made.
+
+    Args:
+        place: the store, for people.
+        done: number, name and checksum of the steps that were run.
+        known: the steps of this version.
+        beside_newer: whether a newer version may have run steps that only expand the schema.
+
+    Raises:
+        StoreTooNew: a newer version has run steps that this one cannot work with.
         StoreDamaged: something else did.
     """
-    if len(done) > len(known):
+    newer = [name for _, name, _ in done[len(known) :]]
+    if newer and not (beside_newer and all(EXPANDING.search(str(name)) for name in newer)):
         raise StoreTooNew(place=place, found=len(done), known=len(known))
     for (number, name, checksum), step in zip(done, known, strict=False):
         if (number, checksum) != (step.number, step.checksum):
@@ -109,10 +168,13 @@ def check_steps(place: str, done: list[Row], known: tuple[SchemaMigration, ...])
 
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
-    """Whether exactly these steps were run; a store may be one that can only be read now."""
+    """Whether all these steps were run; a store may be one that can only be read now."""
     try:
         with engine.reading() as transaction:
             done = transaction.rows("schema_steps")
     except StoreContradiction:  # there is no such table yet
         return False
-    return done == [(step.number, step.name, step.checksum) for step in known]
+    if len(done) < len(known):
+        return False
+    check_steps(engine.place, done, known, beside_newer=True)
+    return True

@@ -130,6 +130,8 @@ class PostgresEngine(Engine):
     back, since `Store.settle` relies on the writer's row being locked by then.
     """
 
+    is_shared = True
+
     def __init__(self, address: str, *, must_exist: bool) -> None:
         """Connect to the database at `address`, which must be there in any case.
 
