@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Mark = tuple[str, int]
 
 WAIT_TIMEOUT_S = 3600.0
-"""Longest wait in seconds any clock asks for; a sleeper then asks again. Keeps a paused clock
+"""Longest wait in seconds any clock asks for; a sleeper then asks again. Keeps a stopped clock
 and a far deadline from turning into an infinite or overflowing timeout."""
 
 SPEED_MAX = 1_000_000.0
@@ -70,7 +70,7 @@ class Clock(abc.ABC):
         return 0
 
     def elapsed_ms(self) -> int:
-        """Return the real time since some moment, in ms; it goes on while this clock is paused."""
+        """Return the real time since some moment, in ms; it goes on while this clock is stopped."""
         return self._monotonic_ns() // 1_000_000
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -205,7 +205,7 @@ class SystemClock(Clock):
 
 
 class ScaledClock(Clock):
-    """A clock that runs faster or slower than real time, may be paused and moved ahead.
+    """A clock that runs faster or slower than real time, may be stopped and moved ahead.
 
     For the emulator. Safe to read and change from any thread.
     """
@@ -224,17 +224,17 @@ class ScaledClock(Clock):
         self._real_ns = monotonic_ns()
         self._base_ms = float(wall_ns() // 1_000_000 if start_ms is None else start_ms)
         self._speed = _checked_speed(speed)
-        self._paused = False
+        self._stopped = False
 
     @property
     def speed(self) -> float:
-        """Seconds of this clock per real second while it is not paused."""
+        """Seconds of this clock per real second while it is not stopped."""
         return self._speed
 
     @property
-    def paused(self) -> bool:
+    def stopped(self) -> bool:
         """Whether the clock stands still."""
-        return self._paused
+        return self._stopped
 
     def now_ms(self) -> int:
         """Return the scaled time now."""
@@ -242,26 +242,26 @@ class ScaledClock(Clock):
             return int(self._now_ms())
 
     def wait_s(self, until_ms: int) -> float:
-        """Return the real seconds until `until_ms`; `WAIT_TIMEOUT_S` while paused before it."""
+        """Return the real seconds until `until_ms`; `WAIT_TIMEOUT_S` while stopped before it."""
         with self._lock:
             left_ms = until_ms - self._now_ms()
             if left_ms <= 0:
                 return 0.0
-            if self._paused:
+            if self._stopped:
                 return WAIT_TIMEOUT_S
             return min(left_ms / 1000.0 / self._speed, WAIT_TIMEOUT_S)
 
-    def pause(self) -> None:
-        """Stop the clock until `resume`."""
-        self._change(self._speed, paused=True)
+    def stop(self) -> None:
+        """Stop the clock until `start`."""
+        self._change(self._speed, stopped=True)
 
-    def resume(self) -> None:
-        """Restart the clock from its current time."""
-        self._change(self._speed, paused=False)
+    def start(self) -> None:
+        """Start a stopped clock at its current time."""
+        self._change(self._speed, stopped=False)
 
     def set_speed(self, speed: float) -> None:
-        """Run at `speed` from now on; a paused clock stays paused."""
-        self._change(_checked_speed(speed), paused=self._paused)
+        """Run at `speed` from now on; a stopped clock stays stopped."""
+        self._change(_checked_speed(speed), stopped=self._stopped)
 
     def advance(self, by_ms: int) -> None:
         """Move the clock ahead by `by_ms` milliseconds at once."""
@@ -273,17 +273,17 @@ class ScaledClock(Clock):
         self._changed()
 
     def _now_ms(self) -> float:
-        if self._paused:
+        if self._stopped:
             return self._base_ms
         return self._base_ms + (self._monotonic_ns() - self._real_ns) / 1e6 * self._speed
 
-    def _change(self, speed: float, *, paused: bool) -> None:
+    def _change(self, speed: float, *, stopped: bool) -> None:
         with self._lock:
             now_ms = self._now_ms()
             self._base_ms = now_ms
             self._real_ns = self._monotonic_ns()
             self._speed = speed
-            self._paused = paused
+            self._stopped = stopped
         self._changed()
 
 

@@ -47,15 +47,15 @@ class EmulatorStopped(CallerError):
 class EmulatorThread:
     """An emulator in a thread of its own, used from the test's thread."""
 
-    def __init__(self, options: Options | None = None, *, paused: bool = True) -> None:
+    def __init__(self, options: Options | None = None, *, stopped: bool = True) -> None:
         """Prepare; `start` begins.
 
         Args:
             options: how to emulate; None: one VM, no operator API, in memory.
-            paused: whether the clock stands until `advance`.
+            stopped: whether the clock stands until `advance`.
         """
         self._options = options
-        self._paused = paused
+        self._stopped = stopped
         self._emulator: Emulator | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -278,8 +278,8 @@ class EmulatorThread:
 
         options = self._options or Options(listen=("127.0.0.1:0",), operator="")
         self._emulator = emulator = new_emulator(options)
-        if self._paused:
-            emulator.pace.pause()
+        if self._stopped:
+            emulator.pace.stop()
         bound = await emulator.start()
         self.url = f"http://{bound.metadata[0]}"
         self.operator_url = bound.operator

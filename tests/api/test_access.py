@@ -145,9 +145,11 @@ def test_foreign_object_is_answered_like_a_missing_one(
     both: Guarded, alone: Guarded, route: Json, who: str
 ) -> None:
     """The same bytes with the other owner's fleet there as without it. Source: P-3."""
-    form = {"approve_event": {}, "request_work": {"cause": "reboot", "targets": ["bank-0"]}}
+    form = {"approve_operation": {}, "request_work": {"cause": "reboot", "targets": ["bank-0"]}}
     body = None if route.method == "GET" else form.get(route.name, {})
-    query = {"get_document": "?vm=bank-0", "list_vms": "?host=h3"}.get(route.name, "")
+    query = {"get_document": "?vm=bank-0", "list_vms": "?host=h3", "why": "?id=h3"}.get(
+        route.name, ""
+    )
     path = path_of(route.path, FOREIGN) + query
     one, other = (each.ask(who, route.method, path, body) for each in (both, alone))
     assert one.status == other.status
@@ -174,6 +176,15 @@ def test_nothing_of_another_owner_is_listed(sharing: Guarded, path: str) -> None
     if path == "/v1/history?limit=1000":
         texts = [each["text"] for each in reply.json["entries"]]
         assert "op-1: It is announced to the groups it disturbs." in texts
+
+
+def test_owner_asks_why_about_a_host(sharing: Guarded) -> None:
+    """An owner learns what their own work waits for on a host, not of maintenances. Source: P-3."""
+    why = sharing.ask("owner-of-shop", "GET", "/v1/why?id=h1").json
+    assert (why["kind"], {each["name"] for each in why["blockers"]}) == ("host", {"op-1"})
+    assert "bank" not in str(why)
+    assert sharing.ask("owner-of-shop", "GET", "/v1/why?id=h3").code == "unknown-work"
+    assert sharing.ask("owner-of-shop", "GET", "/v1/why?id=m-1").code == "not-permitted"
 
 
 def without_time(body: bytes) -> bytes:

@@ -119,7 +119,7 @@ def test_what_a_host_and_a_wave_wait_for(fleet: Live) -> None:
     groups = fleet.get("/v1/blockers")["groups"]
     assert sum(each["count"] for each in groups) == 2
     assert fleet.call("GET", "/v1/why?id=m-99").code == "unknown-maintenance"
-    assert fleet.call("GET", "/v1/why?id=h99").code == "unknown"
+    assert fleet.call("GET", "/v1/why?id=h99").code == "unknown-work"
 
 
 def test_plans_can_be_compared(fleet: Live) -> None:

@@ -48,7 +48,7 @@ def test_outcome_says_what_became_of_an_event(fleet: Live) -> None:
     fleet.settle()
     [event] = operation["events"]
     assert fleet.get(f"/v1/events/{event}/outcome")["result"] == "unknown"
-    fleet.post(f"/v1/events/{event}/approve")
+    fleet.post(f"/v1/operations/{event}/approve")
     fleet.post(f"/v1/operations/{operation['id']}/complete")
     outcome = fleet.get(f"/v1/events/{event}/outcome")
     assert (outcome["result"], outcome["start"]) == ("completed", "early")
@@ -125,7 +125,7 @@ def test_history_is_filtered_and_paged(fleet: Live) -> None:
     assert texts("after=2&before=4") == [everything[2]["text"]]
     assert texts("operation=op-1&action=operation.announced") == ["op-1 is announced"]
     assert texts("vm=web-0&limit=1") == ["vm web-0 is added"]
-    fleet.post(f"/v1/events/{event}/approve")
+    fleet.post(f"/v1/operations/{event}/approve")
     assert texts(f"event={event}") == [f"event {event} is approved for web"]
     assert texts("host=h2") == ["host h2 is added", "vm web-1 is added"]
     assert texts("host=h2&after=1000") == []

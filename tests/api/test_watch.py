@@ -83,7 +83,7 @@ def test_filters_are_those_of_history(fleet: Live) -> None:
     """A follower of a VM reads what its history has, by any form of an id. Source: A-6."""
     fleet.post("/v1/hosts/h1/reboot")
     event = fleet.get("/v1/events?group=web")["events"][0]["id"]
-    fleet.post(f"/v1/events/{event}/approve")
+    fleet.post(f"/v1/operations/{event}/approve")
     fleet.settle()
     for query in ("vm=web-0", "operation=1", f"event={event.lower()}", "action=event.approved"):
         past = fleet.get(f"/v1/history?{query}")["entries"]

@@ -138,8 +138,8 @@ def test_order_of_several_is_one_request(fleet: Live) -> None:
     fleet.settle()
     fleet.post(f"/v1/operations/{first['id']}/approve")
     assert fleet.get(f"/v1/operations/{first['id']}")["operation"]["state"] == "announced"
-    waiting = fleet.get(f"/v1/operations/{first['id']}/why")["waiting"]
-    assert [each["reason"] for each in waiting] == ["coupled"]
+    waiting = fleet.get(f"/v1/why?id={first['id']}")["blockers"]
+    assert [each["code"] for each in waiting] == ["coupled"]
     fleet.post(f"/v1/operations/{second['id']}/approve")
     for each in (first, second):
         assert fleet.get(f"/v1/operations/{each['id']}")["operation"]["state"] == "running"
@@ -183,7 +183,7 @@ def test_operator_approves_from_outside(fleet: Live) -> None:
     operation = one(fleet.post("/v1/vms/web-0/reboot"))
     [event] = fleet.get("/v1/events?vm=web-0")["events"]
     fleet.settle()
-    approved = one(fleet.post(f"/v1/events/{event['id']}/approve"))
+    approved = one(fleet.post(f"/v1/operations/{event['id']}/approve"))
     assert (approved["id"], approved["state"]) == (operation["id"], "running")
     assert fleet.document("web-0")["Events"][0]["EventStatus"] == "Started"
 
@@ -291,13 +291,13 @@ def test_why_names_who_is_awaited(fleet: Live) -> None:
     fleet.post("/v1/hosts/h1/reboot")
     fleet.post("/v1/hosts/h2/reboot")
     fleet.settle()
-    waiting = fleet.get("/v1/operations/op-1/why")["waiting"]
-    assert [each["on"] for each in waiting] == [["db"], ["web"]]
-    assert {each["until"] for each in waiting} == {"2027-01-15T08:15:01Z"}
-    other = fleet.get("/v1/operations/op-2/why")["waiting"]
-    assert [each["reason"] for each in other] == ["fault-domain"]
+    waiting = fleet.get("/v1/why?id=op-1")["blockers"]
+    assert [each["subject"] for each in waiting] == ["db", "web"]
+    assert {each["clears"] for each in waiting} == {"2027-01-15T08:15:01Z"}
+    other = fleet.get("/v1/why?id=op-2")["blockers"]
+    assert [each["code"] for each in other] == ["fault-domain"]
     fleet.post("/v1/operations/op-1/cancel")
-    assert fleet.get("/v1/operations/op-1/why")["waiting"] == []
+    assert fleet.get("/v1/why?id=op-1")["blockers"] == []
 
 
 def test_more_than_a_hundred_targets_are_refused_with_the_command_for_them(fleet: Live) -> None:

@@ -330,7 +330,7 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     after = run("operation", "why", "op-1")
     assert "failed" in after.out
     assert "ended" in after.out
-    assert run("operation", "why", "op-1", "--json").json["waiting"] == []
+    assert run("operation", "why", "op-1", "--json").json["blockers"] == []
     refused = run("operation", "cancel", "op-1", "--reason", "late")
     assert (refused.status, refused.out) == (1, "")
     assert "op-1 is failed: it cannot be cancelled." in refused.err

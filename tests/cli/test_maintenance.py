@@ -73,7 +73,7 @@ def test_show_says_who_has_not_approved(run: Run, live: Live) -> None:
     wait_until(lambda: live.get("/v1/maintenances/m-1")["approvals"])
     first, second = run("maintenance", "show", "m-1", "--json").json["approvals"]
     assert (first["group"], first["state"], first["missing"]) == ("db", "waiting", ["db-0"])
-    live.post(f"/v1/events/{second['event']}/approve")
+    live.post(f"/v1/operations/{second['event']}/approve")
     shown = run("maintenance", "show", "m-1").out
     for word in ("since", "until", "1 (1 announced)", "waiting", "approved", "last poll".upper()):
         assert word in shown, shown

@@ -96,7 +96,7 @@ def test_limited_server_is_asked_more_slowly() -> None:
     options = Options(
         listen=("127.0.0.1:0",), operator="", metadata=replace(METADATA, rate_per_s=5.0)
     )
-    emulator = EmulatorThread(options, paused=False).start()
+    emulator = EmulatorThread(options, stopped=False).start()
     try:
         results = list(run_checks(ServiceUnderTest(emulator.url), only=["A-2", "E-3", "E-6"]))
     finally:

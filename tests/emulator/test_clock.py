@@ -24,7 +24,7 @@ def clock_ms(stage: Stage) -> int:
 
 def test_clock_stands_while_it_is_paused(stage: Stage) -> None:
     """A paused clock shows the same time again. Source: N-4."""
-    assert stage.api.get("/v1/clock")["paused"] is True
+    assert stage.api.get("/v1/clock")["stopped"] is True
     assert clock_ms(stage) == clock_ms(stage)
 
 
@@ -71,7 +71,7 @@ def test_running_clock_needs_nobody(stage: Stage) -> None:
     """At ten thousand times real time a quarter of an hour is over by itself. Source: L-1."""
     stage.run("host-update")
     stage.api.post("/v1/clock/speed", {"speed": 10_000})
-    assert stage.api.post("/v1/clock/resume")["paused"] is False
+    assert stage.api.post("/v1/clock/start")["stopped"] is False
     url = stage.emulator.endpoint + "&wait=30&incarnation="
     incarnation = 1
     while stage.sees():
@@ -110,7 +110,7 @@ def test_faster_clock_gives_a_larger_margin() -> None:
 def test_notice_is_whole_at_high_speed(staged: Callable[..., Stage]) -> None:
     """Even at 2,000 times real time nothing starts with less than its notice. Source: N-1."""
     stage = staged(speed=2000.0)
-    stage.api.post("/v1/clock/resume")
+    stage.api.post("/v1/clock/start")
     stage.api.post("/v1/scenarios/host-update/run")
     seen = stage.emulator.document().incarnation
     while seen < 3:

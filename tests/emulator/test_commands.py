@@ -136,8 +136,8 @@ def test_routes_are_in_the_openapi_document(stage: Stage) -> None:
         if path.split("/")[2:] and path.split("/")[2] in {"clock", "scenarios", "faults"}
     }
     assert ours == {
-        *("/v1/clock", "/v1/clock/advance", "/v1/clock/speed", "/v1/clock/pause"),
-        *("/v1/clock/resume", "/v1/scenarios", "/v1/scenarios/{name}"),
+        *("/v1/clock", "/v1/clock/advance", "/v1/clock/speed", "/v1/clock/stop"),
+        *("/v1/clock/start", "/v1/scenarios", "/v1/scenarios/{name}"),
         *("/v1/scenarios/{name}/run", "/v1/scenarios/{name}/stop"),
         *("/v1/faults", "/v1/faults/{kind}"),
     }

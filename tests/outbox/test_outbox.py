@@ -66,7 +66,7 @@ def test_event_is_a_cloud_event_of_its_transition(receiver: Receiver) -> None:
     service = started(receiver)
     service.enable("web-0", "db-0")
     [operation] = service.post("/v1/vms/web-0/reboot")["operations"]
-    service.post(f"/v1/events/{operation['events'][0]}/approve")
+    service.post(f"/v1/operations/{operation['events'][0]}/approve")
     service.post(f"/v1/operations/{operation['id']}/complete")
     end = last(service)
     receiver.status = 200
@@ -226,7 +226,7 @@ def test_event_grid_gets_its_schema_after_its_handshake(receiver: Receiver) -> N
     service.post("/v1/outbox/hook/retry")
     service.enable("web-0", "db-0")
     [operation] = service.post("/v1/vms/web-0/reboot")["operations"]
-    service.post(f"/v1/events/{operation['events'][0]}/approve")
+    service.post(f"/v1/operations/{operation['events'][0]}/approve")
     service.post(f"/v1/operations/{operation['id']}/complete")
     last(service)
     wait_until(lambda: status(service)["behind"] == 0)

@@ -128,7 +128,7 @@ STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("#/hosts/h2", "reboot_host", {"not_before": "+1h"}, "operation.announced"),
     ("#/operations/op-2", "cancel_operation", {"reason": "another day"}, "operation.cancelled"),
     ("#/hosts/h2", "migrate_host", {}, "operation.announced"),
-    ("#/operations/op-3", "approve_event", {}, "operation.started"),
+    ("#/operations/op-3", "approve_operation", {}, "operation.started"),
     ("#/operations/op-3", "complete_operation", {}, "operation.succeeded"),
     ("#/hosts/h3", "degrade_host", {}, "operation.planned"),
     ("#/hosts/h4", "fail_host", {}, "host.failed"),
@@ -297,7 +297,7 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     service.post("/v1/maintenances/m-1/start")
     service.settle()
     event = service.document("db-0")["Events"][0]["EventId"]
-    service.post(f"/v1/events/{event}/approve")
+    service.post(f"/v1/operations/{event}/approve")
     show(page, f"{service.url}/#/maintenances/m-1")
     page.see("web")
     rows = page.run("[...document.querySelectorAll('tr')].map((each) => each.innerText)")

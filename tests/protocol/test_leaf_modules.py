@@ -180,19 +180,19 @@ def test_scaled_clock_runs_pauses_and_jumps() -> None:
     assert clock.now_ms() == START_MS + 60_000
     assert clock.wait_s(START_MS + 120_000) == 1.0
     assert clock.wait_s(START_MS) == 0.0
-    clock.pause()
+    clock.stop()
     source.pass_s(5)
-    assert (clock.paused, clock.now_ms()) == (True, START_MS + 60_000)
+    assert (clock.stopped, clock.now_ms()) == (True, START_MS + 60_000)
     assert clock.wait_s(START_MS + 120_000) == WAIT_TIMEOUT_S
     clock.advance(1000)
     clock.set_speed(2)
-    assert (clock.paused, clock.speed) == (True, 2.0)
-    clock.resume()
+    assert (clock.stopped, clock.speed) == (True, 2.0)
+    clock.start()
     source.pass_s(1)
     assert clock.now_ms() == START_MS + 63_000
     assert changes == [START_MS + n for n in (60_000, 61_000, 61_000, 61_000)]
     clock.unlisten(listener)
-    clock.pause()
+    clock.stop()
     assert len(changes) == 4
 
 

@@ -45,7 +45,7 @@ def test_stages_are_timed_from_the_announcement(measured: Live) -> None:
     wait_until(lambda: since(scraped(measured), "seen") == (2, 0))
     measured.advance(100)
     for event in operation["events"]:
-        measured.post(f"/v1/events/{event}/approve")
+        measured.post(f"/v1/operations/{event}/approve")
     measured.advance(20)
     measured.post(f"/v1/operations/{operation['id']}/complete")
     found = scraped(measured)
@@ -69,7 +69,7 @@ def test_groups_that_never_approve_are_named_until_they_do(measured: Live) -> No
     assert value(found, "forewarn_group_unapproved_events", group="db") == 1
     measured.post(f"/v1/operations/{first['id']}/complete")
     [second] = measured.post("/v1/vms/db-0/reboot")["operations"]
-    measured.post(f"/v1/events/{second['events'][0]}/approve")
+    measured.post(f"/v1/operations/{second['events'][0]}/approve")
     assert value(scraped(measured), "forewarn_groups_never_approving") == 0
 
 

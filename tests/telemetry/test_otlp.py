@@ -71,7 +71,7 @@ def test_operation_is_one_trace_from_request_to_end(
     [operation] = service.post("/v1/hosts/h1/reboot")["operations"]
     service.advance(60)
     for event in operation["events"]:
-        service.post(f"/v1/events/{event}/approve")
+        service.post(f"/v1/operations/{event}/approve")
     service.settle()
     service.advance(30)
     service.post(f"/v1/operations/{operation['id']}/complete")

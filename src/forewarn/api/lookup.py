@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: Fewest characters of an abbreviated event id.
 PREFIX_LENGTH_MIN = 4
 
-_NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
+#: The id of an operation.
+NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
 _GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 _PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
 
@@ -83,7 +84,7 @@ async def find(call: ApiCall, name: str) -> LookupResult:
 
 def _find_live(view: StateView, name: str) -> LookupResult | None:
     state = view.state
-    number = _NUMBER.fullmatch(name)
+    number = NUMBER.fullmatch(name)
     if number:
         operation = state.operations.get(int(number[1]))
         if operation is not None:
@@ -110,7 +111,7 @@ def _events_of(view: StateView, operation: Operation) -> tuple[Event, ...]:
 
 
 def _find_stored(store: Store, name: str) -> LookupResult | None:
-    number = _NUMBER.fullmatch(name)
+    number = NUMBER.fullmatch(name)
     event = None
     if number:
         operation = store.operation(int(number[1]))

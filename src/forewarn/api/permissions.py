@@ -88,7 +88,7 @@ read:
     GET /v1/topology
     GET /v1/operations
     GET /v1/operations/{id}
-    GET /v1/operations/{id}/why
+    GET /v1/why
     GET /v1/events
     GET /v1/events/{id}
     GET /v1/events/{id}/outcome
@@ -176,7 +176,6 @@ read-fleet:
     GET /v1/maintenances/{id}
     GET /v1/maintenances/{id}/hosts
     GET /v1/maintenances/{id}/report
-    GET /v1/why
     GET /v1/blockers
     GET /v1/policy
     GET /v1/windows
@@ -187,7 +186,6 @@ read-fleet:
     GET /v1/faults
 approve:
     POST /v1/operations/{id}/approve
-    POST /v1/events/{id}/approve
     POST /v1/events/{id}/postpone
     POST {rg}/{compute}/{kind}/{resource}/{event}/acknowledge
     POST {rg}/{compute}/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents
@@ -264,8 +262,8 @@ operate:
     POST /v1/outbox/{name}/skip
     POST /v1/clock/advance
     POST /v1/clock/speed
-    POST /v1/clock/pause
-    POST /v1/clock/resume
+    POST /v1/clock/start
+    POST /v1/clock/stop
     POST /v1/scenarios/{name}/run
     POST /v1/scenarios/{name}/stop
     POST /v1/faults

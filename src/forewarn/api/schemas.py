@@ -13,7 +13,6 @@ from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import SHOWN_AS, Alert, Event, EventState, Operation, OperationState
 from forewarn.core.outcomes import EventOutcome, EventResult, Start
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.protocol.documents import format_not_before
 from forewarn.validation.durations import iso_duration, written
 from forewarn.validation.fields import Schema
@@ -368,25 +367,6 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
 )
 
 
-def _waited_for(blocker: Blocker) -> list[str]:
-    return [] if blocker.code is Code.TIME else blocker.subject.split(", ")
-
-
-WAITING: ObjectSchema[Blocker] = ObjectSchema(
-    "Waiting",
-    "A blocker of an operation.",
-    (
-        Member("reason", TEXT, lambda w: w.code.value, "Stable code of the reason."),
-        Member("text", TEXT, lambda w: w.text, "The reason as a sentence."),
-        Member(
-            "until",
-            TIME,
-            lambda w: written(w.clears_ms),
-            "Time at which it ends without intervention.",
-        ),
-        Member("on", TEXTS, _waited_for, "Groups, hosts or operations."),
-    ),
-)
 ENTRY: ObjectSchema[Recorded] = ObjectSchema(
     "Entry",
     "One entry of history.",

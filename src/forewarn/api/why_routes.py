@@ -9,12 +9,15 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
+from forewarn.api.auth import NotPermitted
+from forewarn.api.lookup import NUMBER, find
 from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE
+from forewarn.core.access import Permission
 from forewarn.core.maintenance_refusals import UnknownMaintenance
 from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance, why_wave
-from forewarn.core.refusals import Unknown
+from forewarn.core.refusals import Unknown, UnknownOperation
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field
@@ -36,7 +39,7 @@ _BLOCKED: Schema = {
     "type": "object",
     "properties": {
         "id": TEXT,
-        "kind": {"type": "string", "enum": ["maintenance", "wave", "host"]},
+        "kind": {"type": "string", "enum": ["operation", "maintenance", "wave", "host"]},
         "blockers": {"type": "array", "items": BLOCKER.schema()},
     },
     "required": ["id", "kind", "blockers"],
@@ -67,15 +70,37 @@ _GROUPS: Schema = {
 }
 
 
+class UnknownWork(Unknown):
+    """A name of no operation, event, maintenance or host."""
+
+    code = "unknown-work"
+    message = "There is no operation, event, maintenance or host {name}."
+    advice = "List them with `forewarn operation list --all` or `forewarn host list`."
+
+
 async def _why(call: ApiCall) -> ApiResponse:
-    """Return the blockers of a maintenance (`m-12`), a wave (`m-12/3`) or a host."""
+    """Return the blockers of an operation, event, maintenance, wave or host."""
     name = call.query["id"]
+    wave = _WAVE.fullmatch(name)
+    if wave:
+        return await _why_maintenance(call, int(wave[1]), int(wave[2] or 0))
+    if not NUMBER.fullmatch(name):
+        answer = await _why_host(call, name)
+        if answer is not None:
+            return answer
+    try:
+        operation = (await find(call, name)).operation
+    except UnknownOperation as error:
+        raise UnknownWork(name=name[:64]) from error
+    return _answer(operation.id, "operation", await _of_operation(call, operation.number))
+
+
+async def _why_maintenance(call: ApiCall, number: int, wave: int) -> ApiResponse:
+    permission = Permission.READ_FLEET
+    if call.control.owners is not None:
+        raise NotPermitted(principal=call.principal.name, permission=permission.value)
     now_ms = call.control.clock.now_ms()
-    matched = _WAVE.fullmatch(name)
-    if matched is None:
-        blockers = await call.control.read(lambda view: _of_host(view, name, now_ms))
-        return ApiResponse({"id": name, "kind": "host", "blockers": BLOCKER.each(blockers)})
-    number, wave = int(matched[1]), int(matched[2] or 0)
+    name = f"m-{number}/{wave}" if wave else f"m-{number}"
 
     def query(view: StateView) -> list[Waits] | None:
         maintenance = view.state.maintenances.get(number)
@@ -93,30 +118,37 @@ async def _why(call: ApiCall) -> ApiResponse:
         ended = await call.control.look_up(lambda store: store.maintenances.get(number))
         if ended is None:
             raise UnknownMaintenance(name=f"m-{number}")
-    kind = "wave" if wave else "maintenance"
-    return ApiResponse({"id": name, "kind": kind, "blockers": BLOCKER.each(waits or ())})
+    return _answer(name, "wave" if wave else "maintenance", waits or [])
 
 
-def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
-    """Return the blockers of the work on a host.
+async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
+    """Return the blockers of all work on a host; None if fleet and maintenances lack the host."""
+    now_ms = call.control.clock.now_ms()
 
-    Raises:
-        Unknown: neither the fleet nor a maintenance names the host.
-    """
-    draft, state = view.draft(now_ms), view.state
-    blockers = [
-        (operation.id, blocker_of(draft, operation))
-        for operation in draft.operations(("host", host))
-        if not operation.maintenance
-    ]
-    blockers += [
-        (maintenance.id, why_host(draft, maintenance, host))
-        for maintenance in state.maintenances.values()
-        if host in maintenance.hosts
-    ]
-    if not blockers and host not in state.topology.hosts:
-        raise Unknown(kind="host", name=host)
-    return [Waits(name, blocker) for name, blocker in blockers if blocker is not None]
+    def query(view: StateView) -> tuple[list[int], list[Waits]] | None:
+        draft = view.draft(now_ms)
+        of_host = [each for each in view.state.maintenances.values() if host in each.hosts]
+        if not of_host and host not in view.state.topology.hosts:
+            return None
+        numbers = [each.number for each in draft.operations(("host", host))]
+        planned = [each for each in of_host if draft.target(each.number, host) is None]
+        pairs = [(each.id, why_host(draft, each, host)) for each in planned]
+        return numbers, [Waits(name, blocker) for name, blocker in pairs if blocker]
+
+    work = await call.control.read(query)
+    if work is None:
+        return None
+    numbers, planned = work
+    waits = [each for number in numbers for each in await _of_operation(call, number)]
+    return _answer(host, "host", waits + planned)
+
+
+async def _of_operation(call: ApiCall, number: int) -> list[Waits]:
+    return [Waits(f"op-{number}", each) for each in await call.control.why(number)]
+
+
+def _answer(name: str, kind: str, waits: list[Waits]) -> ApiResponse:
+    return ApiResponse({"id": name, "kind": kind, "blockers": BLOCKER.each(waits)})
 
 
 async def _why_all(call: ApiCall) -> ApiResponse:
@@ -174,9 +206,16 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/why",
             name="why",
-            summary="List the blockers of a maintenance, a wave or a host.",
+            summary="List the blockers of an operation, event, maintenance, wave or host.",
             act=_why,
-            query=(Field("id", Text(144), "m-12, m-12/3 or a host name.", required=True),),
+            query=(
+                Field(
+                    "id",
+                    Text(144),
+                    "op-12, an event's id or its beginning, m-12, m-12/3 (a wave), or a host.",
+                    required=True,
+                ),
+            ),
             answer=_BLOCKED,
         ),
         Route(

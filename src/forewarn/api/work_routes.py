@@ -1,4 +1,4 @@
-"""Routes of operations: request, approve, cancel, complete and retry them, list blockers."""
+"""Routes of operations: request, approve, cancel, complete and retry them."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ _FULL: Schema = {
         "events": {"type": "array", "items": schemas.EVENT.schema()},
     },
     "required": ["operation", "events"],
-    "additionalProperties": False,
-}
-_WHY: Schema = {
-    "type": "object",
-    "properties": {
-        "operation": schemas.OPERATION.schema(),
-        "waiting": {"type": "array", "items": schemas.WAITING.schema()},
-    },
-    "required": ["operation", "waiting"],
     "additionalProperties": False,
 }
 _STATES = Choice({state.value: state for state in OperationState})
@@ -209,13 +200,6 @@ async def _get(call: ApiCall) -> ApiResponse:
     return ApiResponse({"operation": shown, "events": schemas.EVENT.each(record.summaries)})
 
 
-async def _why(call: ApiCall) -> ApiResponse:
-    record = await find(call, call.path["id"])
-    waiting = await call.control.why(record.operation.number)
-    shown = schemas.OPERATION.of(record.operation)
-    return ApiResponse({"operation": shown, "waiting": schemas.WAITING.each(waiting)})
-
-
 async def _cancel(call: ApiCall) -> ApiResponse:
     number = (await find(call, call.path["id"])).operation.number
     cancellation = Cancel(number, call.form.get("reason", ""))
@@ -246,18 +230,18 @@ async def _approve(call: ApiCall) -> ApiResponse:
 
 
 def _on_operation(
-    method: str, action: str, act: Callable[[ApiCall], Awaitable[ApiResponse]], *, summary: str
+    action: str, act: Callable[[ApiCall], Awaitable[ApiResponse]], *, summary: str
 ) -> Route:
     """Return a route that acts on one operation."""
     form = {"cancel": forms.REASON, "complete": forms.COMPLETION}.get(action, forms.EMPTY)
     return Route(
-        method=method,
+        method="POST",
         path=f"/v1/operations/{{id}}/{action}",
         name=f"{action}_operation",
         summary=summary,
         act=act,
-        form=form if method == "POST" else None,
-        answer=_OPERATIONS if method == "POST" else _WHY,
+        form=form,
+        answer=_OPERATIONS,
     )
 
 
@@ -307,18 +291,8 @@ _ROUTES = (
         act=_get,
         answer=_FULL,
     ),
-    _on_operation("GET", "why", _why, summary="List the blockers of an operation."),
-    _on_operation("POST", "approve", _approve, summary="Approve all events of an operation."),
-    _on_operation("POST", "cancel", _cancel, summary="Cancel an operation before it starts."),
-    _on_operation("POST", "complete", _complete, summary="Complete a running operation."),
-    _on_operation("POST", "retry", _retry, summary="Retry an operation."),
-    Route(
-        method="POST",
-        path="/v1/events/{id}/approve",
-        name="approve_event",
-        summary="Approve an event on behalf of its VM.",
-        act=_approve,
-        form=forms.EMPTY,
-        answer=_OPERATIONS,
-    ),
+    _on_operation("approve", _approve, summary="Approve an event, or all events of an operation."),
+    _on_operation("cancel", _cancel, summary="Cancel an operation before it starts."),
+    _on_operation("complete", _complete, summary="Complete a running operation."),
+    _on_operation("retry", _retry, summary="Retry an operation."),
 )

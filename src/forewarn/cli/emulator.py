@@ -44,8 +44,8 @@ def add_commands(commands: CommandGroup) -> None:
     advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
     speed = _add(clock, "speed", "run the clock at another speed", _speed)
     speed.add_argument("speed", metavar="N", type=float, help="emulated seconds per real second")
-    _add(clock, "stop", "stop the clock", _pause)
-    _add(clock, "start", "start a stopped clock", _resume)
+    _add(clock, "stop", "stop the clock", _stop_clock)
+    _add(clock, "start", "start a stopped clock", _start_clock)
     scenario = emulator.group("scenario", "list, run or stop scenarios")
     _add(scenario, "list", "list the scenarios and their progress", _list_scenarios)
     show = _add(scenario, "show", "show what a scenario does", _show_scenario)
@@ -104,7 +104,7 @@ def _print_clock(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
 
     if arguments.json:
         return print_json(answer)
-    pace = "stopped" if answer["paused"] else f"runs at {answer['speed']:g} times real time"
+    pace = "stopped" if answer["stopped"] else f"runs at {answer['speed']:g} times real time"
     print(f"{answer['now']}, {pace}")
     return OK
 
@@ -123,12 +123,12 @@ def _speed(arguments: argparse.Namespace) -> int:
     return _print_clock(arguments, answer)
 
 
-def _pause(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, _client(arguments).post("/v1/clock/pause"))
+def _stop_clock(arguments: argparse.Namespace) -> int:
+    return _print_clock(arguments, _client(arguments).post("/v1/clock/stop"))
 
 
-def _resume(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, _client(arguments).post("/v1/clock/resume"))
+def _start_clock(arguments: argparse.Namespace) -> int:
+    return _print_clock(arguments, _client(arguments).post("/v1/clock/start"))
 
 
 # --- scenarios ---------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ A name is `op-12`, the id of one of its events, or the beginning of that id.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_facts, print_json, when
@@ -23,7 +22,7 @@ from forewarn.exit_codes import OK
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.api_client import ApiClient
+    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
 
@@ -33,8 +32,6 @@ _ACTIONS = {
     "complete": "record that running work has ended",
     "retry": "call its driver again",
 }
-_MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}(/[0-9]{1,6})?")
-_OPERATION = re.compile(r"(?i:op-)?[0-9]{1,15}")
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -104,17 +101,26 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def show_why(arguments: argparse.Namespace) -> int:
     """Print the blockers of an operation, event, maintenance, wave or host."""
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     client = client_of(arguments)
-    if _is_of_fleet(client, arguments.id):
-        return _why_blocked(client, arguments.id, as_json=arguments.json)
-    answer = client.get(f"/v1/operations/{part(arguments.id)}/why")
+    answer = client.get("/v1/why", id=arguments.id)
     if arguments.json:
         return print_json(answer)
-    operation = answer["operation"]
+    kind, name = answer["kind"], answer["id"]
+    if kind == "operation":
+        _print_state(client.get(f"/v1/operations/{name}")["operation"], client.now_ms)
+    elif not answer["blockers"]:
+        print(f"{kind} {name} waits for nothing")
+    for each in answer["blockers"]:
+        work = f"{each['name']}: " if each["name"] != name else ""
+        print(f"waits: {work}{awaited_text(each, client.now_ms)}")
+    return OK
+
+
+def _print_state(operation: Answer, now_ms: int) -> None:
     notices = operation["state"] == "announced"  # running work has no blockers
-    not_before = when(operation["not_before"], client.now_ms) if notices else ""
+    not_before = when(operation["not_before"], now_ms) if notices else ""
     print_facts(
         (
             ("operation", operation["id"]),
@@ -123,44 +129,11 @@ def show_why(arguments: argparse.Namespace) -> int:
             ("asked by", operation["actor"]),
             ("state", operation["state"]),
             ("not before", not_before),
-            ("started", when(operation["started"], client.now_ms)),
-            ("ended", when(operation["ended"], client.now_ms)),
+            ("started", when(operation["started"], now_ms)),
+            ("ended", when(operation["ended"], now_ms)),
             ("reason", operation["reason"]),
         )
     )
-    for each in answer["waiting"]:
-        print(f"waits: {awaited_text(each, client.now_ms)}")
-    return OK
-
-
-def _is_of_fleet(client: ApiClient, name: str) -> bool:
-    """Whether an id names a maintenance, a wave or a host rather than an operation or event."""
-    from forewarn.cli.api_client import ApiRefused, part  # noqa: PLC0415
-
-    if _MAINTENANCE.fullmatch(name):
-        return True
-    if _OPERATION.fullmatch(name):
-        return False
-    try:
-        client.get(f"/v1/hosts/{part(name)}")
-    except ApiRefused:
-        return False
-    return True
-
-
-def _why_blocked(client: ApiClient, name: str, *, as_json: bool) -> int:
-    answer = client.get("/v1/why", id=name)
-    if as_json:
-        return print_json(answer)
-    if not answer["blockers"]:
-        print(f"{answer['kind']} {name} waits for nothing")
-    for each in answer["blockers"]:
-        print(f"waits: {each['text']} ({each['code']}){_until(each['clears'], client.now_ms)}")
-    return OK
-
-
-def _until(clears: str | None, now_ms: int) -> str:
-    return f" until {when(clears, now_ms)}" if clears else ""
 
 
 def _act(arguments: argparse.Namespace) -> int:

@@ -162,9 +162,9 @@ def _progress(operation: Answer) -> str:
 
 def awaited_text(waiting: Answer, now_ms: int) -> str:
     """Return the first blocker of work, and its end."""
-    until = when(waiting["until"], now_ms)
+    until = when(waiting["clears"], now_ms)
     # Only running work may pass its announced end: the duration is an estimate.
-    word = "expected to end" if waiting["reason"] == "driver" else "at the latest"
+    word = "expected to end" if waiting["code"] == "driver" else "at the latest"
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
 
@@ -362,11 +362,10 @@ def _print_awaited(
     client: ApiClient, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
 ) -> None:
     """Read one operation again, and print its blocker if it has changed."""
-    why = client.get(f"/v1/operations/{name}/why")
-    current[name] = why["operation"]
-    reasons = [awaited_text(each, client.now_ms) for each in why["waiting"]]
-    texts = [each["text"] for each in why["waiting"]]
+    current[name] = client.get(f"/v1/operations/{name}")["operation"]
+    blockers = client.get("/v1/why", id=name)["blockers"]
+    texts = [each["text"] for each in blockers]
     if texts != awaited.get(name):
         awaited[name] = texts
-        for reason in reasons:
-            note(f"    {name} waits: {reason}")
+        for each in blockers:
+            note(f"    {name} waits: {awaited_text(each, client.now_ms)}")

@@ -71,7 +71,7 @@ def _object(**properties: Schema) -> Schema:
     }
 
 
-CLOCK_SHAPE = _object(now=_TEXT, speed={"type": "number"}, paused={"type": "boolean"})
+CLOCK_SHAPE = _object(now=_TEXT, speed={"type": "number"}, stopped={"type": "boolean"})
 RUN_SHAPE = _object(
     state={"type": "string", "enum": [state.value for state in RunState]},
     vm=_TEXT,
@@ -141,7 +141,7 @@ def routes_of(emulator: Emulator) -> Sequence[Route]:
 def _clock(emulator: Emulator) -> ApiResponse:
     clock = emulator.pace
     shown = timestamps.iso8601(clock.now_ms())
-    return ApiResponse({"now": shown, "speed": clock.speed, "paused": clock.paused})
+    return ApiResponse({"now": shown, "speed": clock.speed, "stopped": clock.stopped})
 
 
 async def _show_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
@@ -158,13 +158,13 @@ async def _speed(emulator: Emulator, call: ApiCall) -> ApiResponse:
     return _clock(emulator)
 
 
-async def _pause(emulator: Emulator, _: ApiCall) -> ApiResponse:
-    emulator.pace.pause()
+async def _stop_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    emulator.pace.stop()
     return _clock(emulator)
 
 
-async def _resume(emulator: Emulator, _: ApiCall) -> ApiResponse:
-    emulator.pace.resume()
+async def _start_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    emulator.pace.start()
     return _clock(emulator)
 
 
@@ -291,9 +291,9 @@ def _rows() -> tuple[_Row, ...]:
             _advance, CLOCK_SHAPE, ADVANCE),
         _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
             _speed, CLOCK_SHAPE, SPEED),
-        _Row("POST", f"{clock}/pause", "pause_clock", "Stop the clock.", _pause,
+        _Row("POST", f"{clock}/stop", "stop_clock", "Stop the clock.", _stop_clock,
             CLOCK_SHAPE, EMPTY),
-        _Row("POST", f"{clock}/resume", "resume_clock", "Restart the clock.", _resume,
+        _Row("POST", f"{clock}/start", "start_clock", "Start a stopped clock.", _start_clock,
             CLOCK_SHAPE, EMPTY),
         _Row("GET", "/v1/scenarios", "list_scenarios", "List scenarios with their progress.",
             _list_scenarios, every),

@@ -41,7 +41,7 @@ const ACTIONS = {
     ["Complete", "complete_operation", "", (each) => each.state === "running"],
     ["Retry", "retry_operation", "", (each) => each.state === "running"],
   ],
-  events: [["Approve", "approve_event", "first"]],
+  events: [["Approve", "approve_operation", "first"]],
   maintenances: [
     ["Start", "start_maintenance", "first", (each) => each.state === "draft"],
     ["Pause", "pause_maintenance", "", (each) => each.state === "running"],

@@ -26,7 +26,7 @@ export async function isEmulator() {
 export async function readClock() {
   try {
     clock = await get("/v1/clock");
-    setTime(clock.now, clock.paused ? 0 : clock.speed);
+    setTime(clock.now, clock.stopped ? 0 : clock.speed);
     return true;
   } catch {
     return false;
@@ -55,10 +55,10 @@ export async function emulator(main) {
   };
   const drawClock = () => {
     time.textContent = stamp(now()).join(" ");
-    speed.textContent = clock.paused ? "stopped" : `${clock.speed} s to a second`;
-    const label = clock.paused ? "Run" : "Stop";
+    speed.textContent = clock.stopped ? "stopped" : `${clock.speed} s to a second`;
+    const label = clock.stopped ? "Start" : "Stop";
     if (pause.textContent !== label) pause.textContent = label;
-    pause.onclick = () => does(clock.paused ? "/v1/clock/resume" : "/v1/clock/pause");
+    pause.onclick = () => does(clock.stopped ? "/v1/clock/start" : "/v1/clock/stop");
   };
   fill(
     main,

@@ -181,7 +181,7 @@ function drawUnapproved() {
 function drawClock() {
   const box = document.getElementById("clock");
   const slow =
-    clock && (clock.paused ? " · paused" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
+    clock && (clock.stopped ? " · stopped" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
   const [, time, zone] = stamp(now());
   setText(box, `${time} ${zone}${slow ?? ""}`);
 }

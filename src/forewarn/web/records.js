@@ -129,12 +129,12 @@ export function operation(main, id) {
     read: async () => {
       const [reply, why] = await Promise.all([
         get(`/v1/operations/${part(id)}`),
-        get(`/v1/operations/${part(id)}/why`),
+        get(query("/v1/why", { id })),
       ]);
-      return { ...reply, waiting: why.waiting };
+      return { ...reply, blockers: why.blockers };
     },
     concerns: (each) => each.id === id,
-    draw: ({ operation: each, events, waiting }) =>
+    draw: ({ operation: each, events, blockers }) =>
       fill(
         main,
         h(
@@ -185,7 +185,7 @@ export function operation(main, id) {
             "section",
             { className: "card", aria: { live: "polite" } },
             h("h2", {}, "Why it waits"),
-            whyOf(each, waiting),
+            whyOf(each, blockers),
             h("h2", {}, "Events"),
             events.length
               ? events.map(eventCard)
@@ -208,21 +208,21 @@ export function operation(main, id) {
   });
 }
 
-function whyOf(each, waiting) {
+function whyOf(each, blockers) {
   if (each.ended) return h("p", { className: "soft" }, "It is over.");
-  if (!waiting.length) return h("p", { className: "soft" }, "It waits for nothing.");
+  if (!blockers.length) return h("p", { className: "soft" }, "It waits for nothing.");
   return h(
     "ul",
     { className: "why" },
-    waiting.map((one) =>
+    blockers.map((one) =>
       h(
         "li",
         {},
         h("b", {}, one.text),
-        one.until
-          ? [" ", h("span", { className: "soft" }, "at the latest ", ticking(one.until))]
+        one.clears
+          ? [" ", h("span", { className: "soft" }, "at the latest ", ticking(one.clears))]
           : "",
-        one.on.length ? h("p", { className: "soft" }, one.on.slice(0, 20).join(", ")) : "",
+        one.code === "time" ? "" : h("p", { className: "soft" }, one.subject),
       ),
     ),
   );
