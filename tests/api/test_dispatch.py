@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from forewarn.api.app import ApiCall, ApiResponse, Route, build_app
+from forewarn.api.app import ApiCall, ApiResponse, Route, build_app, every_route
 from forewarn.api.permissions import TABLE, RouteUnlisted
 from forewarn.api.routes import BODY_BYTES_MAX
 from forewarn.api.server import start_operator
@@ -87,6 +88,16 @@ def test_odd_request_has_one_answer(  # a table reads better than a value of six
     assert set(error) == {"code", "message", "advice"}
     assert error["message"].endswith(".")
     assert error["advice"]
+
+
+def test_every_route_refuses_in_one_shape(shared: Live) -> None:
+    """A wrong method and an unknown parameter give a code, a message and advice everywhere."""
+    for route in every_route():
+        path = re.sub(r"\{\w+\}", "op-1", route.path)
+        for method in ("PROPFIND", route.method):
+            reply = shared.call(method, f"{path}?odd=1", body=b"{", headers=JSON)
+            assert 400 <= reply.status < 500, (method, path)
+            assert set(reply.json["error"]) == {"code", "message", "advice"}, (method, path)
 
 
 @pytest.mark.parametrize(

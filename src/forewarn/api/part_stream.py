@@ -38,11 +38,12 @@ class PartStream:
         leaving = asyncio.ensure_future(left(receive))
         try:
             await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            caller_left = not sending.done()
         finally:
             leaving.cancel()
             sending.cancel()
             await asyncio.gather(leaving, sending, return_exceptions=True)
-        error = None if sending.cancelled() else sending.exception()
+        error = None if caller_left or sending.cancelled() else sending.exception()
         if isinstance(error, ForewarnError):
             log.error("%s %s broke off: %s", scope["method"], scope["path"], error)
         elif error is not None:
