@@ -261,6 +261,22 @@ class OperatorSettings:
 
 
 @value
+class OidcSettings:
+    """People and programs who are identified by an OpenID Connect issuer. Source: P-5."""
+
+    issuer: str = ""
+    """Its address, as its tokens name it: `https://…`; empty: none. Who it identifies is
+    `oidc:NAME`, with the bindings of each `group:GROUP` in the claim `groups`.
+    """
+    client_id: str = ""
+    """This service's name at the issuer, a public client with PKCE: the audience of its tokens. Its
+    redirect address is the page's, with a slash at the end."""
+    name_claim: str = "sub"
+    """Claim that names people: `sub`, or one that the issuer never gives to another person. `email`
+    counts only with `email_verified`."""
+
+
+@value
 class AzureSettings:
     """Azure Resource Manager, for Azure's own tools; over TLS. Callers as for the operator API."""
 
@@ -407,6 +423,7 @@ class Settings:
     feed: FeedSettings = FeedSettings()
     node: NodeSettings = NodeSettings()
     operator: OperatorSettings = OperatorSettings()
+    oidc: OidcSettings = OidcSettings()
     azure: AzureSettings = AzureSettings()
     audit: AuditSettings = AuditSettings()
     store: StoreSettings = StoreSettings()

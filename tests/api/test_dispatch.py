@@ -172,7 +172,7 @@ def extended() -> Iterator[Live]:
         service.daemon.control,
         service.daemon.store,
         clock=service.clock,
-        settings=service.daemon.settings.operator,
+        settings=service.daemon.settings,
         extra_routes=extra,
     )
     service.also(start_operator(app, "127.0.0.1:0"))
@@ -207,6 +207,6 @@ def test_route_without_a_permission_does_not_start(shared: Live) -> None:
             shared.daemon.control,
             shared.daemon.store,
             clock=shared.clock,
-            settings=shared.daemon.settings.operator,
+            settings=shared.daemon.settings,
             extra_routes=(route,),
         )

@@ -30,6 +30,7 @@ from forewarn.api import (
     postponing_routes,
     read_routes,
     service_routes,
+    sign_in_routes,
     why_routes,
     work_routes,
 )
@@ -37,6 +38,7 @@ from forewarn.api.auth import Authenticator, Principals
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import Dispatch, refuse_path
 from forewarn.api.fleet_watch import FleetWatch
+from forewarn.api.oidc import Oidc
 from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.settings import OperatorSettings
+    from forewarn.settings import Settings
     from forewarn.store import Store
 
 __all__ = ["ApiCall", "ApiResponse", "Route", "build_app", "every_route"]
@@ -59,7 +61,7 @@ def build_app(
     store: Store,
     *,
     clock: Clock,
-    settings: OperatorSettings,
+    settings: Settings,
     extra_routes: Sequence[Route] = (),
 ) -> Starlette:
     """Return the operator API.
@@ -74,15 +76,16 @@ def build_app(
     Raises:
         RouteUnlisted: a route has no row in the table of permissions.
     """
-    ours = every_route(extra_routes)
-    watch = HistoryWatch(store, settings.max_streams_per_operator)
-    timeout_s, topology_bytes = settings.answer_timeout_s, settings.max_topology_bytes
+    operator, oidc = settings.operator, Oidc(settings.oidc, clock)
+    ours = every_route(extra_routes, oidc)
+    watch = HistoryWatch(store, operator.max_streams_per_operator)
+    timeout_s, topology_bytes = operator.answer_timeout_s, operator.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
     public = frozenset(route.path for route in ours if route.public)
-    callers = Principals(loop, store, clock=clock, settings=settings)
+    callers = Principals(loop, store, clock=clock, settings=operator, oidc=oidc)
     guard = Middleware(
         Authenticator, clock=clock, callers=callers, public=public, page=frozenset(web_files())
     )
@@ -92,11 +95,12 @@ def build_app(
         exception_handlers={HTTPException: refuse_path},
     )
     app.router.redirect_slashes = False
+    app.state.oidc = oidc
     app.state.stop_streams = partial(_stop, watch, overview)
     return app
 
 
-def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
+def every_route(extra: Sequence[Route] = (), oidc: Oidc | None = None) -> tuple[Route, ...]:
     """Return the whole table of routes, with those that describe it."""
     all_routes = (
         *fleet_routes.routes(),
@@ -112,6 +116,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *overview_routes.routes(),
         *access_routes.routes(),
         *audit_routes.routes(),
+        *sign_in_routes.routes(oidc),
         *extra,
     )
     described = _Description()

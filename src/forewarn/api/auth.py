@@ -1,6 +1,7 @@
-"""Authentication of the operator API: bearer tokens, local users, and no cross-site requests.
+"""Authentication of the operator API: tokens, local users, and no cross-site requests.
 
-Permissions are checked when a request is dispatched to its route. Source: P-1.
+A browser that has signed in sends the issuer's token in a cookie. Permissions are checked when a
+request is dispatched to its route. Source: P-1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from starlette.requests import cookie_parser
 
 from forewarn.api.connections import ADMIT, NAMES, USER
 from forewarn.api.responses import refusal
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from forewarn.api.oidc import Login, Oidc
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.core.access import AccessToken
@@ -42,6 +46,10 @@ USE_WRITTEN_MS = 600_000
 LOCAL = "local"
 #: Member of `scope["state"]`: a function that returns whether the caller may still call.
 STILL = "still"
+#: Cookie with the issuer's token of a browser that has signed in.
+SESSION = "forewarn"
+#: Prefix of cookies that browsers accept only with TLS, and send only to the host that set them.
+SECURE = "__Host-"
 #: Header of every response with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
 
@@ -89,12 +97,19 @@ class Principals:
     """Identifies callers by token, certificate, user at a Unix socket, or emulator."""
 
     def __init__(
-        self, loop: ControlEngine, store: Store, *, clock: Clock, settings: OperatorSettings
+        self,
+        loop: ControlEngine,
+        store: Store,
+        *,
+        clock: Clock,
+        settings: OperatorSettings,
+        oidc: Oidc | None = None,
     ) -> None:
-        """Use the bindings and tokens of the control plane."""
+        """Use the bindings and tokens of the control plane, and logins of an issuer."""
         self._loop = loop
         self._store = store
         self._clock = clock
+        self._oidc = oidc
         self.open_on_loopback = settings.open_on_loopback
         self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
         #: Time of the last write of a token's use, ms since the epoch UTC, by token id.
@@ -108,17 +123,50 @@ class Principals:
         """
         now_ms = self._clock.now_ms()
         token = proved(given, self._loop.token, now_ms)
-        try:
-            self._refused.judge(token.principal if token else "", address)
-        except TokenWrong as wrong:
-            self._loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
-            raise
+        self._judge(token.principal if token else "", given, address)
         assert token is not None, "judge refuses unknown tokens"
         if now_ms - self._used_ms.get(token.id, 0) >= USE_WRITTEN_MS:
             self._used_ms[token.id] = now_ms
             write = partial(self._write_use, token.id, now_ms)
             asyncio.get_running_loop().run_in_executor(None, write)
         return token
+
+    def _judge(self, principal: str, given: str, address: str) -> None:
+        """Refuse and record a call without a principal; raises TokenWrong, TooManyRefused."""
+        try:
+            self._refused.judge(principal, address)
+        except TokenWrong as wrong:
+            now_ms = self._clock.now_ms()
+            self._loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
+            raise
+
+    async def by_login(self, given: str, address: str) -> Login:
+        """Return the login of a call with a token of the issuer.
+
+        Raises:
+            TokenWrong, TooManyRefused: the token is not valid.
+            IssuerUnavailable: the issuer's keys are not known.
+        """
+        login = await self._oidc.login(given) if self._oidc else None
+        self._judge(login.name if login else "", given, address)
+        assert login is not None, "judge refuses unknown tokens"
+        return login
+
+    async def by_session(self, token: str) -> Login | None:
+        """Return the login of a browser; None if it has expired."""
+        return await self._oidc.login(token) if self._oidc and token else None
+
+    def principal_of(self, login: Login) -> Principal:
+        """Return a login's principal, with its own bindings and those of its groups."""
+        bindings: set[tuple[str, str]] = set()
+        for name in (login.name, *login.groups):
+            bindings.update(self._loop.principal(name).bindings)
+        return Principal(login.name, tuple(sorted(bindings)))
+
+    def is_signed_in(self, login: Login, principal: Principal) -> bool:
+        """Whether a login is still valid and has the same bindings."""
+        current = self._oidc is not None and self._oidc.is_current(login)
+        return current and self.principal_of(login) == principal
 
     def by_given_out(self, token_id: str, given: str, address: str) -> AccessToken:
         """Return the token that the call's access token was issued for, or the call's own token.
@@ -204,8 +252,8 @@ class Authenticator:
 
         state = scope.setdefault("state", {})
         try:
-            principal = state["principal"] = self._principal(scope)
-        except CallerError as error:
+            principal = state["principal"] = await self._principal(scope)
+        except ForewarnError as error:
             await refusal(error)(scope, receive, stamped)
             return
         state["actor"] = f"operator {principal.name}{_place(scope)}" if principal else ""
@@ -213,7 +261,7 @@ class Authenticator:
             state[ADMIT]()
         await self._app(scope, receive, stamped)
 
-    def _principal(self, scope: Scope) -> Principal | None:
+    async def _principal(self, scope: Scope) -> Principal | None:
         if scope["path"] in self._page:
             return None
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -222,9 +270,14 @@ class Authenticator:
         if authorization:
             scheme, _, given = authorization.partition(" ")
             given = given.strip() if scheme.lower() == "bearer" else ""
+            if given.count(".") == 2:
+                return self._signed_in(scope, await self._callers.by_login(given, _address(scope)))
             token = self._callers.by_token(given, _address(scope))
             scope["state"][STILL] = partial(self._callers.is_good, token)
             return token.bearer
+        session = await self._callers.by_session(session_of(scope))
+        if session:
+            return self._signed_in(scope, session)
         if NAMES in scope["state"]:
             principal = self._callers.by_certificate(scope["state"][NAMES])
             scope["state"][STILL] = partial(self._callers.is_bound, principal)
@@ -241,6 +294,30 @@ class Authenticator:
         if scope["path"] in self._public:
             return None
         raise TokenMissing
+
+    def _signed_in(self, scope: Scope, login: Login) -> Principal:
+        principal = self._callers.principal_of(login)
+        scope["state"][STILL] = partial(self._callers.is_signed_in, login, principal)
+        return principal
+
+
+def session_of(scope: Scope) -> str:
+    """Return the token in a browser's cookie; empty: none that counts.
+
+    A change counts only with the header `Origin`, which `check_site` has compared: browsers send it
+    with every change, so another site's page cannot use the cookie.
+    """
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    if scope["method"] not in {"GET", "HEAD"} and not headers.get(b"origin"):
+        return ""
+    cookies = cookie_parser(_text(headers, b"cookie"))
+    host = host_name(_text(headers, b"host"))
+    return cookies.get(SECURE + SESSION) or (names_loopback(host) and cookies.get(SESSION)) or ""
+
+
+def cookie_name(name: str, origin: str) -> str:
+    """Return a cookie's name; the prefix keeps other hosts and plain HTTP from setting it."""
+    return f"{SECURE}{name}" if origin.startswith("https:") else name
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

@@ -67,6 +67,9 @@ public:
     GET /v1/attested-issuer.cer
     GET /v1/outbox/{name}/validate
     POST /v1/driver-reports
+    POST /v1/sign-in/begin
+    POST /v1/sign-in
+    POST /v1/sign-out
     GET /metadata/endpoints
     GET /adfs/.well-known/openid-configuration
     GET /adfs/{tenant}/v2.0/.well-known/openid-configuration

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Sequence
 
+    from forewarn.api.oidc import Oidc
     from forewarn.clock import Clock
     from forewarn.control.gate_checks import Gate
     from forewarn.drivers import Driver
@@ -149,6 +150,8 @@ class Daemon:
         #: Takes changed settings over, and returns the sections that wait for a restart; `serve`
         #: replaces it.
         self.reload: Callable[[], Awaitable[tuple[str, ...]]] = _cannot_reload
+        #: Identifies callers by tokens of an issuer; None without an operator API.
+        self.oidc: Oidc | None = None
         self._task: asyncio.Future[None] | None = None
         #: What addresses prove themselves with, by the section of their certificates.
         self._tls: dict[str, ssl.SSLContext] = {}
@@ -442,7 +445,7 @@ class Daemon:
             self.control,
             self.store,
             clock=self.clock,
-            settings=self.settings.operator,
+            settings=self.settings,
             extra_routes=(
                 *self.more_routes(),
                 *reports.routes(self.drivers),
@@ -450,6 +453,7 @@ class Daemon:
                 reload_route(lambda: self.reload()),  # noqa: PLW0108 - it may be replaced
             ),
         )
+        self.oidc = app.state.oidc
         self.local_address = await self._start_local(serving, app)
         tls = self._keep_tls("operator")
         operator: Operator = await serving.start_operator(

@@ -65,6 +65,8 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     for load in certificates:
         load()
     daemon.store.audit.key = settings.audit.key.encode()
+    if daemon.oidc and settings.oidc != daemon.settings.oidc:
+        daemon.oidc.adopt(settings.oidc)
     if settings.outbox != daemon.settings.outbox:
         daemon.destinations = destinations
         await daemon.restart_outbox()
@@ -76,6 +78,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         gates=settings.gates,
         outbox=settings.outbox,
         audit=settings.audit,
+        oidc=settings.oidc,
     )
     daemon.settings = adopted
     left = [f"[drivers.{each.name}]" for each in kept]  # work may have been begun with it

@@ -16,7 +16,7 @@ from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
-from forewarn.urls import shown_url
+from forewarn.urls import is_protected, shown_url
 
 if TYPE_CHECKING:
     from forewarn.settings import FeedSettings, LifecycleSettings, MetadataSettings, Settings
@@ -55,6 +55,11 @@ def check_settings(settings: Settings) -> None:
     ):
         if key and len(key.encode()) < KEY_BYTES_MIN:
             _refuse(name, f"is shorter than {KEY_BYTES_MIN} bytes")
+    oidc = settings.oidc
+    if oidc.issuer and not is_protected(oidc.issuer):
+        _refuse("oidc.issuer", "is not an https:// address")
+    if bool(oidc.issuer) != bool(oidc.client_id):
+        _refuse("oidc.client_id", "and the issuer go together")
     endpoint = settings.otlp.endpoint
     if endpoint and not shown_url(endpoint).startswith(("http://", "https://")):
         _refuse("otlp.endpoint", "is not an http:// or https:// address")

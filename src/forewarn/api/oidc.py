@@ -1,0 +1,361 @@
+"""OIDC: callers who are identified by JSON Web Tokens of the configured issuer.
+
+The issuer's keys are fetched on a thread and stay in use until it has answered again, so that
+nobody is logged out while it is away. PyJWT checks signatures; its `PyJWKClient` forgets keys
+after five minutes and fetches them again for every unknown key id. Source: P-5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from base64 import urlsafe_b64encode
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from functools import partial
+from hashlib import sha256
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from forewarn.core.access import PRINCIPAL_LENGTH_MAX
+from forewarn.errors import CallerError, PeerError
+from forewarn.http_client import ClientRequest, exchange
+from forewarn.ids import Ids
+from forewarn.urls import is_protected, shown_reason
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jwt import PyJWK
+
+    from forewarn.clock import Clock
+    from forewarn.settings import OidcSettings
+
+log = logging.getLogger("forewarn.operator")
+
+#: Algorithms of signatures. None of them uses a shared secret.
+ALGORITHMS = frozenset(
+    f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
+) | {"EdDSA"}
+#: Claims without which a token is refused.
+REQUIRED = ["iss", "aud", "sub", "exp", "iat"]
+#: Longest token, in characters, and the most groups and verified tokens kept.
+TOKEN_LENGTH_MAX, GROUPS_MAX, LOGINS_MAX = 16 * 1024, 1000, 10_000
+#: Longest answer of the issuer, in bytes, most keys read from it, and its time limit in seconds.
+ANSWER_BYTES_MAX, KEYS_MAX, TIMEOUT_S = 256 * 1024, 100, 5.0
+#: Age of the keys at which they are fetched again, and the shortest time between two attempts.
+REFRESH_MS, ATTEMPT_MS = 600_000, 10_000
+#: Accepted difference between the issuer's clock and the service's, in seconds.
+LEEWAY_S = 10
+#: Sign-ins that may wait for the issuer at a time.
+SIGN_INS_MAX = 16
+
+#: What reading a malformed token or answer raises.
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+_NAME = re.compile(r"[^\x00-\x20]+")
+
+
+class IssuerUnavailable(PeerError):
+    """The issuer does not answer, and no keys are known."""
+
+    code = "issuer-unavailable"
+    status = 503
+    message = "The issuer {issuer} does not answer usably, so nobody can be recognised by it."
+    advice = "Check the issuer and [oidc] in the settings, or use a token (`fw_…`) meanwhile."
+
+
+class SignInUnavailable(CallerError):
+    """A sign-in without a configured issuer."""
+
+    code = "sign-in-unavailable"
+    status = 404
+    message = "No issuer for signing in is configured."
+    advice = "Sign in with a token, or set [oidc]."
+
+
+class SignInFailed(CallerError):
+    """A sign-in that the issuer or its token does not confirm."""
+
+    code = "sign-in-failed"
+    status = 403
+    message = "Signing in failed: {reason}."
+    advice = "Sign in again. The service's log and [oidc] help an admin."
+
+
+@value
+class Login:
+    """An identity that a token of the issuer proves."""
+
+    #: `oidc:` and the claim that [oidc] name_claim names.
+    name: str
+    groups: tuple[str, ...]
+    expires_ms: int
+    nonce: str = ""
+
+
+@value
+class _Issuer:
+    """What the issuer publishes: where people sign in, and the keys of its signatures."""
+
+    authorize_url: str
+    token_url: str
+    scope: str
+    keys: Mapping[str, PyJWK] = field(default_factory=dict)
+
+
+class Oidc:
+    """Verifies tokens of the issuer, and signs people in. Use it on one event loop."""
+
+    def __init__(self, settings: OidcSettings, clock: Clock) -> None:
+        """Ask the issuer nothing yet."""
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(2, "oidc")
+        self._waiting = 0
+        self.adopt(settings)
+
+    def adopt(self, settings: OidcSettings) -> None:
+        """Use other settings from now on; tokens are verified again."""
+        self.settings = settings
+        self._issuer: _Issuer | None = None
+        self._fetching: asyncio.Future[None] | None = None
+        self._fetched_ms = self._attempt_ms = 0
+        #: By SHA-256 of the token.
+        self._logins: OrderedDict[bytes, Login] = OrderedDict()
+
+    async def login(self, token: str) -> Login | None:
+        """Return who a token identifies; None if it is not valid.
+
+        Raises:
+            IssuerUnavailable: the issuer's keys are not known.
+        """
+        if not self.settings.issuer or len(token) > TOKEN_LENGTH_MAX:
+            return None
+        digest = sha256(token.encode()).digest()
+        login = self._logins.get(digest)
+        if login is None:
+            login = await self._verified(token)
+            if login is None:
+                return None
+            self._logins[digest] = login
+            if len(self._logins) > LOGINS_MAX:
+                self._logins.popitem(last=False)
+        return login if self.is_current(login) else None
+
+    def is_current(self, login: Login) -> bool:
+        """Whether a login has not expired."""
+        return self._clock.now_ms() < login.expires_ms
+
+    async def _verified(self, token: str) -> Login | None:
+        import jwt  # noqa: PLC0415 - most services have no issuer
+
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid", "")
+            issuer = await self._published(key_id)
+            key = issuer.keys.get(key_id)
+            if key is None:
+                log.info("token refused: the issuer has no key %.64r", key_id)
+                return None
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                audience=self.settings.client_id,
+                issuer=self.settings.issuer,
+                # Times are compared with the service's clock, here and on each later call.
+                options={
+                    "require": REQUIRED,
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                    "enforce_minimum_key_length": True,
+                },
+            )
+            return _login(claims, self.settings.name_claim, self._clock.now_ms() / 1000)
+        except (jwt.PyJWTError, *_MALFORMED) as error:
+            log.info("token of the issuer refused: %s", error)
+            return None
+
+    async def _published(self, key_id: str | None = None) -> _Issuer:
+        """Return what the issuer publishes; fetch it if it is old or lacks a key.
+
+        Only a caller who needs something unknown waits, and all of them for the same attempt.
+
+        Raises:
+            IssuerUnavailable: it has never answered.
+        """
+        now_ms, issuer = self._clock.now_ms(), self._issuer
+        missing = issuer is None or (key_id is not None and key_id not in issuer.keys)
+        due = missing or now_ms - self._fetched_ms >= REFRESH_MS
+        if due and now_ms - self._attempt_ms >= ATTEMPT_MS and self._fetching is None:
+            self._attempt_ms = now_ms
+            self._fetching = asyncio.ensure_future(self._fetch())
+        if missing and self._fetching is not None:
+            await asyncio.shield(self._fetching)
+        if self._issuer is None:
+            raise IssuerUnavailable(issuer=self.settings.issuer)
+        return self._issuer
+
+    async def _fetch(self) -> None:
+        settings = self.settings
+        try:
+            issuer = await self._on_thread(partial(_fetched, settings.issuer))
+        except (OSError, HTTPException, *_MALFORMED) as error:
+            log.warning(
+                "the keys of %s could not be fetched: %s", settings.issuer, shown_reason(error)
+            )
+            issuer = None
+        if self.settings is not settings:
+            return
+        self._fetching = None
+        if issuer is not None:
+            self._logins.clear()  # a key that was withdrawn proves nobody any longer
+            self._issuer, self._fetched_ms = issuer, self._clock.now_ms()
+
+    async def _on_thread(self, work: Any) -> Any:  # noqa: ANN401 - what the work returns
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def begin(self, origin: str) -> tuple[str, str]:
+        """Return the issuer's URL for signing in, and the secret that the browser keeps meanwhile.
+
+        Raises:
+            SignInUnavailable, IssuerUnavailable: nobody can sign in.
+        """
+        if not self.settings.issuer:
+            raise SignInUnavailable
+        issuer = await self._published()
+        verifier = Ids().token("verifier") + Ids().token("verifier")
+        query = {
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": f"{origin}/",
+            "scope": issuer.scope,
+            "state": _derived("state", verifier),
+            "nonce": _derived("nonce", verifier),
+            "code_challenge": _challenge(verifier),
+            "code_challenge_method": "S256",
+        }
+        mark = "&" if "?" in issuer.authorize_url else "?"
+        return f"{issuer.authorize_url}{mark}{urlencode(query)}", verifier
+
+    async def finish(
+        self, origin: str, verifier: str, *, code: str, state: str
+    ) -> tuple[str, Login]:
+        """Return the token that the issuer gives for a code, and whom it identifies.
+
+        Raises:
+            SignInUnavailable, IssuerUnavailable, SignInFailed: nobody was signed in.
+        """
+        if not self.settings.issuer:
+            raise SignInUnavailable
+        if not verifier or state != _derived("state", verifier):
+            raise SignInFailed(reason="it was begun in another browser, or too long ago")
+        issuer = await self._published()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": f"{origin}/",
+            "client_id": self.settings.client_id,
+            "code_verifier": verifier,
+        }
+        if self._waiting >= SIGN_INS_MAX:
+            raise IssuerUnavailable(issuer=self.settings.issuer)
+        self._waiting += 1
+        try:
+            token = await self._on_thread(partial(_exchanged, issuer.token_url, form))
+        except (OSError, HTTPException, *_MALFORMED) as error:
+            log.warning("the issuer refused to sign in: %s", shown_reason(error))
+            raise SignInFailed(reason="the issuer did not confirm it") from None
+        finally:
+            self._waiting -= 1
+        login = await self.login(token)
+        if login is None or login.nonce != _derived("nonce", verifier):
+            raise SignInFailed(reason="the issuer's token is not valid for this service")
+        return token, login
+
+
+def _login(claims: Mapping[str, Any], name_claim: str, now_s: float) -> Login:
+    """Return the identity that verified claims name; raises ValueError if they name none."""
+    expires_s, begins_s = claims["exp"], max(claims.get("nbf", 0), claims["iat"])
+    if not now_s < expires_s + LEEWAY_S:
+        raise ValueError("it has expired")
+    if begins_s > now_s + LEEWAY_S:
+        raise ValueError("it is not valid yet")
+    name = claims.get(name_claim)
+    if not _is_name(name):
+        raise ValueError(f"its claim {name_claim} names nobody")
+    if name_claim == "email" and claims.get("email_verified") is not True:
+        raise ValueError("its e-mail address is not verified")
+    groups = claims.get("groups", [])
+    if not isinstance(groups, list) or len(groups) > GROUPS_MAX:
+        raise ValueError(f"its groups are not a list of at most {GROUPS_MAX}")
+    return Login(
+        f"oidc:{name}",
+        tuple([f"group:{each}" for each in groups if _is_name(each)]),
+        int((expires_s + LEEWAY_S) * 1000),
+        str(claims.get("nonce", "")),
+    )
+
+
+def _is_name(text: object) -> bool:
+    return (
+        isinstance(text, str)
+        and len(text) <= PRINCIPAL_LENGTH_MAX - len("group:")
+        and _NAME.fullmatch(text) is not None
+    )
+
+
+def _fetched(issuer: str) -> _Issuer:
+    """Return what an issuer publishes; raises if it does not answer usably."""
+    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - most services have no issuer
+
+    about = _answer("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+    if about.get("issuer") != issuer:
+        raise HTTPException(f"it is {about.get('issuer')!r}")
+    keys = {}
+    for each in _answer("GET", about["jwks_uri"])["keys"][:KEYS_MAX]:
+        if each.get("kty") == "oct" or each.get("use", "sig") != "sig":
+            continue
+        try:
+            key = PyJWK(each)
+        except PyJWTError:  # of a kind that we do not know
+            continue
+        if key.algorithm_name in ALGORITHMS:
+            keys[each.get("kid", "")] = key
+    authorize_url, token_url = about["authorization_endpoint"], about["token_endpoint"]
+    if not is_protected(authorize_url):
+        raise HTTPException("its address for signing in has no TLS")
+    groups = " groups" if "groups" in about.get("scopes_supported", ()) else ""
+    return _Issuer(authorize_url, token_url, f"openid profile email{groups}", keys)
+
+
+def _exchanged(url: str, form: Mapping[str, str]) -> str:
+    """Return the ID token for a code; raises if the issuer gives none."""
+    return str(_answer("POST", url, urlencode(form).encode())["id_token"])
+
+
+def _answer(method: str, url: str, body: bytes = b"") -> dict[str, Any]:
+    if not is_protected(url):
+        raise HTTPException("one of its addresses has no TLS")
+    headers = {"Accept": "application/json"}
+    if body:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    answer = exchange(
+        ClientRequest(method, url, headers, body), timeout_s=TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX
+    )
+    if answer.status != 200 or len(answer.body) > ANSWER_BYTES_MAX:
+        raise HTTPException(f"it answered {answer.status} with {len(answer.body)} bytes")
+    return json.loads(answer.body)  # type: ignore[no-any-return]
+
+
+def _derived(purpose: str, verifier: str) -> str:
+    """Return a value that shows nothing of the verifier it is made of."""
+    return sha256(f"{purpose} {verifier}".encode()).hexdigest()
+
+
+def _challenge(verifier: str) -> str:
+    return urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()

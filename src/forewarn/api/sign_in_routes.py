@@ -1,0 +1,138 @@
+"""Routes for signing in to the page: OIDC's authorization code flow with PKCE. Source: P-5.
+
+The issuer sends the browser back to the page, whose script posts the code here. The issuer's token
+becomes a cookie that no script can read; the service keeps no sessions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.requests import cookie_parser
+from starlette.responses import Response
+
+from forewarn.api.auth import SESSION, cookie_name
+from forewarn.api.oidc import Oidc, SignInFailed, SignInUnavailable
+from forewarn.api.responses import encoded
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.validation.fields import Text
+from forewarn.validation.forms import Field, Form
+from forewarn.validation.json_reader import JSON
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.api.oidc import Login
+
+#: Cookie with the secret of a sign-in under way, and its lifetime in seconds.
+ATTEMPT, ATTEMPT_S = "forewarn-sign-in", 600
+#: Longest token that browsers keep in a cookie, in characters.
+COOKIE_LENGTH_MAX = 4000
+
+
+async def _begin(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+    origin = _origin(call)
+    url, verifier = await _required(oidc).begin(origin)
+    response = Response(encoded({"url": url}), media_type=JSON)
+    _set(response, ATTEMPT, verifier, origin=origin, age_s=ATTEMPT_S)
+    return ApiResponse(None, stream=response)
+
+
+async def _finish(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+    origin = _origin(call)
+    cookies = cookie_parser(call.headers.get("cookie", ""))
+    verifier = cookies.get(cookie_name(ATTEMPT, origin), "")
+    token, login = await _required(oidc).finish(
+        origin, verifier, code=call.form["code"], state=call.form["state"]
+    )
+    if len(token) > COOKIE_LENGTH_MAX:
+        raise SignInFailed(reason="the issuer's token is too long: it names too many groups")
+    _record(call, login)
+    response = Response(status_code=204)
+    age_s = (login.expires_ms - call.control.clock.now_ms()) // 1000
+    _set(response, ATTEMPT, "", origin=origin, age_s=0)
+    _set(response, SESSION, token, origin=origin, age_s=age_s)
+    return ApiResponse(None, stream=response)
+
+
+async def _sign_out(call: ApiCall) -> ApiResponse:
+    response = Response(status_code=204)
+    _set(response, SESSION, "", origin=_origin(call), age_s=0)
+    return ApiResponse(None, stream=response)
+
+
+def _required(oidc: Oidc | None) -> Oidc:
+    if oidc is None:
+        raise SignInUnavailable
+    return oidc
+
+
+def _origin(call: ApiCall) -> str:
+    """Return the page's origin, which browsers send with each POST and which has been checked."""
+    origin = call.headers.get("origin", "")
+    if not origin:
+        raise SignInFailed(reason="only a browser can do it, from the page")
+    return str(origin)
+
+
+def _set(response: Response, name: str, text: str, *, origin: str, age_s: int) -> None:
+    response.set_cookie(
+        cookie_name(name, origin),
+        text,
+        max_age=age_s,
+        secure=origin.startswith("https:"),
+        httponly=True,
+        samesite="strict",
+    )
+    response.headers["Cache-Control"] = "no-store"
+
+
+def _record(call: ApiCall, login: Login) -> None:
+    """Name in the audit who has signed in."""
+    if call.control.call:
+        call.control.call.record = replace(call.control.call.record, principal=login.name)
+
+
+def routes(oidc: Oidc | None = None) -> tuple[Route, ...]:
+    """Return the routes; without an issuer nobody can sign in."""
+    return (
+        Route(
+            method="POST",
+            path="/v1/sign-in/begin",
+            name="begin_sign_in",
+            summary="Get the issuer's address at which a browser signs in.",
+            act=partial(_begin, oidc),
+            answer={
+                "type": "object",
+                "properties": {"url": {"type": "string"}},
+                "required": ["url"],
+                "additionalProperties": False,
+            },
+        ),
+        Route(
+            method="POST",
+            path="/v1/sign-in",
+            name="sign_in",
+            summary="Sign a browser in with the code that the issuer gave it.",
+            act=partial(_finish, oidc),
+            form=Form(
+                "SignInForm",
+                "What the issuer sent the browser back with.",
+                (
+                    Field("code", Text(4096), "The issuer's code.", required=True),
+                    Field("state", Text(256), "The state of the sign-in.", required=True),
+                ),
+            ),
+            answer=None,
+            status=204,
+        ),
+        Route(
+            method="POST",
+            path="/v1/sign-out",
+            name="sign_out",
+            summary="Sign a browser out.",
+            act=_sign_out,
+            answer=None,
+            status=204,
+        ),
+    )

@@ -1,0 +1,137 @@
+"""A local OpenID Connect issuer whose keys rotate, for tests of signing in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.api.live import NOW_MS
+
+Json: TypeAlias = Any
+CLIENT = "forewarn-test"
+NOW_S = NOW_MS // 1000
+
+
+class Issuer:
+    """Publishes its keys, and signs in whoever `user` is."""
+
+    def __init__(self) -> None:
+        """Start with one key."""
+        self.user, self.groups = "kim", ["sre"]
+        self.asked: list[str] = []
+        """The path of each request."""
+        self._codes: dict[str, dict[str, str]] = {}
+        self.keys: dict[str, rsa.RSAPrivateKey] = {}
+        self.rotate("key-1")
+        self.oversized = False
+        self._listen(0)
+
+    def _listen(self, port: int) -> None:
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", port), type("Handler", (_Handler,), {"issuer": self})
+        )
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Answer no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def resume(self) -> None:
+        """Answer again, at the same address."""
+        self._listen(self.port)
+
+    def rotate(self, key_id: str) -> None:
+        """Sign with a new key, and forget the earlier ones."""
+        self.keys = {key_id: rsa.generate_private_key(public_exponent=65537, key_size=2048)}
+
+    def claims(self, **more: object) -> Json:
+        """Return the claims of the user; None leaves one out."""
+        claims = {
+            "iss": self.url,
+            "aud": CLIENT,
+            "sub": self.user,
+            "groups": self.groups,
+            "iat": NOW_S,
+            "exp": NOW_S + 7200,
+            **more,
+        }
+        return {name: text for name, text in claims.items() if text is not None}
+
+    def token(self, *, headers: Json = None, **more: object) -> str:
+        """Return a token of the user, signed with the current key."""
+        ((key_id, key),) = self.keys.items()
+        headers = {"kid": key_id, **(headers or {})}
+        return jwt.encode(self.claims(**more), key, "RS256", headers)
+
+    def answer(self, path: str, form: dict[str, str]) -> tuple[int, str]:
+        """Return the status and body, or the address to go on to."""
+        self.asked.append(path)
+        match path:
+            case "/.well-known/openid-configuration":
+                urls = {
+                    f"{name}_endpoint": f"{self.url}/{name}" for name in ("authorization", "token")
+                }
+                return 200, json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys", **urls})
+            case "/keys":
+                keys = [
+                    {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": n}
+                    for n, key in self.keys.items()
+                ]
+                padding = " " * 300_000 if self.oversized else ""
+                return 200, json.dumps({"keys": keys}) + padding
+            case "/authorization":
+                code = f"code-{len(self._codes)}"
+                self._codes[code] = form
+                query = urlencode({"code": code, "state": form["state"], "session_state": "x"})
+                return 302, f"{form['redirect_uri']}?{query}"
+            case "/token":
+                begun = self._codes.pop(form["code"], None)
+                if begun is None or not _fits(begun, form):
+                    return 400, json.dumps({"error": "invalid_grant"})
+                return 200, json.dumps({"id_token": self.token(nonce=begun["nonce"])})
+        return 404, "{}"
+
+
+def _fits(begun: dict[str, str], form: dict[str, str]) -> bool:
+    digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+    challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    same = all(begun[name] == form[name] for name in ("client_id", "redirect_uri"))
+    return same and begun["code_challenge"] == challenge
+
+
+class _Handler(BaseHTTPRequestHandler):
+    issuer: Issuer
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        self._send(parts.path, parts.query)
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self._send(self.path, self.rfile.read(length).decode())
+
+    def _send(self, path: str, query: str) -> None:
+        form = {name: values[0] for name, values in parse_qs(query).items()}
+        status, text = self.issuer.answer(path, form)
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", text)
+        body = b"" if status == 302 else text.encode()
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
