@@ -6,6 +6,7 @@ This module assembles the application: routes are in the modules `*_routes`, aut
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -84,7 +85,7 @@ def build_app(
     control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
-    public = frozenset(route.path for route in ours if route.public)
+    public = _pattern([route.path for route in ours if route.public])
     callers = Principals(loop, store, clock=clock, settings=operator, oidc=oidc)
     guard = Middleware(
         Authenticator, clock=clock, callers=callers, public=public, page=frozenset(web_files())
@@ -165,6 +166,11 @@ class _Description:
 def _stop(watch: HistoryWatch, overview: FleetWatch) -> None:
     watch.stop()
     overview.stop()
+
+
+def _pattern(paths: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern that matches these paths; a name in one matches any segment."""
+    return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each)) for each in paths))
 
 
 def _path(route: Route) -> str:

@@ -25,6 +25,7 @@ from forewarn.protocol import timestamps
 from forewarn.tokens import RefusedTokens, TokenWrong
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Mapping, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -221,7 +222,7 @@ class Authenticator:
         *,
         clock: Clock,
         callers: Principals,
-        public: frozenset[str],
+        public: re.Pattern[str],
         page: frozenset[str] = frozenset(),
     ) -> None:
         """Guard an application.
@@ -230,7 +231,7 @@ class Authenticator:
             app: the guarded application.
             clock: the service's time.
             callers: identifies the caller.
-            public: paths that need no token.
+            public: matches paths that need no token.
             page: paths of the page's files, which hold no secrets: links lead to them.
         """
         self._app = app
@@ -291,7 +292,7 @@ class Authenticator:
             principal = self._callers.by_user(scope["state"][USER])
             scope["state"][STILL] = partial(self._callers.is_bound, principal)
             return principal
-        if scope["path"] in self._public:
+        if self._public.fullmatch(scope["path"]):
             return None
         raise TokenMissing
 
