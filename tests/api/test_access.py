@@ -12,11 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.api.app import every_route
-from forewarn.api.permissions import TABLE
 from forewarn.core.access import (
-    IN_FLEET,
-    WITHIN_OWNER,
     AccessToken,
     Permission,
     Principal,
@@ -28,19 +24,6 @@ from forewarn.core.access import (
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
 
-ROUTES = [route for route in every_route() if not route.path.endswith("/watch")]
-#: Six kinds of principal: role and owner; nobody has no token.
-PRINCIPALS: dict[str, tuple[Role, str] | None] = {
-    "nobody": None,
-    "viewer": (Role.VIEWER, ""),
-    "viewer-of-shop": (Role.VIEWER, "shop"),
-    "owner-of-shop": (Role.OWNER, "shop"),
-    "operator": (Role.OPERATOR, ""),
-    "admin": (Role.ADMIN, ""),
-}
-OWN = {"hosts": "h2", "groups": "web", "vms": "web-0"}
-#: The first operation of the service with two owners is of the VM that is not the shop's.
-FOREIGN = {"hosts": "h3", "groups": "bank", "vms": "bank-0", "operations": "op-1", "events": "op-1"}
 #: The fleet of the shop, and another owner's, on a host of its own and on one they share.
 BANK: dict[str, dict[str, dict[str, object]]] = {
     "hosts": {**FLEET["hosts"], "h3": {}},
@@ -54,15 +37,13 @@ BANK: dict[str, dict[str, dict[str, object]]] = {
 
 
 class Guarded:
-    """A service that wants tokens, with a fleet and one token for each kind of principal."""
+    """A service that wants tokens, with a fleet, an admin and an owner."""
 
     def __init__(self, fleet: dict[str, dict[str, dict[str, object]]]) -> None:
         """Start it."""
         self.live = Live(replace(SETTINGS, operator=OperatorSettings(max_refused_tokens=1000)))
         self.tokens = {"admin": TOKEN}
-        for name, binding in PRINCIPALS.items():
-            if binding is not None:
-                self.tokens[name] = self.live.add_token(name, *binding)
+        self.tokens["owner-of-shop"] = self.live.add_token("owner-of-shop", Role.OWNER, "shop")
         assert self.ask("admin", "PUT", "/v1/topology", fleet).status == 200
         self.live.enable("web-0")
 
@@ -95,67 +76,6 @@ def sharing() -> Iterator[Guarded]:
     guarded.live.stop()
 
 
-@pytest.fixture(scope="module")
-def alone() -> Iterator[Guarded]:
-    """A service whose only named owner is the shop."""
-    guarded = Guarded(FLEET)
-    yield guarded
-    guarded.live.stop()
-
-
-def path_of(pattern: str, names: dict[str, str]) -> str:
-    """Return a path with an object's name; an operation nobody has where it needs one."""
-    kind = pattern.split("/")[2]
-    return re.sub(r"\{\w+\}", names.get(kind, "op-999"), pattern)
-
-
-@pytest.mark.parametrize("who", PRINCIPALS)
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_every_route_is_refused_to_whom_no_role_permits_it(
-    both: Guarded, route: Json, who: str
-) -> None:
-    """401 without a token, 403 without the permission, whatever the object; else neither. P-2."""
-    binding = PRINCIPALS[who]
-    permission = TABLE[f"{route.method} {route.path}"]
-    if permission is Permission.PUBLIC:
-        return
-    permitted = binding is not None and (
-        permission is Permission.SIGNED_IN
-        or permission in (WITHIN_OWNER if binding[1] else IN_FLEET)[binding[0]]
-    )
-    if permitted and route.method != "GET":
-        return  # what it does is tested where it belongs
-    for names in (OWN, FOREIGN):
-        reply = both.ask(who, route.method, path_of(route.path, names), {"odd": 1})
-        if binding is None:
-            assert (reply.status, reply.code) == (401, "token-missing")
-        elif not permitted:
-            assert (reply.status, reply.code) == (403, "not-permitted")
-        else:
-            assert reply.status not in {401, 403}
-
-
-@pytest.mark.parametrize("who", ["viewer-of-shop", "owner-of-shop"])
-@pytest.mark.parametrize(
-    "route",
-    [each for each in ROUTES if TABLE[f"{each.method} {each.path}"] in WITHIN_OWNER[Role.OWNER]],
-    ids=lambda route: route.name,
-)
-def test_foreign_object_is_answered_like_a_missing_one(
-    both: Guarded, alone: Guarded, route: Json, who: str
-) -> None:
-    """The same bytes with the other owner's fleet there as without it. Source: P-3."""
-    form = {"approve_operation": {}, "request_work": {"cause": "reboot", "targets": ["bank-0"]}}
-    body = None if route.method == "GET" else form.get(route.name, {})
-    query = {"get_document": "?vm=bank-0", "list_vms": "?host=h3", "why": "?id=h3"}.get(
-        route.name, ""
-    )
-    path = path_of(route.path, FOREIGN) + query
-    one, other = (each.ask(who, route.method, path, body) for each in (both, alone))
-    assert one.status == other.status
-    assert without_time(one.body) == without_time(other.body)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -176,20 +96,6 @@ def test_nothing_of_another_owner_is_listed(sharing: Guarded, path: str) -> None
     if path == "/v1/history?limit=1000":
         texts = [each["text"] for each in reply.json["entries"]]
         assert "op-1: It is announced to the groups it disturbs." in texts
-
-
-def test_owner_asks_why_about_a_host(sharing: Guarded) -> None:
-    """An owner learns what their own work waits for on a host, not of maintenances. Source: P-3."""
-    why = sharing.ask("owner-of-shop", "GET", "/v1/why?id=h1").json
-    assert (why["kind"], {each["name"] for each in why["blockers"]}) == ("host", {"op-1"})
-    assert "bank" not in str(why)
-    assert sharing.ask("owner-of-shop", "GET", "/v1/why?id=h3").code == "unknown-work"
-    assert sharing.ask("owner-of-shop", "GET", "/v1/why?id=m-1").code == "not-permitted"
-
-
-def without_time(body: bytes) -> bytes:
-    """Return an answer without the sequence of the last commit, which is not of the fleet."""
-    return re.sub(rb'"place":"[^"]*"|"sequence":[0-9]+', b"", body)
 
 
 def test_owner_acts_on_own_vms_only(both: Guarded) -> None:
