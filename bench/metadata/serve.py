@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from forewarn.clock import SystemClock
@@ -17,6 +18,7 @@ from forewarn.replication.messages import (
     Caller,
     DocumentChange,
     Publication,
+    VmPoll,
 )
 from forewarn.settings import MetadataSettings
 
@@ -34,6 +36,9 @@ class Nobody:
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Forget it."""
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Forget them."""
 
 
 async def main(listen: str, body: bytes, rate_per_s: float) -> None:

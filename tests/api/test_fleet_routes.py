@@ -90,8 +90,8 @@ def test_every_member_comes_back(live: Live) -> None:
     live.call("PUT", "/v1/groups/g", group)
     live.call("PUT", "/v1/vms/v", vm)
     silent = {"enabled": False, "polled": None}
-    assert live.get("/v1/groups/g") == {"name": "g", "vms": ["v"], **silent, **group}
-    assert live.get("/v1/vms/v") == {"name": "v", **silent, **vm}
+    assert live.get("/v1/groups/g") == {"name": "g", "vms": ["v"], "clients": [], **silent, **group}
+    assert live.get("/v1/vms/v") == {"name": "v", "client": "", **silent, **vm}
 
 
 def test_groups_that_do_not_listen_are_found(fleet: Live) -> None:

@@ -17,10 +17,10 @@ from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
 from forewarn.settings import MetadataSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Self
 
-    from forewarn.replication.messages import ApprovalRequest
+    from forewarn.replication.messages import ApprovalRequest, VmPoll
 
 T = TypeVar("T")
 
@@ -61,6 +61,8 @@ class Control:
     on_enable: Callable[[str], None] | None = None
     left: set[tuple[str, frozenset[str]]] = field(default_factory=set)
     """VMs that have left the hosts of a node while an event was there."""
+    clients: dict[str, str] = field(default_factory=dict)
+    """VM -> the client of its last poll."""
     failing: set[str] = field(default_factory=set)
     """VMs whose approvals it fails at."""
 
@@ -97,6 +99,10 @@ class Control:
         """Note a second's polls."""
         self.groups.append(groups)
         self.ages_ms.append(age_ms)
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Note which clients VMs used."""
+        self.clients.update({each.vm: each.user_agent for each in polls})
 
 
 @dataclass

@@ -46,6 +46,9 @@ class ShowingNode:
         """Know nobody."""
         return ""
 
+    def note_polls(self, polls: object) -> None:
+        """Forget them."""
+
 
 class SilentNodes:
     """Nodes in other processes, of which some never confirm."""

@@ -174,7 +174,7 @@ class _Records:
             here = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
             names = (name for name in names if name in here)
         matches = list(itertools.islice(names, limit + 1))
-        shown = [_shown(topology, self.kind, name, enrolled) for name in matches[:limit]]
+        shown = [_shown(call, topology, self.kind, name, enrolled) for name in matches[:limit]]
         following = matches[limit - 1] if len(matches) > limit else None
         return encoded({f"{self.kind}s": shown, "next": following})
 
@@ -195,7 +195,7 @@ class _Records:
         """Return one record as it is now, looked up on the writer's thread; costs that record."""
         kind, name = self.kind, call.path["name"]
         return await call.control.read(
-            lambda view: _shown(view.state.topology, kind, name, view.state.enrolments)
+            lambda view: _shown(call, view.state.topology, kind, name, view.state.enrolments)
         )
 
     async def put(self, call: ApiCall) -> ApiResponse:
@@ -321,17 +321,20 @@ def _enrolments(view: StateView) -> dict[str, Enrolment]:
 
 
 def _shown(
-    topology: Topology, kind: str, name: str, enrolled: Mapping[str, Enrolment]
+    call: ApiCall, topology: Topology, kind: str, name: str, enrolled: Mapping[str, Enrolment]
 ) -> dict[str, object]:
     if name not in _table(topology, kind):
         raise Unknown(kind=kind, name=name)
     if kind == "host":
         return schemas.HOST.of(schemas.Placed(topology.hosts[name], topology))
+    poll_of, now_ms = call.control.loop.poll_of, call.control.clock.now_ms()
     if kind == "group":
-        placed = schemas.Placed(topology.groups[name], topology, enrolled.get(name))
+        placed = schemas.Placed(
+            topology.groups[name], topology, enrolled.get(name), poll_of, now_ms
+        )
         return schemas.GROUP.of(placed)
     vm = topology.vms[name]
-    return schemas.VM.of(schemas.Placed(vm, topology, enrolled.get(vm.group)))
+    return schemas.VM.of(schemas.Placed(vm, topology, enrolled.get(vm.group), poll_of, now_ms))
 
 
 #: Filters that name one record.

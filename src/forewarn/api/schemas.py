@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from forewarn.core.document import Enrolment
+    from forewarn.replication.messages import VmPoll
     from forewarn.store import Recorded
 
 V = TypeVar("V")
@@ -97,6 +98,19 @@ class Placed(Generic[V]):
     topology: Topology
     #: Enrolment of its group; None: Scheduled Events is not enabled.
     enrolment: Enrolment | None = None
+    #: Gives a VM's last poll.
+    poll_of: Callable[[str], VmPoll | None] = lambda _: None
+    now_ms: int = 0
+
+    def polled(self, vm: str) -> str | None:
+        """Return when a VM polled last; None: no poll is known."""
+        poll = self.poll_of(vm)
+        return written(self.now_ms - poll.age_s * 1000) if poll else None
+
+    def clients(self, vms: Iterable[str]) -> list[str]:
+        """Return the clients with which these VMs polled last, sorted."""
+        polls = (self.poll_of(vm) for vm in vms)
+        return sorted({poll.user_agent for poll in polls if poll})
 
 
 @value
@@ -143,14 +157,8 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
         Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
     ),
 )
-_LISTENING: tuple[Member[Placed[Any]], ...] = (
-    Member("enabled", FLAG, lambda p: p.enrolment is not None, "Scheduled Events is enabled."),
-    Member(
-        "polled",
-        TIME,
-        lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
-        "The group's last poll, to the minute; null: not enabled.",
-    ),
+_ENABLED: Member[Placed[Any]] = Member(
+    "enabled", FLAG, lambda p: p.enrolment is not None, "Scheduled Events is enabled."
 )
 GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     "Group",
@@ -173,7 +181,19 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
             "ISO 8601; PT0S: deletions are not announced.",
         ),
         Member("reimage_notice", FLAG, lambda p: p.record.reimage_notice),
-        *_LISTENING,
+        _ENABLED,
+        Member(
+            "polled",
+            TIME,
+            lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
+            "Its last poll, to the minute; null: not enabled.",
+        ),
+        Member(
+            "clients",
+            TEXTS,
+            lambda p: p.clients(p.topology.vms_in(p.record.name)),
+            "User-Agent of each client with which its VMs polled last.",
+        ),
         Member("vms", TEXTS, lambda p: list(p.topology.vms_in(p.record.name)), "Its VMs."),
     ),
 )
@@ -184,7 +204,19 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
         Member("name", TEXT, lambda p: p.record.name),
         Member("host", TEXT, lambda p: p.record.host),
         Member("group", TEXT, lambda p: p.record.group),
-        *_LISTENING,
+        _ENABLED,
+        Member(
+            "polled",
+            TIME,
+            lambda p: p.polled(p.record.name),
+            "The VM's last poll, to about a minute; null: none since the service started.",
+        ),
+        Member(
+            "client",
+            TEXT,
+            lambda p: "".join(p.clients((p.record.name,))),
+            "User-Agent of that poll; empty: none is known.",
+        ),
         Member("size", TEXT, lambda p: p.record.size),
         Member("gpu", FLAG, lambda p: p.record.gpu),
         Member("spot", FLAG, lambda p: p.record.spot),

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = {
     "host": ("name", "zone", "fault_domain", "update_domain", "health", "driver", "vms"),
-    "group": ("name", "kind", "owner", "vms", "enabled", "polled", "strict_approval"),
-    "vm": ("name", "host", "group", "size", "addresses", "spot", "enabled"),
+    "group": ("name", "kind", "owner", "vms", "enabled", "polled", "clients"),
+    "vm": ("name", "host", "group", "size", "addresses", "enabled", "polled", "client"),
 }
 _TAG_HINT = "NAME=TEXT"
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from forewarn.control.publishing import Publisher
     from forewarn.core.access import AccessToken
     from forewarn.planning.blockers import Blocker
+    from forewarn.replication.messages import VmPoll
 
 log = logging.getLogger("forewarn.control")
 
@@ -107,6 +108,8 @@ class ControlEngine:
         #: Called for each commit on the loop's thread, after its answer was given.
         self.on_committed = CommitListeners(self.replica.look)
         self.lapsed: Callable[[], bool] = lambda: False  # the same
+        #: Gives a VM's last poll; set by the service.
+        self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 

@@ -1,4 +1,4 @@
-"""How many requests a VM may send: one token bucket each. Source: E-6. No answers in here."""
+"""What is remembered of each VM: its token bucket and its last poll. Source: E-6, B-5."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bucket:
     adding 1. It goes in parts of a token that a float holds exactly: so a burst is exact.
     """
 
-    __slots__ = ("_cost", "_full_at")
+    __slots__ = ("_cost", "_full_at", "polled_tick", "user_agent")
 
     def __init__(self, cost: int = 1) -> None:
         """Start full.
@@ -30,6 +30,10 @@ class Bucket:
         """
         self._full_at = 0.0
         self._cost = float(cost)
+        self.polled_tick = 0
+        """Second of the service's count in which the VM polled last."""
+        self.user_agent: str | None = None
+        """User-Agent of that poll; None: it has not polled."""
 
     def take(self, now: float, full_at_max: float) -> bool:
         """Take one token; False where there is none.
@@ -70,6 +74,14 @@ class RateLimit:
             met = processes_of(addresses, self.shared) if self.shared > 1 else ()
             bucket = self._buckets[vm] = Bucket(max(len(met), 1))
         return bucket
+
+    def known(self, vm: str) -> Bucket | None:
+        """Return a VM's bucket; None if it has none yet."""
+        return self._buckets.get(vm)
+
+    def vms(self) -> list[str]:
+        """Return the VMs that have a bucket; costs all of them."""
+        return list(self._buckets)
 
     def times(self, now_s: float) -> tuple[float, float]:
         """Return what `Bucket.take` wants at monotonic time `now_s`."""

@@ -15,7 +15,7 @@ from forewarn.metadata.http.reuseport import bind_clients
 from forewarn.metadata.service import MetadataService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from forewarn.clock import Clock
     from forewarn.metadata.fault import Absence
@@ -135,6 +135,10 @@ class MetadataServer:
             "connections": len(service.connections),
             "vms": service.responder.callers.count,
         }
+
+    def user_agents(self) -> Mapping[str, int]:
+        """Return how many VMs polled within a day, by client. Source: B-5."""
+        return self._service.user_agents if self._service else {}
 
     async def stop(self) -> None:
         """Stop accepting, answer what has arrived, close; done within a second."""

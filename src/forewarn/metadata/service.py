@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,11 @@ from forewarn.metadata.http.open_connections import OpenConnections
 from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD
 from forewarn.metadata.responder import KNOWN_BYTES_MAX, Responder
 from forewarn.protocol import timestamps
+from forewarn.replication.messages import VmPoll
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forewarn.clock import Clock
     from forewarn.ids import Ids
     from forewarn.metadata.fault import Fault
@@ -31,7 +35,23 @@ if TYPE_CHECKING:
 VIEWS_BY_ADDRESS_MAX = 65_536
 """Addresses whose view is remembered for connections that send one request and close."""
 
+ROUND_S = 60
+"""Seconds in which each VM's last poll is reported once, if there was one."""
+DAY_S = 86_400
+
 _LOG = logging.getLogger(__name__)
+
+
+class _Round:
+    """The VMs that a round of reports has still to look at."""
+
+    def __init__(self, vms: list[str], tick: int, from_tick: int) -> None:
+        self.vms = vms
+        self.size = len(vms) // ROUND_S + 1
+        self.tick = tick
+        self.from_tick = from_tick
+        """Polls since this second are reported."""
+        self.tally: Counter[str] = Counter()
 
 
 class MetadataService:
@@ -55,6 +75,9 @@ class MetadataService:
         """Done once the last connection is closed; only while stopping."""
         self._clock = clock
         self._ids = ids
+        self._round = _Round([], 0, 0)
+        self.user_agents: Counter[str] = Counter()
+        """VMs that polled within a day, by client, as of the last round."""
         self.dated = 0
         """Number of the date that answers carry now; each new date has another."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
@@ -151,6 +174,7 @@ class MetadataService:
         self.tick += 1
         self._set_date()
         self.last_polls()
+        self._report_vms()
         self.connections.sweep(self.tick)
 
     def forget(self, connection: OpenConnection) -> None:
@@ -165,6 +189,48 @@ class MetadataService:
         if polled:
             self.responder.figures.documents_polled += len(polled)
             self.upstream.polled(frozenset(view.group for view in polled))
+
+    def poll_of(self, vm: str) -> VmPoll | None:
+        """Return the last poll of a VM at any node; None: none is known. From any thread."""
+        bucket = self.responder.limit.known(vm)
+        if bucket is None or bucket.user_agent is None:
+            return None
+        return VmPoll(vm, bucket.user_agent, max(self.tick - bucket.polled_tick, 0))
+
+    def note_polls(self, polls: Sequence[VmPoll]) -> None:
+        """Note the last polls that a node reports; those of unknown VMs are ignored."""
+        for poll in polls:
+            caller = self.responder.callers.named(poll.vm)
+            if caller is None:
+                continue
+            bucket, tick = self.responder.bucket(caller), self.tick - poll.age_s
+            if bucket.user_agent is None or tick > bucket.polled_tick:
+                bucket.polled_tick, bucket.user_agent = tick, poll.user_agent
+
+    def _report_vms(self) -> None:
+        """Report which VMs polled since the round before; costs a part of the VMs each second.
+
+        A poll only stores its second and client. A round over all VMs takes about a minute.
+        """
+        vms = self._round.vms
+        if not vms:
+            self.user_agents = self._round.tally
+            self._round = _Round(self.responder.limit.vms(), self.tick, self._round.tick)
+            vms = self._round.vms
+        part = vms[-self._round.size :]
+        del vms[-self._round.size :]
+        tick, from_tick, tally = self.tick, self._round.from_tick, self._round.tally
+        polls: list[VmPoll] = []
+        for vm in part:
+            bucket = self.responder.limit.known(vm)
+            if bucket is None or bucket.user_agent is None:
+                continue
+            if bucket.polled_tick > tick - DAY_S:
+                tally[bucket.user_agent] += 1
+            if bucket.polled_tick >= from_tick:
+                polls.append(VmPoll(vm, bucket.user_agent, tick - bucket.polled_tick))
+        if polls:
+            self.upstream.vms_polled(polls)
 
     def _enable(self, view: PublishedView, vm: str) -> None:
         """Enable the group after the delay; its answers are held until then. Source: B-1.

@@ -57,11 +57,12 @@ class Rendered:
 class Remembered:
     """The answer to requests of certain bytes, for as long as the document stays the same."""
 
-    __slots__ = ("answer", "dated", "pieces", "view")
+    __slots__ = ("answer", "dated", "pieces", "user_agent", "view")
 
-    def __init__(self, view: PublishedView, pieces: Pieces) -> None:
+    def __init__(self, view: PublishedView, pieces: Pieces, user_agent: str) -> None:
         """Start without a date."""
         self.view = view
+        self.user_agent = user_agent
         self.pieces = pieces
         self.answer = b""
         """All of it, with the date of `dated`."""
@@ -133,13 +134,13 @@ class PublishedView:
         moved = Document(self.document.incarnation + by, self.document.events)
         return Rendered(moved, version, server=self._server)
 
-    def remember(self, request: bytes, pieces: Pieces) -> None:
+    def remember(self, request: bytes, pieces: Pieces, user_agent: str) -> None:
         """Answer these very bytes with these pieces until the document is over."""
         ready = self.ready_last if pieces.close else self.ready
         if request not in ready:
             if len(ready) >= READY_MAX:
                 del ready[next(iter(ready))]
-            ready[request] = Remembered(self, pieces)
+            ready[request] = Remembered(self, pieces, user_agent)
 
     def forget(self) -> None:
         """Forget the remembered answers: their document is over."""

@@ -35,9 +35,14 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
+    from forewarn.replication.messages import (
+        ApprovalAnswer,
+        ApprovalRequest,
+        DocumentChange,
+        VmPoll,
+    )
 
 PENDING_MAX = 10_000
 """Requests that may wait for an answer, or for the feed to come back."""
@@ -226,6 +231,18 @@ class Follower:
                 part = tuple(marks[start : start + feed.POLLED_MAX])
                 writer.write(feed.line_of(feed.PollMessage(part, age)))
         self._polled.clear()
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Send the last polls of VMs; without a feed that takes them they are dropped. B-5.
+
+        A VM that goes on polling is in the next report.
+        """
+        writer = self._writer
+        if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            return
+        for start in range(0, len(polls), feed.POLLED_MAX):
+            part = tuple(polls[start : start + feed.POLLED_MAX])
+            writer.write(feed.line_of(feed.VmPollsMessage(part)))
 
     def _ask(
         self, message: Callable[[int], feed.ApproveMessage | feed.EnableMessage]

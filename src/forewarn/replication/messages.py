@@ -5,7 +5,7 @@ A line is a message's name and values, in their order, as JSON: `["ack",7]`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 
@@ -225,7 +225,7 @@ class EnableMessage(Row, frozen=True, tag="enable"):
 
 
 POLLED_MAX = 1000
-"""Groups in one message of poll marks."""
+"""Groups or VMs in one message of polls."""
 
 
 class PollMessage(Row, frozen=True, tag="polled"):
@@ -234,6 +234,21 @@ class PollMessage(Row, frozen=True, tag="polled"):
     groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=POLLED_MAX)]
     age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How long ago, in milliseconds: while the feed is away marks wait for it. Source: F-5."""
+
+
+class VmPoll(Row, frozen=True):
+    """A VM's last poll. Source: B-5."""
+
+    vm: str
+    user_agent: str
+    age_s: int
+    """How long ago, in seconds."""
+
+
+class VmPollsMessage(Row, frozen=True, tag="vms-polled"):
+    """Last polls of a node's VMs."""
+
+    polls: Annotated[tuple[VmPoll, ...], msgspec.Meta(max_length=POLLED_MAX)]
 
 
 class PortionContent(Row, frozen=True):
@@ -267,7 +282,9 @@ class _DocumentRow(Row, frozen=True):
 
 ServerMessage: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
 """What a node is sent."""
-Asked: TypeAlias = Follow | Ack | Pong | ApproveMessage | EnableMessage | PollMessage
+Asked: TypeAlias = (
+    Follow | Ack | Pong | ApproveMessage | EnableMessage | PollMessage | VmPollsMessage
+)
 """What a node says; `Follow` first."""
 
 
@@ -282,6 +299,9 @@ class Upstream(Protocol):
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note that VMs of these groups asked within a second, until `age_ms` ago. Source: B-2."""
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Note the last polls of some VMs; may be dropped. Source: B-5."""
 
 
 class FeedControlPlane(Upstream, Protocol):

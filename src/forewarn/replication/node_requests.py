@@ -11,9 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, FeedControlPlane
+    from forewarn.replication.messages import (
+        ApprovalAnswer,
+        ApprovalRequest,
+        FeedControlPlane,
+        VmPoll,
+    )
     from forewarn.replication.scopes import ScopedFeed, Scopes
 
 
@@ -65,6 +70,13 @@ class NodeRequests:
             self._lied("poll for group", min(foreign))
         if own:
             self._upstream.polled(own, age_ms)
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Note the last polls of VMs on its hosts."""
+        callers = self._scopes.state.callers
+        own = [each for each in polls if self._feed.serves(callers.get(each.vm))]
+        if own:
+            self._upstream.vms_polled(own)
 
     def _judged(self, vm: str, done: asyncio.Future[ApprovalAnswer]) -> None:
         refused = not done.cancelled() and not done.exception() and not done.result().accepted

@@ -23,6 +23,7 @@ from forewarn.replication.messages import (
     Ping,
     PollMessage,
     Pong,
+    VmPollsMessage,
 )
 from forewarn.replication.nodes import COST_BYTES, POLLED_COST
 
@@ -144,6 +145,9 @@ class NodeSession:
             case PollMessage(groups, age_ms):
                 self._charge(POLLED_COST)
                 self._upstream.polled(frozenset(groups), age_ms + self._way_ms())
+            case VmPollsMessage(polls):
+                self._charge(POLLED_COST)
+                self._upstream.vms_polled(polls)
             case ApproveMessage(number, request):
                 self._count_request()
                 approved = self._upstream.approve(request)

@@ -18,8 +18,10 @@ from forewarn.replication import messages as feed
 from forewarn.replication.messages import ApprovalAnswer, ApproveMessage, FeedUnreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forewarn.replication.follower import Follower
-    from forewarn.replication.messages import ApprovalRequest
+    from forewarn.replication.messages import ApprovalRequest, VmPoll
     from forewarn.replication.node_store import NodeStore
 
 FILE = "approvals"
@@ -77,6 +79,10 @@ class Spool:
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Hand poll marks on. Source: B-2."""
         self._follower.polled(groups, age_ms)
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Hand the last polls of VMs on. Source: B-5."""
+        self._follower.vms_polled(polls)
 
     async def stop(self) -> None:
         """Stop delivering; waiting approvals are kept."""

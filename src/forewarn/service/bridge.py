@@ -17,11 +17,11 @@ from forewarn.errors import CallerError
 from forewarn.replication.messages import ApprovalAnswer, PublishResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
-    from forewarn.replication.messages import ApprovalRequest, DocumentChange
+    from forewarn.replication.messages import ApprovalRequest, DocumentChange, VmPoll
 
 
 log = logging.getLogger("forewarn")
@@ -37,6 +37,9 @@ class LocalNode(Protocol):
 
     def group_of(self, vm: str) -> str:
         """Return the group of a VM; empty if there is none of that name."""
+
+    def note_polls(self, polls: Sequence[VmPoll]) -> None:
+        """Note the last polls of VMs at any node."""
 
 
 class RemoteNodes(Protocol):
@@ -196,6 +199,11 @@ class Bridge:
         assert self._control is not None
         self._control.note(GroupsPolled(groups, age_ms), "metadata")
         self.on_polled(groups, age_ms)
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Note the last polls of VMs, for lists and metrics. Source: B-5."""
+        assert self._node is not None
+        self._node.note_polls(polls)
 
     def _tell(
         self,

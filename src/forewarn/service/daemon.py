@@ -205,6 +205,7 @@ class Daemon:
         workers = self.workers = self._new_workers(self.feed)
         wait_s = settings.lifecycle.show_timeout_s
         self.control.lapsed = self._lapsed
+        self.control.poll_of = self.metadata.service.poll_of
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
         bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
@@ -213,6 +214,7 @@ class Daemon:
             bridge,
             self._closing,
             figures=self._figures,
+            user_agents=self.metadata.user_agents,
             lags=lambda: self.feed.lags() if self.feed else {},
         )
         # The first caller gets its document, not a 404: this process shows it by the time that

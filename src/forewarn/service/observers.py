@@ -64,6 +64,7 @@ class Observers:
         closing: AsyncExitStack,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
+        user_agents: Callable[[], Mapping[str, int]],
         lags: Callable[[], Mapping[str, int]],
     ) -> str:
         """Observe a control plane until `closing` ends; return where metrics are answered.
@@ -77,7 +78,9 @@ class Observers:
         if self.metrics is None:
             return ""
         bridge.on_polled = self.metrics.polled
-        served = await self.metrics.start(control, figures=figures, lags=lags)
+        served = await self.metrics.start(
+            control, figures=figures, user_agents=user_agents, lags=lags
+        )
         closing.push_async_callback(served.stop)
         return served.address
 

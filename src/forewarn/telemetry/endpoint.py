@@ -19,6 +19,7 @@ from forewarn.control.service_state import STANDBY
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
 from forewarn.telemetry.metadata_snapshot import (
+    client_families,
     feed_families,
     metadata_families,
     node_families,
@@ -76,6 +77,7 @@ class ServiceMetrics:
         control: ControlEngine,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
+        user_agents: Callable[[], Mapping[str, int]],
         lags: Callable[[], Mapping[str, int]],
     ) -> OperatorServer:
         """Observe a control plane from now on, and answer scrapes.
@@ -83,6 +85,7 @@ class ServiceMetrics:
         Args:
             control: whose commits are counted.
             figures: gives those of metadata processes, by name.
+            user_agents: gives the number of VMs by client.
             lags: gives how far each metadata node is behind.
 
         Raises:
@@ -92,7 +95,8 @@ class ServiceMetrics:
         control.on_committed.add(self._commits.committed)
 
         async def metadata() -> list[Metric]:
-            return metadata_families(figures()) + feed_families(lags())
+            polling = client_families(user_agents())
+            return [*metadata_families(figures()), *polling, *feed_families(lags())]
 
         snapshot = ControlSnapshot(control, self._commits, self._clock)
         self.sources += [snapshot.families, metadata]

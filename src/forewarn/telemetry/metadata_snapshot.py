@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Nodes that one scrape names: those that are furthest behind.
 NODES_NAMED_MAX = 200
+#: Clients that one scrape names.
+CLIENTS_NAMED_MAX = 20
 
 _COUNTERS = {
     "documents_polled": "Documents asked for, each once for every second in which it was.",
@@ -57,6 +59,17 @@ def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
         for result in _APPROVALS:
             approvals.add_metric([process, result], counts.get(f"approvals_{result}", 0))
     return [*metrics, approvals]
+
+
+def client_families(user_agents: Mapping[str, int]) -> list[Metric]:
+    """Return how many VMs use each client; the rarest clients are counted as `other`."""
+    text = f"VMs that polled within a day, by client; the {CLIENTS_NAMED_MAX} most frequent."
+    clients = GaugeMetricFamily("forewarn_vms_polling", text, labels=["client"])
+    ranked = sorted(user_agents.items(), key=lambda each: -each[1])
+    for name, count in ranked[:CLIENTS_NAMED_MAX]:
+        clients.add_metric([name], count)
+    clients.add_metric(["other"], sum(count for _, count in ranked[CLIENTS_NAMED_MAX:]))
+    return [clients]
 
 
 def feed_families(lags: Mapping[str, int]) -> list[Metric]:

@@ -472,9 +472,14 @@ const pretty = (text) => JSON.stringify(JSON.parse(text), null, 2);
 
 // --- lists ------------------------------------------------------------------------------------
 
-/** Whether a group asks for its events, and when it did last. */
+/** Whether a group or VM asks for its events, when it did last, and with which client. */
 const listening = (each) =>
-  each.enabled ? ["last poll ", moment(each.polled)] : chip("does not listen", "not-asked");
+  each.enabled
+    ? [
+        each.polled ? ["last poll ", moment(each.polled)] : "no poll seen yet",
+        h("div", { className: "quiet" }, each.client ?? each.clients.join(", ")),
+      ]
+    : chip("does not listen", "not-asked");
 
 const COLUMNS = {
   hosts: [
@@ -488,7 +493,7 @@ const COLUMNS = {
     ["VM", (each) => link("vms", each.name)],
     ["Host", (each) => link("hosts", each.host)],
     ["Group", (each) => link("groups", each.group)],
-    ["Group listens", listening],
+    ["Listens", listening],
     ["Size", (each) => each.size || "—"],
     ["Addresses", (each) => each.addresses.join(", ") || "—"],
   ],

@@ -126,6 +126,9 @@ class _Shown:
         """Return the group of a VM; empty if there is none of that name."""
         return self._node.server.group_of(vm)
 
+    def note_polls(self, polls: object) -> None:
+        """Forget them: nobody lists VMs here."""
+
 
 def _raise(served: asyncio.Task[None]) -> None:
     """Let what ended a node's session by a bug end the world."""

@@ -16,6 +16,7 @@ from forewarn.metadata.identity import UNIX
 from forewarn.metadata.rate_limit import Bucket
 from forewarn.metadata.responder import Hold, Reset, Send
 from forewarn.metadata.routing import ApproveEvents
+from forewarn.protocol.versions import EVENTS_PATH
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,7 +105,8 @@ class Connection:
         service, answer = self.service, self.ready.get(octets)
         if answer is None or not self.bucket.take(*service.times()):
             return False
-        self.stamp = service.tick
+        self.stamp = self.bucket.polled_tick = service.tick
+        self.bucket.user_agent = answer.user_agent
         self._write(service.answer(answer))
         return True
 
@@ -257,6 +259,9 @@ class Connection:
             if asked is None:
                 return None, None
             refusal = responder.admit(asked, self.peer, service.now_s())
+            if asked.caller is not None and asked.request.path == EVENTS_PATH:
+                bucket = responder.bucket(asked.caller)
+                bucket.polled_tick, bucket.user_agent = service.tick, asked.request.user_agent
             if refusal is not None:
                 return asked, self._refused(asked, refusal)
         if asked.request.length and not reader.body(asked):
@@ -295,7 +300,7 @@ class Connection:
             return None
         if reaction.is_document and asked.storable and self.service.remembers(asked.raw):
             assert asked.view is not None
-            asked.view.remember(asked.raw, reaction.pieces)
+            asked.view.remember(asked.raw, reaction.pieces, asked.request.user_agent)
             self._remember(asked)
         return self.service.joined(reaction.pieces)
 

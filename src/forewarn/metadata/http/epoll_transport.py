@@ -286,12 +286,13 @@ class EpollTransport:
                 more = True
                 connection.gone()
                 continue
-            ready = connection.ready.get(octets)
-            if ready is None or not connection.bucket.take(now, full_at_max):
+            ready, bucket = connection.ready.get(octets), connection.bucket
+            if ready is None or not bucket.take(now, full_at_max):
                 more = True
                 connection.took(octets)
                 continue
-            connection.stamp = tick
+            connection.stamp = bucket.polled_tick = tick
+            bucket.user_agent = ready.user_agent
             answer = ready.answer if ready.dated == dated else service.answer(ready)
             try:
                 sent = os.write(fd, answer)
@@ -350,6 +351,7 @@ class EpollTransport:
             ready = view.ready_last.get(octets)
             if ready is None or not bucket.take(*times):
                 return octets, b""
+            bucket.polled_tick, bucket.user_agent = self.service.tick, ready.user_agent
             answer = self.service.answer(ready)
             sent = sock.send(answer, _LAST)
         except BlockingIOError:

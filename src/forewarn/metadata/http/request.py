@@ -74,6 +74,10 @@ class RequestSlow(CallerError):
     advice = "Send the whole request at once."
 
 
+USER_AGENT_MAX = 100
+"""Characters kept of a User-Agent header."""
+
+
 @value
 class HttpRequest:
     """One request; `body` is empty until it was read."""
@@ -95,6 +99,12 @@ class HttpRequest:
     """Whether the connection closes after the answer."""
     length: int
     """Bytes of the body; -1 where it is chunked."""
+
+    @property
+    def user_agent(self) -> str:
+        """Return the client's name and version: printable ASCII, cut to `USER_AGENT_MAX`."""
+        text = self.headers.get("user-agent", "")[:USER_AGENT_MAX]
+        return text if text.isascii() else text.encode("ascii", "replace").decode()
 
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
