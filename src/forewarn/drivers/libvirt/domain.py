@@ -105,6 +105,16 @@ class Domain:
         total = counts.get("data_total", 0)
         return counts.get("data_processed", 0) / total if total else 0.0
 
+    def downtime_ms(self) -> int:
+        """Return how long it stood still while it moved here; -1: its hypervisor does not say."""
+        lib = self.libvirt
+        flags = lib.VIR_DOMAIN_JOB_STATS_COMPLETED | lib.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
+        try:
+            counts = self.handle.jobStats(flags)
+        except lib.libvirtError:
+            return -1
+        return int(counts.get(lib.VIR_DOMAIN_JOB_DOWNTIME, -1))
+
     def mark(self) -> DomainMark | None:
         """Return the mark it carries."""
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT

@@ -70,6 +70,7 @@ class _Attempt:
         self._clock = SystemClock()
         self._failed = ""
         self._text, self._share = "", 0.0
+        self._interruption_ms = -1
         #: VM -> host it goes to; reported once by `progress`, and known at the next question.
         self._placements: dict[str, str] = {}
         self._told, self._known = False, threading.Event()
@@ -117,6 +118,7 @@ class _Attempt:
                 if free or self._clock.now_ms() > ends_ms:
                     if self._records.task(_key(self.task)) != ENDED:
                         work.carry_out()
+                        self._interruption_ms = work.interruption_ms
                         self._records.note_task(_key(self.task), ENDED)
                     return
             self.say("waiting for another process that is at it", 0)
@@ -132,7 +134,8 @@ class _Attempt:
         if alive:
             report = Progress(again_ms=now_ms + ASK_EVERY_MS, text=self._text, share=self._share)
         else:
-            report = Progress(failed=self._failed) if self._failed else Progress(done=True)
+            done = Progress(done=True, interruption_ms=self._interruption_ms)
+            report = Progress(failed=self._failed) if self._failed else done
         return replace(report, placements=placements)
 
     def stop(self) -> bool:

@@ -90,6 +90,10 @@ class Guests:
         self.lost: set[str] = set()
         #: Guests that were asked to shut down -> until when they may, ms since the epoch UTC.
         self._grace_ms: dict[str, int] = {}
+        #: Guests that this process stopped or suspended -> when, by the monotonic clock, in ms.
+        self._down_ms: dict[str, int] = {}
+        #: The longest interruption of a guest that was measured, in ms; -1: none was. X-1.
+        self.interruption_ms = -1
 
     # --- where it is ----------------------------------------------------------------------
 
@@ -172,6 +176,7 @@ class Guests:
                 domain, mark.to, self.config, stopped=self._stopped, say=self._say
             ).carry_out()
             domain = self.needed(vm)
+            self._measured(domain.downtime_ms())
         with failing(domain.host):
             domain.resume()  # a migration that was helped along leaves it suspended
         self._forget_elsewhere(domain)
@@ -231,6 +236,7 @@ class Guests:
         self._marked(domain)
         with failing(domain.host):
             domain.suspend()
+        self._down_ms[vm] = self._clock.elapsed_ms()
 
     def resume(self, vm: str) -> None:
         """Resume a guest's processors, if this operation has stopped them."""
@@ -241,6 +247,7 @@ class Guests:
             mark = domain.mark()
             if mark and mark.operation == self._key and mark.ran:
                 domain.resume()
+                self._is_up(vm)
 
     def bring_up(self, vm: str, definition: str | None) -> None:
         """Start a guest of a lost host on another one, from its definition as it was seen last."""
@@ -326,6 +333,7 @@ class Guests:
         with failing(host):
             if mark.ran:
                 domain.create()
+                self._is_up(vm)
 
     def _ask_to_stop(self, domain: Domain, grace_s: float) -> None:
         """Ask a guest to shut down; its grace counts from here."""
@@ -349,6 +357,16 @@ class Guests:
                 self._pause()
             if domain.run_lasts:
                 domain.destroy()
+        self._down_ms[domain.name] = self._clock.elapsed_ms()
+
+    def _is_up(self, vm: str) -> None:
+        """Measure the interruption of a guest that this process had stopped or suspended."""
+        since_ms = self._down_ms.pop(vm, None)
+        if since_ms is not None:
+            self._measured(self._clock.elapsed_ms() - since_ms)
+
+    def _measured(self, interruption_ms: int) -> None:
+        self.interruption_ms = max(self.interruption_ms, interruption_ms)
 
     def _forget_elsewhere(self, moved: Domain) -> None:
         """Remove a guest that has arrived from all other hosts; costs a call of each.

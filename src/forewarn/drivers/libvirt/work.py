@@ -97,6 +97,11 @@ class GuestWork:
         else:
             self._reboot_host()
 
+    @property
+    def interruption_ms(self) -> int:
+        """The longest interruption of a guest that was measured, in ms; -1: none was."""
+        return self._guests.interruption_ms
+
     def called_off(self) -> None:
         """Leave nothing suspended that this operation suspended."""
         for vm in self._task.operation.vms:
