@@ -52,9 +52,8 @@ def test_vm_without_group_gets_its_own(live: Live) -> None:
 
 def test_every_member_comes_back(live: Live) -> None:
     """What a form says, the record says."""
-    live.fleet(
-        hosts={"h1": {"fault_domain": 3, "update_domain": 4, "zone": "z", "driver": "simulated"}}
-    )
+    host = {"fault_domain": 3, "update_domain": 4, "zone": "z", "driver": "simulated"}
+    live.fleet(hosts={"h1": {**host, "memory_mib": 65_536}})
     group = {
         "kind": "scale-set",
         "owner": "anna",
@@ -68,6 +67,7 @@ def test_every_member_comes_back(live: Live) -> None:
         "host": "h1",
         "group": "g",
         "size": "Standard_NC6",
+        "memory_mib": 57_344,
         "gpu": True,
         "spot": True,
         "addresses": ["10.0.0.4", "fd00::4"],
@@ -92,6 +92,7 @@ def test_every_member_comes_back(live: Live) -> None:
     silent = {"enabled": False, "polled": None}
     assert live.get("/v1/groups/g") == {"name": "g", "vms": ["v"], "clients": [], **silent, **group}
     assert live.get("/v1/vms/v") == {"name": "v", "client": "", **silent, **vm}
+    assert live.get("/v1/hosts/h1")["memory_mib"] == 65_536
 
 
 def test_groups_that_do_not_listen_are_found(fleet: Live) -> None:
@@ -180,6 +181,8 @@ def test_several_are_removed_all_or_none(live: Live) -> None:
         ("/v1/hosts/h", {"fault_domain": True}, "validation-failed"),
         ("/v1/hosts/h", {"fault_domain": 1.5}, "validation-failed"),
         ("/v1/hosts/h", {"fault_domain": -1}, "validation-failed"),
+        ("/v1/hosts/h", {"memory_mib": 2**26 + 1}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "memory_mib": -1}, "validation-failed"),
         ("/v1/hosts/h", {"zone": "a\nb"}, "validation-failed"),
         ("/v1/hosts/h", {"zone": "\ud800"}, "validation-failed"),
         ("/v1/hosts/h", {"zone": "z" * 300}, "validation-failed"),

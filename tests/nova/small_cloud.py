@@ -92,7 +92,7 @@ class SmallCloud:
         self.servers[made] = {
             "id": made, "name": name, "status": status, "OS-EXT-SRV-ATTR:host": host,
             "OS-EXT-STS:task_state": None, "metadata": {}, "image": {"id": "an-image"},
-            "tenant_id": project, "flavor": {"original_name": "m1.small"},
+            "tenant_id": project, "flavor": {"original_name": "m1.small", "ram": 2048},
         }  # fmt: skip
         return made
 

@@ -24,7 +24,7 @@ from forewarn.core.maintenance import (
     Target,
     TargetState,
 )
-from forewarn.core.naming import DOMAIN_MAX
+from forewarn.core.naming import DOMAIN_MAX, MEMORY_MIB_MAX
 from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
@@ -56,6 +56,7 @@ hosts = st.builds(
     zone=labels,
     driver=labels,
     health=st.sampled_from(Health),
+    memory_mib=st.integers(0, MEMORY_MIB_MAX),
 )
 groups = st.builds(
     Group,
@@ -74,6 +75,7 @@ vms = st.builds(
     host=names,
     group=names,
     size=labels,
+    memory_mib=st.integers(0, MEMORY_MIB_MAX),
     gpu=st.booleans(),
     spot=st.booleans(),
     addresses=st.lists(st.ip_addresses().map(str), max_size=3, unique=True).map(tuple),

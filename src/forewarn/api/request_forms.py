@@ -23,6 +23,7 @@ from forewarn.core.naming import (
     INSTANCE_LENGTH_MAX,
     KEY_PATTERN,
     LABELS_MAX,
+    MEMORY_MIB_MAX,
     TAGS_MAX,
     VALUE_PATTERN,
 )
@@ -80,6 +81,11 @@ HOST = Form(
             "labels",
             Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, _KEY_WANTED)),
             "Labels for selectors, windows and budgets; `rack` names its rack.",
+        ),
+        Field(
+            "memory_mib",
+            Integer(0, MEMORY_MIB_MAX),
+            "Memory for its VMs together, in MiB; 0: unknown, no maintenance moves a VM there.",
         ),
     ),
 )
@@ -140,6 +146,11 @@ VM = Form(
         Field("host", NAME, "Host on which it runs.", required=True),
         Field("group", NAME, "Group (default: its own group with the VM's name)."),
         Field("size", Text(), "Size, such as Standard_D4s_v5."),
+        Field(
+            "memory_mib",
+            Integer(0, MEMORY_MIB_MAX),
+            "Memory it needs, in MiB; 0: unknown, no maintenance moves it.",
+        ),
         Field("gpu", Boolean(), "Whether it has a GPU, if the size does not imply one."),
         Field("spot", Boolean(), "Whether it may be evicted."),
         Field("addresses", ListOf(IpAddress(), ADDRESSES_MAX), "Source addresses of its requests."),

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 _COLUMNS = {
-    "host": ("name", "zone", "fault_domain", "update_domain", "health", "driver", "vms"),
+    "host": (
+        *("name", "zone", "fault_domain", "update_domain", "memory_mib"),
+        *("health", "driver", "vms"),
+    ),
     "group": ("name", "kind", "owner", "vms", "enabled", "polled", "clients"),
-    "vm": ("name", "host", "group", "size", "addresses", "enabled", "polled", "client"),
+    "vm": (
+        *("name", "host", "group", "size", "memory_mib", "addresses"),
+        *("enabled", "polled", "client"),
+    ),
 }
 _TAG_HINT = "NAME=TEXT"
 
@@ -81,7 +87,12 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
         type=_tag,
         help="such as rack=r7; repeatable",
     )
-    parser.set_defaults(members=("fault_domain", "update_domain", "zone", "driver", "labels"))
+    parser.add_argument(
+        "--memory-mib", metavar="N", type=int, help="memory for its VMs together, in MiB"
+    )
+    parser.set_defaults(
+        members=("fault_domain", "update_domain", "zone", "driver", "labels", "memory_mib")
+    )
 
 
 def _add_group_options(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +139,7 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="NAME", required=True)
     parser.add_argument("--group", metavar="NAME", help="(default: its own group, with its name)")
     parser.add_argument("--size", metavar="SIZE", help="such as Standard_D4s_v5")
+    parser.add_argument("--memory-mib", metavar="N", type=int, help="memory it needs, in MiB")
     parser.add_argument(
         "--address",
         metavar="ADDRESS",
@@ -157,7 +169,7 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         members=(
             *("host", "group", "size", "addresses", "interface", "instance_id", "vm_id"),
             *("os_type", "location", "resource_group", "subscription", "gpu", "spot", "tags"),
-            "instance",
+            *("instance", "memory_mib"),
         )
     )
 

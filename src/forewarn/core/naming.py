@@ -14,6 +14,8 @@ from forewarn.core.refusals import FleetContradiction
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 #: Domains are small numbers; the public cloud has at most 3 fault and 20 update domains.
 DOMAIN_MAX = 999
+#: Most memory of one host or VM, in MiB: 64 TiB.
+MEMORY_MIB_MAX = 1 << 26
 #: Addresses one VM may be known by; a VM has a few interfaces, not hundreds.
 ADDRESSES_MAX = 64
 TAGS_MAX = 64
@@ -54,6 +56,13 @@ def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
                 problem=f"{kind} {name}: {text[:40]!r} is longer than {TEXT_LENGTH_MAX}"
                 " characters or not printable"
             )
+
+
+def check_memory(kind: str, name: str, memory_mib: int) -> None:
+    """Refuse an amount of memory that no machine has."""
+    if not 0 <= memory_mib <= MEMORY_MIB_MAX:
+        problem = f"memory_mib is {memory_mib}; give 0 (unknown) to {MEMORY_MIB_MAX}"
+        raise FleetContradiction(problem=f"{kind} {name}: {problem}")
 
 
 def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:

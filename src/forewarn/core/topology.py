@@ -25,6 +25,7 @@ from forewarn.core.naming import (
     TAGS_MAX,
     check_instance,
     check_labels,
+    check_memory,
     check_name,
     check_text,
 )
@@ -75,11 +76,14 @@ class Host:
     health: Health = Health.HEALTHY
     #: Pairs by which people, windows and budgets name many hosts, such as `rack` and `r7`. F-1.
     labels: Labels = ()
+    #: Memory that its VMs may have together, in MiB; 0: unknown, no maintenance moves a VM there.
+    memory_mib: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a host."""
         check_name("host", self.name)
         check_text("host", self.name, (self.zone, self.driver))
+        check_memory("host", self.name, self.memory_mib)
         if self.labels:
             check_labels(self.name, self.labels)
         for domain in (self.fault_domain, self.update_domain):
@@ -162,10 +166,13 @@ class Vm:
     #: Further instance metadata by its dotted names; only metadata nodes know what they mean.
     #: Source: I-1.
     instance: tuple[tuple[str, str], ...] = ()
+    #: Memory it needs on its host, in MiB; 0: unknown, no maintenance moves it.
+    memory_mib: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a virtual machine."""
         check_name("vm", self.name)
+        check_memory("vm", self.name, self.memory_mib)
         if len(self.addresses) > ADDRESSES_MAX or len(self.tags) > TAGS_MAX:
             raise FleetContradiction(
                 problem=f"vm {self.name}: more than {ADDRESSES_MAX} addresses or {TAGS_MAX} tags"

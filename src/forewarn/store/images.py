@@ -73,6 +73,7 @@ _COMMON: dict[str, Columns] = {
         "driver": "",
         "health": "healthy",
         "labels": "[]",
+        "memory_mib": 0,
     },
     "group": {
         "kind": "availability-set",
@@ -99,6 +100,7 @@ _COMMON: dict[str, Columns] = {
         "subscription": "",
         "tags": "[]",
         "instance": "[]",
+        "memory_mib": 0,
     },
 }
 

@@ -78,6 +78,7 @@ const COMMON = new Set([
   "update_domain",
   "addresses",
   "size",
+  "memory_mib",
   "by",
   "speed",
   "fault",

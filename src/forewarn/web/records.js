@@ -318,6 +318,7 @@ export function host(main, name) {
               ["Zone", each.zone || "—"],
               ["Fault domain", each.fault_domain],
               ["Update domain", each.update_domain],
+              ["Memory for VMs", mebibytes(each)],
               ["Driver", each.driver || "the service's default"],
               ["VMs", names("vms", each.vms)],
             ]),
@@ -446,6 +447,7 @@ export async function vm(main, name) {
               ["Group", link("groups", each.group)],
               ["Its group listens", listening(each)],
               ["Size", each.size],
+              ["Memory", mebibytes(each)],
               ["Spot", each.spot ? "yes" : "no"],
               ["Addresses", each.addresses.join(", ")],
               ["System", each.os_type],
@@ -471,6 +473,9 @@ const documentOf = (name) =>
 const pretty = (text) => JSON.stringify(JSON.parse(text), null, 2);
 
 // --- lists ------------------------------------------------------------------------------------
+
+/** A machine's memory; a plan moves VMs only where it is known. */
+const mebibytes = (each) => (each.memory_mib ? `${each.memory_mib} MiB` : "unknown");
 
 /** Whether a group or VM asks for its events, when it did last, and with which client. */
 const listening = (each) =>

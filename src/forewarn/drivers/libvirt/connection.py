@@ -198,6 +198,16 @@ class Connections:
             handles = connection.listAllDomains()
             return [Domain(host, each.name(), each, libvirt) for each in handles]
 
+    def memory_mib(self, host: str) -> int:
+        """Return a host's memory, in MiB.
+
+        Raises:
+            HypervisorFailed: it cannot be reached.
+        """
+        connection = self.to(host)
+        with failing(host):
+            return int(connection.getInfo()[1])
+
     def free_kib(self, host: str) -> int:
         """Memory that is not promised to a running domain, in KiB.
 
@@ -206,9 +216,9 @@ class Connections:
         """
         connection = self.to(host)
         with failing(host):
-            total_kib = int(connection.getInfo()[1]) * 1024
             running = [each for each in connection.listAllDomains() if each.isActive()]
-            return total_kib - sum(int(each.maxMemory()) for each in running)
+            used_kib = sum(int(each.maxMemory()) for each in running)
+        return self.memory_mib(host) * 1024 - used_kib
 
     def define(self, host: str, xml: str) -> None:
         """Define a domain on a host; one that is defined there already is defined once more.

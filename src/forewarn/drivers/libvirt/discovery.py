@@ -48,7 +48,7 @@ class LibvirtSource:
 def discover(
     config: LibvirtConfig, connections: Connections, records: DomainRecords | None = None
 ) -> Found:
-    """Ask every host what it holds; costs two calls of a host and two of each domain.
+    """Ask every host what it holds; costs three calls of a host and two of each domain.
 
     Args:
         config: the hosts.
@@ -58,7 +58,7 @@ def discover(
     fleet = Found()
     for name, host in config.hosts.items():
         try:
-            domains = connections.domains(name)
+            domains, memory_mib = connections.domains(name), connections.memory_mib(name)
         except HypervisorFailed as error:
             fleet.silent[name] = str(error)
             continue
@@ -66,6 +66,7 @@ def discover(
             "fault_domain": host.fault_domain,
             "update_domain": host.update_domain,
             "driver": "libvirt",
+            "memory_mib": memory_mib,
         } | ({"zone": host.zone} if host.zone else {})
         for domain in domains:
             try:
@@ -107,6 +108,9 @@ def vm_of(definition: str) -> dict[str, Any]:
     tags = [] if element is None else element.findall(f"./{{{NAMESPACE}}}tag")
     if tags:
         form["tags"] = {each.attrib["name"]: each.attrib.get("value", "") for each in tags}
+    memory = tree.find("./memory")
+    if memory is not None and memory.text:  # libvirt writes it in KiB
+        form["memory_mib"] = -(-int(memory.text) // 1024)
     uuid = tree.findtext("./uuid")
     if uuid:
         form["vm_id"] = form["instance_id"] = uuid

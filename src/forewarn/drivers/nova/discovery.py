@@ -136,6 +136,7 @@ def _vm(server: dict[str, Any], group: str) -> dict[str, Any]:
         "vm_id": server["id"],
         "instance_id": server["id"],
         "size": server["flavor"]["original_name"],
+        "memory_mib": server["flavor"]["ram"],
         "tags": {"name": server["name"], "project": server["tenant_id"]},
     }
     return form | ({"group": group} if group else {})

@@ -38,7 +38,9 @@ CREATE TABLE host (
     driver TEXT NOT NULL,
     health TEXT NOT NULL CHECK (health IN ('healthy', 'degraded', 'failed')),
     -- By which many hosts are named at once (F-1).
-    labels TEXT NOT NULL
+    labels TEXT NOT NULL,
+    -- Of its VMs together; 0: unknown (F-3).
+    memory_mib BIGINT NOT NULL CHECK (memory_mib >= 0)
 );
 
 CREATE TABLE vm_group (
@@ -70,7 +72,8 @@ CREATE TABLE vm (
     subscription TEXT NOT NULL,
     tags TEXT NOT NULL,
     -- Further instance metadata, by its dotted names (I-1).
-    instance TEXT NOT NULL
+    instance TEXT NOT NULL,
+    memory_mib BIGINT NOT NULL CHECK (memory_mib >= 0)
 );
 CREATE INDEX vm_host ON vm (host);
 CREATE INDEX vm_group_name ON vm (group_name);
