@@ -17,14 +17,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.planner.exact import fewest_waves, solver
-from bench.planner.fleets import POLICY, everyone, mixed, paired
+from bench.planner.fleets import POLICY, everyone, loaded, mixed, paired
 from bench.planner.ganeti import Cluster
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet
-from forewarn.planning.plan import Plan
+from forewarn.planning.plan import FleetState, Plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import MaintenancePolicy
 
@@ -158,6 +159,26 @@ def large(hosts: int, steps: int) -> None:
     )
 
 
+def moving(hosts: int) -> None:
+    """Hosts at 80 % of their capacity, all emptied while they are worked on."""
+    fleet = loaded(hosts, 1)
+    _, asked = everyone(fleet, 0)
+    begun = time.perf_counter()
+    asked, policy = replace(asked, move_s=1800), MaintenancePolicy()
+    found = plan(fleet, FleetState(), policy, now_ms=NOW_MS, asked=asked)
+    took_s = time.perf_counter() - begun
+    begun = time.perf_counter()
+    findings = check(found, fleet, state=FleetState(), policy=policy)
+    checked_s = time.perf_counter() - begun
+    assert not findings, findings[:3]
+    moves = sum(len(entry.moves) for entry in found.entries)
+    print(
+        f"\n{hosts:,} hosts at 80 %, {len(fleet.vm_hosts):,} VMs: {moves:,} moves"
+        f" in {len(found.waves)} waves, {len(found.blocked)} hosts blocked,"
+        f" {took_s:.1f} s; the checker {checked_s:.1f} s"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.planner", description=__doc__)
@@ -171,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     designed(quick=chosen.quick)
     seeded(50 if chosen.quick else chosen.fleets)
     optimal(20 if chosen.quick else chosen.exact)
+    moving(2000)
     large(10_000 if chosen.quick else 100_000, 0)
     return 0
 

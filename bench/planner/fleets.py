@@ -65,6 +65,28 @@ def mixed(hosts: int, groups: int, seed: int) -> Fleet:
     return fleet
 
 
+def loaded(hosts: int, seed: int) -> Fleet:
+    """Return hosts of four zones that are at 80 % of their capacity, each VM in a group of four."""
+    draw = random.Random(seed)
+    places = [
+        FleetHost(
+            f"h{n:04}", ZONES[n * 4 // hosts], fault_domain=n % FAULT_DOMAINS, capacity=1_048_576
+        )
+        for n in range(hosts)
+    ]
+    groups = tuple(FleetGroup(f"g{n:05}") for n in range(hosts * 5))
+    fleet = Fleet(tuple(places), groups)
+    for host, place in enumerate(places):
+        left = place.capacity * 4 // 5
+        while left:
+            size = min(left, draw.choice((16_384, 32_768, 65_536)))
+            fleet.vm_hosts.append(host)
+            fleet.vm_groups.append(draw.randrange(len(groups)))
+            fleet.vm_sizes.append(size)
+            left -= size
+    return fleet
+
+
 #: What the mixed fleets are planned under: one window for each zone, at night there.
 POLICY = MaintenancePolicy(
     budgets=(

@@ -40,7 +40,7 @@ POLICY = MaintenancePolicy(
 STATE = FleetState(owners_disturbed=(("dan", NOW_MS),))
 ASKED = Asked(tuple(f"h{n}" for n in range(6)), 1800, deadline_ms=NOW_MS + 5 * DAY_MS)
 PLAN = plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=ASKED)
-MOVING = replace(ASKED, hosts=("h0", "h4"), moves=True)
+MOVING = replace(ASKED, hosts=("h0", "h4"), move_s=600)
 MOVED = plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=MOVING)
 
 

@@ -37,7 +37,7 @@ def test_plan_passes_the_checker(world: World) -> None:
 def test_child_plan_passes_the_checker(world: World) -> None:
     """So does the plan that follows when the first wave is announced and another is done."""
     fleet, state, policy, asked = world
-    if asked.moves:
+    if asked.move_s:
         return  # a test of its own puts the VMs where they went
     first = planned(world)
     if not first.waves:
@@ -67,9 +67,9 @@ def test_plan_is_the_same_twice(world: World) -> None:
 def test_replanning_keeps_waves_together(world: World) -> None:
     """When nothing has changed but the time, hosts stay with those of their wave. Source: F-2."""
     fleet, state, policy, asked = world
-    first = planned((fleet, state, policy, replace(asked, moves=False)))
+    first = planned((fleet, state, policy, replace(asked, move_s=0)))
     again_state: FleetState = replace(state, in_force=first)
-    asked = replace(asked, moves=False, deadline_ms=0)
+    asked = replace(asked, move_s=0, deadline_ms=0)
     again = planned((fleet, again_state, policy, asked), NOW_MS + HOUR_MS // 4)
     before = {frozenset(wave.hosts) for wave in first.waves}
     still = {entry.host for entry in first.entries}

@@ -255,16 +255,16 @@ def test_postponing_moves_one_host() -> None:
 def test_vms_that_move_fit_where_they_go() -> None:
     """VMs move only to hosts with room, and use the room that is done. Source: F-3."""
     fleet = fleet_of("a a a", "b b b", "", capacity=3)
-    found = planned(fleet, moves=True)
+    found = planned(fleet, move_s=600)
     to_hosts = [{move.to_host for move in entry.moves} for entry in found.entries]
     assert waves(found) == ["h0", "h1", "h2"]
     assert to_hosts == [{"h2"}, {"h0"}, {"h1"}]
 
 
 def test_vms_that_fit_nowhere_block() -> None:
-    """Where there is no room in the zone, capacity is the blocker. Source: F-3, F-4."""
-    found = planned(fleet_of("a a", "b b", capacity=2), moves=True)
-    assert set(blocked(found).values()) == {(Code.CAPACITY, "the fleet")}
+    """Where there is no room, capacity is the blocker, with who would give it. F-3, F-4."""
+    found = planned(fleet_of("a a", "b b", capacity=2), move_s=600)
+    assert blocked(found) == {"h0": (Code.CAPACITY, "h1"), "h1": (Code.CAPACITY, "h0")}
 
 
 def test_replanning_keeps_what_is_announced() -> None:

@@ -41,12 +41,21 @@ def everyone(fleet: Fleet, **terms: object) -> Asked:
 def fleets(draw: st.DrawFn) -> Fleet:
     """Draw a fleet of up to twelve hosts, in two zones, with up to thirty VMs."""
     count = draw(st.integers(1, 12))
-    places = st.tuples(st.sampled_from(["z1", "z2"]), st.integers(0, 3), st.integers(3, 12))
+    places = st.tuples(
+        st.sampled_from(["z1", "z2"]),
+        st.integers(0, 3),
+        st.integers(3, 12),
+        st.sampled_from(["", "", "", "libvirt", "nova"]),
+    )
     hosts = [
         FleetHost(
-            f"h{n}", zone, f"{zone}-r{n % 2}", domain, labels=(f"k={n % 3}",), capacity=capacity
+            *(f"h{n}", zone, f"{zone}-r{n % 2}", domain),
+            labels=(f"k={n % 3}",),
+            capacity=capacity,
+            driver=driver,
+            scheduled=driver == "nova",
         )
-        for n, (zone, domain, capacity) in enumerate(
+        for n, (zone, domain, capacity, driver) in enumerate(
             draw(st.lists(places, min_size=count, max_size=count))
         )
     ]
@@ -55,7 +64,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     vms = []
     for host, group, size in draw(
         st.lists(
-            st.tuples(st.sampled_from(hosts), st.sampled_from(groups), st.integers(1, 3)),
+            st.tuples(st.sampled_from(hosts), st.sampled_from(groups), st.integers(0, 3)),
             max_size=30,
         )
     ):
@@ -113,8 +122,7 @@ def worlds(draw: st.DrawFn) -> World:
     asked = Asked(
         tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),
         draw(st.sampled_from([600, 3600])),
-        tuple((name, 5400) for name in draw(some)),
-        moves=draw(st.booleans()),
+        draw(st.sampled_from([0, 1200])),
         earliest_ms=draw(st.sampled_from([0, NOW_MS + 3 * HOUR_MS])),
         deadline_ms=draw(st.sampled_from([0, 0, NOW_MS + 5 * DAY_MS])),
         postponed=tuple((name, NOW_MS + DAY_MS, "o1") for name in draw(some)),

@@ -49,7 +49,7 @@ SENTENCES: dict[Code, str] = {
     Code.FAULT_DOMAIN: "{subject} disturbs a group of {who} in another fault domain",
     Code.ARRIVALS: "VMs are about to arrive on {who} with {subject}",
     Code.BUDGET: "the budget of {subject} has no room for {who}",
-    Code.CAPACITY: "the VMs of {who} fit nowhere else in {subject}",
+    Code.CAPACITY: "the VMs of {who} fit nowhere; most room is left on {subject}",
     Code.WINDOW: "{who} waits for {subject} to open",
     Code.WINDOW_TOO_SHORT: "{subject} never opens long enough for {who}",
     Code.DEADLINE: "{who} cannot be done before the deadline because of {subject}",
@@ -73,6 +73,12 @@ FREEZE = "a freeze"
 _OF_FREEZES = {
     Code.WINDOW: "{who} waits for a freeze to end",
     Code.WINDOW_TOO_SHORT: "the freezes leave no time that is long enough for {who}",
+}
+#: Subjects of the blocker `capacity` that name no hosts, and their sentences.
+UNSIZED, NO_OTHER_HOST = "a VM of unknown memory", "no other host"
+_OF_CAPACITY = {
+    UNSIZED: "{who} has a VM of unknown memory, which cannot be moved",
+    NO_OTHER_HOST: "no other host of known memory can take the VMs of {who}",
 }
 #: Subjects that a sentence names with their article.
 _WITH_ARTICLE = {"fleet": "the fleet"}
@@ -100,6 +106,7 @@ class Blocker:
         if self.text:
             return self.text
         text = _OF_FREEZES.get(self.code) if self.subject == FREEZE else None
+        text = _OF_CAPACITY.get(self.subject) if self.code is Code.CAPACITY else text
         subject = _WITH_ARTICLE.get(self.subject, self.subject)
         template = text or SENTENCES[self.code]
         return template.format(who=f"{kind} {name}", name=name, subject=subject)

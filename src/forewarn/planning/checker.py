@@ -56,6 +56,9 @@ class _Checker:
         self.on: dict[str, Counter[str]] = defaultdict(Counter)
         for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
             self.on[host][group] = count
+        self.vms: dict[str, set[int]] = defaultdict(set)
+        for vm, host in enumerate(self.at):
+            self.vms[host].add(vm)
         self.size: Counter[str] = Counter()
         for host, size in zip(self.at, fleet.vm_sizes, strict=True):
             self.size[host] += size
@@ -85,7 +88,7 @@ class _Checker:
                 yield from self._times(entry)
             works = [work for work in self.works if work[2] > at]
             yield from self._together(number, entries, works)
-            if self.plan.asked.moves:
+            if self.plan.asked.move_s:
                 yield from self._moved(entries, works)
             ends = max(entry.latest_end_ms for entry in entries)
             rested |= dict.fromkeys(self._owners(entries), ends)
@@ -113,7 +116,7 @@ class _Checker:
 
     def _times(self, entry: PlanEntry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
-        length = dict(asked.durations_s).get(host, asked.duration_s) * 1000
+        length = (asked.move_s + asked.duration_s) * 1000
         notice = entry.latest_start_ms - entry.shown_ms
         if entry.shown_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
             yield "notice", f"{host} gets notice too late"
@@ -215,20 +218,29 @@ class _Checker:
         moves = {move.vm: (entry.host, move.to_host) for entry in entries for move in entry.moves}
         hosts = {entry.host for entry in entries}
         shut = hosts | {host for host, *_ in works}
-        left = {vm for vm, at in enumerate(self.at) if at in hosts}
+        left = {vm for host in hosts for vm in self.vms[host]}
         if left != moves.keys() or any(self.at[vm] != host for vm, (host, _) in moves.items()):
             yield "moves", "not exactly the VMs on the hosts of a wave move"
-        for vm, (_, there) in moves.items():
-            self.size[there] += self.fleet.vm_sizes[vm]
+        chosen = {vm for vm, (host, _) in moves.items() if self.hosts[host].scheduled}
+        if chosen != {vm for vm, (_, there) in moves.items() if not there}:
+            yield "moves", "a VM has no destination, or one that its driver does not obey"
+        moves = {vm: move for vm, move in moves.items() if move[1]}
+        for vm, (host, there) in moves.items():
+            size, here, place = self.fleet.vm_sizes[vm], self.hosts[host], self.hosts[there]
+            self.size[there] += size
             if there in shut:
                 yield "arrivals", f"VM {vm} arrives on {there}, which is worked on"
-            if self.size[there] > self.hosts[there].capacity:
+            if not size or self.size[there] > place.capacity:
                 yield "capacity", f"{there} has no room for VM {vm}"
+            if (here.zone, here.driver) != (place.zone, place.driver) or place.scheduled:
+                yield "moves", f"VM {vm} cannot be moved from {host} to {there}"
         for vm, (host, there) in moves.items():
             self.size[host] -= self.fleet.vm_sizes[vm]
             self.on[host] -= Counter([self.group[vm]])
             self.on[there][self.group[vm]] += 1
             self.at[vm] = there
+            self.vms[host].discard(vm)
+            self.vms[there].add(vm)
 
 
 def _labels(host: FleetHost) -> set[str]:

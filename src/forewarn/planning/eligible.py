@@ -83,7 +83,7 @@ def sorted_out(
             continue
         calendar = calendars.of(index.fleet.hosts[host])
         blocker = _blocker(index, occupied, limits, host=host, now_ms=terms.now_ms)
-        blocker = blocker or _closed(calendar, terms.duration_s(name), terms.now_ms)
+        blocker = blocker or _closed(calendar, terms.asked.host_s, terms.now_ms)
         if blocker:
             blocked.append((name, blocker))
         else:
@@ -123,8 +123,3 @@ class PlanningTerms:
         """Keep them together."""
         assert asked.duration_s > 0
         self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms
-        self._durations = dict(asked.durations_s)
-
-    def duration_s(self, host: str) -> int:
-        """How long the work on a host takes, in seconds."""
-        return self._durations.get(host, self.asked.duration_s)

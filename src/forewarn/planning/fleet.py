@@ -28,11 +28,20 @@ class FleetHost:
     labels: tuple[str, ...] = ()
     #: Size that all VMs on it may have together, in the unit of the VMs' sizes; 0: no VM fits.
     capacity: int = 0
+    #: Name of its driver: VMs move only between hosts of one driver and zone.
+    driver: str = ""
+    #: Whether its driver's own scheduler chooses where VMs go.
+    scheduled: bool = False
 
     @property
     def fault_zone(self) -> tuple[str, int]:
         """The fault domain, distinct across zones."""
         return (self.zone, self.fault_domain)
+
+    @property
+    def pool(self) -> tuple[str, str]:
+        """Hosts with the same one can take each other's VMs."""
+        return (self.zone, self.driver)
 
     @property
     def words(self) -> frozenset[str]:
@@ -59,6 +68,7 @@ class Fleet:
     groups: tuple[FleetGroup, ...] = ()
     vm_hosts: array[int] = field(default_factory=lambda: array("i"))
     vm_groups: array[int] = field(default_factory=lambda: array("i"))
+    #: 0: unknown; it is not moved.
     vm_sizes: array[int] = field(default_factory=lambda: array("i"))
 
     @classmethod

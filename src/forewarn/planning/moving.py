@@ -1,16 +1,20 @@
 """Hosts into waves where VMs leave first: each wave is made on the placement the last one left.
 
 Source: F-3. Nobody arrives on a host of the wave or where work is live, and at every moment the
-VMs on a host and those on their way to it fit there.
+VMs on a host and those on their way to it fit there. A VM stays where it went. Where a driver's
+own scheduler chooses, its VMs have no destination in the plan, and take no room in it.
 
-Cost: grows with the VMs that move and, where room is scarce, with the hosts looked at for each.
+Cost: grows with the VMs that move, times the fault domains of a zone.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
+from forewarn.planning.blockers import NO_OTHER_HOST, UNSIZED, Blocker, Code
 from forewarn.planning.plan import VmMove
+from forewarn.planning.policy import subject_text
 from forewarn.planning.timing import Batch
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Hosts in a row that do not fit into a wave that has some, before the wave is closed.
 _MISSES_MAX = 500
+#: Hosts that a blocker names, those with the most room first.
+_NAMED_MAX = 5
 
 
 class Placement:
@@ -43,12 +49,32 @@ class Placement:
         for vm, at in enumerate(fleet.vm_hosts):
             self.vms[at].append(vm)
             self.free[at] -= fleet.vm_sizes[vm]
-        self._closed = frozenset(closed)
-        self.undone = set(asked)
-        self._in_zone: dict[str, list[int]] = {}
+        self._undone = set(asked)
+        #: Zone and driver -> whether yet to be done, and fault domain -> free room and host.
+        self._pools: dict[tuple[str, str], dict[tuple[bool, int], list[tuple[int, int]]]] = {}
+        shut = set(closed)
+        self._open: set[int] = set()
         for number, host in enumerate(fleet.hosts):
-            if host.capacity and number not in self._closed:
-                self._in_zone.setdefault(host.zone, []).append(number)
+            if host.capacity and not host.scheduled and number not in shut:
+                self.open(number)
+
+    def _row(self, host: int) -> list[tuple[int, int]]:
+        pool = self._pools.setdefault(self.index.fleet.hosts[host].pool, {})
+        return pool.setdefault((host in self._undone, self.index.fault_zone[host]), [])
+
+    def open(self, host: int) -> None:
+        """Let VMs arrive on a host."""
+        insort(self._row(host), (self.free[host], host))
+        self._open.add(host)
+
+    def close(self, host: int) -> bool:
+        """Let no VM arrive on a host; return whether any could."""
+        if host not in self._open:
+            return False
+        row = self._row(host)
+        del row[bisect_left(row, (self.free[host], host))]
+        self._open.discard(host)
+        return True
 
     def groups_on(self, host: int) -> dict[int, int]:
         """VMs by group on a host now."""
@@ -58,51 +84,66 @@ class Placement:
             counts[group] = counts.get(group, 0) + 1
         return counts
 
-    def evacuated(self, host: int, wave: set[int]) -> dict[int, int] | None:
-        """Return a destination for each VM on a host, and take the room; None if one has none.
+    def evacuated(self, host: int) -> dict[int, int] | None:
+        """Return a destination for each VM on a closed host, and take the room; None if one lacks.
 
         Large VMs are placed first. The room they leave is not free before the wave has ended.
+        Where the driver chooses, each destination is the host itself.
         """
+        if self.index.fleet.hosts[host].scheduled:
+            return dict.fromkeys(self.vms[host], host)
         sizes = self.index.fleet.vm_sizes
-        counts: dict[int, int] = {}
+        moves: dict[int, int] = {}
         for vm in sorted(self.vms[host], key=lambda each: (-sizes[each], each)):
-            destination = self._destination(host, sizes[vm], wave)
+            destination = self._destination(host, sizes[vm]) if sizes[vm] else None
             if destination is None:
-                for placed, there in counts.items():
-                    self.free[there] += sizes[placed]
+                for placed, there in moves.items():
+                    self._take(there, -sizes[placed])
                 return None
-            self.free[destination] -= sizes[vm]
-            counts[vm] = destination
-        return counts
+            self._take(destination, sizes[vm])
+            moves[vm] = destination
+        return moves
 
-    def _destination(self, host: int, size: int, wave: set[int]) -> int | None:
-        """Return a host of the zone with room: one done before, of the same fault domain, full."""
-        zones = self.index.fault_zone
-        candidates = [
-            each
-            for each in self._in_zone.get(self.index.fleet.hosts[host].zone, ())
-            if self.free[each] >= size and each != host and each not in wave
-        ]
-        return min(
-            candidates,
-            key=lambda each: (
-                each in self.undone,
-                zones[each] != zones[host],
-                self.free[each],
-                each,
-            ),
-            default=None,
-        )
+    def _take(self, host: int, size: int) -> None:
+        self.close(host)
+        self.free[host] -= size
+        self.open(host)
 
-    def arrive(self, moves: dict[int, int], host: int) -> None:
+    def _destination(self, host: int, size: int) -> int | None:
+        """Return an open host with room: one done before, of the same fault domain, full."""
+        own = self.index.fault_zone[host]
+        rows = self._pools.get(self.index.fleet.hosts[host].pool, {})
+        for undone in (False, True):
+            fits = [_fit(rows.get((undone, own), []), size)]
+            if fits == [None]:
+                fits = [_fit(row, size) for key, row in rows.items() if key[0] is undone]
+            found = min((each for each in fits if each is not None), default=None)
+            if found is not None:
+                return found[1]
+        return None
+
+    def arrive(self, moves: dict[int, int], host: int, *, reopen: bool) -> None:
         """Put the VMs of a host where they went; the host is done and its room is free."""
-        sizes = self.index.fleet.vm_sizes
-        self.vms[host] = []
-        self.free[host] = self.index.fleet.hosts[host].capacity
-        for vm, there in moves.items():
-            self.vms[there].append(vm)
-            assert self.free[there] >= 0, (there, sizes[vm])
-        self.undone.discard(host)
+        if not self.index.fleet.hosts[host].scheduled:
+            self.vms[host] = []
+            self.free[host] = self.index.fleet.hosts[host].capacity
+            for vm, there in moves.items():
+                self.vms[there].append(vm)
+        self._undone.discard(host)
+        if reopen:
+            self.open(host)
+
+    def most_room(self, host: int) -> list[str]:
+        """Return the names of the hosts that its VMs could go to if they had more room."""
+        rows = self._pools.get(self.index.fleet.hosts[host].pool, {}).values()
+        others = sorted((each for row in rows for each in row if each[1] != host), reverse=True)
+        return [self.index.fleet.hosts[other].name for _, other in others[:_NAMED_MAX]]
+
+
+def _fit(row: list[tuple[int, int]], size: int) -> tuple[int, int] | None:
+    """Return the fullest host of a row that has room."""
+    place = bisect_left(row, (size, -1))
+    return row[place] if place < len(row) else None
 
 
 class Mover:
@@ -134,7 +175,7 @@ class Mover:
         wave = _Wave(self._limits, self._occupied.taken, placement)
         misses = 0
         for host in hosts:
-            moves = wave.admitted(host) if self._reachable(host) else None
+            moves = wave.admitted(host) if self._endless(host) is None else None
             if moves is None:
                 misses += 1
                 if batch.hosts and misses > _MISSES_MAX:
@@ -144,16 +185,34 @@ class Mover:
             batch.hosts.append(host)
             batch.groups[host] = placement.groups_on(host)
             batch.moves[host] = tuple(
-                VmMove(vm, names[there].name) for vm, there in sorted(moves.items())
+                VmMove(vm, "" if there == host else names[there].name)
+                for vm, there in sorted(moves.items())
             )
-        for host, moves in wave.moves.items():
-            placement.arrive(moves, host)
+        wave.end()
         return batch
 
-    def _reachable(self, host: int) -> bool:
-        """Whether no live work without a known end keeps it off, as VMs are placed now."""
+    def _endless(self, host: int) -> tuple[Code, str] | None:
+        """Return which live work without a known end keeps work off, as VMs are placed now."""
         groups = self._placement.groups_on(host)
-        return all(ends_ms for _, ends_ms, _ in self._occupied.obstacles(host, groups))
+        for code, ends_ms, operation in self._occupied.obstacles(host, groups):
+            if not ends_ms:
+                return code, operation
+        return None
+
+    def blocker(self, host: int, now_ms: int) -> Blocker:
+        """Return why a host is left over, as VMs are placed after the last wave."""
+        placement, taken = self._placement, self._occupied.taken
+        endless = self._endless(host)
+        if endless is not None:
+            return Blocker(*endless, now_ms)
+        for subject, amount in self._limits.amounts(host, placement.groups_on(host)):
+            if amount > self._limits.limit[subject] - taken.get(subject, 0):
+                return Blocker(Code.BUDGET, subject_text(subject), now_ms)
+        sizes = placement.index.fleet.vm_sizes
+        if not all(sizes[vm] for vm in placement.vms[host]):
+            return Blocker(Code.CAPACITY, UNSIZED, now_ms)
+        hosts = ", ".join(placement.most_room(host)) or NO_OTHER_HOST
+        return Blocker(Code.CAPACITY, hosts, now_ms)
 
 
 class _Wave:
@@ -166,8 +225,8 @@ class _Wave:
         self._used = dict(occupied_by)
         self._zone_of_group: dict[int, int] = {}
         self._destinations: set[int] = set()
-        #: Host -> VM -> where it goes.
-        self.moves: dict[int, dict[int, int]] = {}
+        #: Host -> VM -> where it goes, and whether VMs may arrive on the host afterwards.
+        self._moves: dict[int, tuple[dict[int, int], bool]] = {}
 
     def admitted(self, host: int) -> dict[int, int] | None:
         """Add a host; return the destinations of its VMs, or None if it does not fit."""
@@ -180,13 +239,21 @@ class _Wave:
         amounts = self._limits.amounts(host, groups)
         if any(self._used.get(s, 0) + n > self._limits.limit[s] for s, n in amounts):
             return None
-        moves = self._placement.evacuated(host, {*self.moves, host})
+        was_open = self._placement.close(host)
+        moves = self._placement.evacuated(host)
         if moves is None:
+            if was_open:
+                self._placement.open(host)
             return None
-        self.moves[host] = moves
-        self._destinations.update(moves.values())
+        self._moves[host] = moves, was_open
+        self._destinations.update(set(moves.values()) - {host})
         for subject, amount in amounts:
             self._used[subject] = self._used.get(subject, 0) + amount
         for group in groups:
             self._zone_of_group[group] = zone
         return moves
+
+    def end(self) -> None:
+        """Put the VMs where they went, all at once."""
+        for host, (moves, was_open) in self._moves.items():
+            self._placement.arrive(moves, host, reopen=was_open)

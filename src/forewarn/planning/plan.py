@@ -17,12 +17,10 @@ class Asked:
     """What a maintenance asks for: which hosts, for how long each, and under which conditions."""
 
     hosts: tuple[str, ...]
-    #: The time each host takes, in seconds; above 0.
+    #: The time the work on each host takes, in seconds; above 0.
     duration_s: int = 600
-    #: Hosts that take another time: (host, seconds).
-    durations_s: tuple[tuple[str, int], ...] = ()
-    #: Whether VMs leave their host for another one first, and stay there.
-    moves: bool = False
+    #: VMs leave their host first, within this many seconds, and stay away; 0: they stay on it.
+    move_s: int = 0
     earliest_ms: int = 0
     #: When the last host must be done; 0: no deadline.
     deadline_ms: int = 0
@@ -36,6 +34,11 @@ class Asked:
     seed: int = 0
     #: How much work goes into fewer waves: hosts placed or exchanged after the first solution.
     steps: int = 200_000
+
+    @property
+    def host_s(self) -> int:
+        """How long a host is under work, its VMs' moves included, in seconds."""
+        return self.move_s + self.duration_s
 
 
 @value
@@ -78,7 +81,10 @@ class FleetState:
 
 @value
 class VmMove:
-    """A VM, by its number in the fleet, and the host it goes to before the work starts."""
+    """A VM, by its number in the fleet, and the host it goes to before the work starts.
+
+    Empty: its driver's scheduler chooses.
+    """
 
     vm: int
     to_host: str

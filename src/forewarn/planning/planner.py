@@ -61,7 +61,7 @@ class _Planning:
         hosts, blocked = sorted_out(self._index, self._occupied, self._limits, terms=terms)
         batches, stuck = self._batches(hosts)
         table = Timetable(self._index, self._limits, occupied=self._occupied, terms=terms)
-        table.add_all(batches, dependent=terms.asked.moves)
+        table.add_all(batches, dependent=bool(terms.asked.move_s))
         kept = _kept(terms.state)
         entries = (*kept, *sorted(table.entries, key=lambda each: (each.wave, each.host)))
         everything = _since(
@@ -96,7 +96,7 @@ class _Planning:
             for calendar, of_calendar in hosts
         ]
         parts = [part for part in parts if part[1]]
-        if not self._terms.asked.moves:
+        if not self._terms.asked.move_s:
             return [batch for part in parts for batch in self._still(*part)], []
         return self._moving(parts)
 
@@ -131,14 +131,16 @@ class _Planning:
         for calendar, hosts, canary in parts:
             guided = [hosts[place] for places in self._classes(hosts) for place in places]
             batches += mover.batches(guided, calendar, canary=canary)
-            stuck += [self._unplaced(host) for host in guided]
+            names = self._index.fleet.hosts
+            now_ms = self._terms.now_ms
+            stuck += [(names[host].name, mover.blocker(host, now_ms)) for host in guided]
         return batches, stuck
 
     def _bound(self, table: Timetable) -> WaveBound:
         """Return the bound for the hosts that have a wave."""
         if not table.waves:
             return together([])
-        if self._terms.asked.moves:
+        if self._terms.asked.move_s:
             return WaveBound(1, "VMs that move change which hosts conflict")
         late = {self._index.number[name] for name, _ in table.late}
         bounds = []
@@ -149,11 +151,6 @@ class _Planning:
                 bound = bound_of(problem)
             bounds.append(bound)
         return together(bounds)
-
-    def _unplaced(self, host: int) -> tuple[str, Blocker]:
-        place = self._index.fleet.hosts[host]
-        zone = f"zone {place.zone}" if place.zone else "the fleet"
-        return place.name, Blocker(Code.CAPACITY, zone, self._terms.now_ms)
 
     def _canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int] | None:
         """Return the hosts of the canary wave; None if none of those named can be done.
@@ -180,7 +177,7 @@ class _Planning:
 
     def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
         """Return hosts that may share a wave, the first ones preferred."""
-        if self._terms.asked.moves:
+        if self._terms.asked.move_s:
             placement = Placement(self._index, self._occupied.hosts, hosts)
             mover = Mover(placement, self._limits, self._occupied)
             return mover.batch(hosts, calendar, canary=True).hosts

@@ -59,7 +59,7 @@ class Timetable:
             self._ends_ms = max(self._ends_ms, work.ends_ms)
             if work.host in index.number:
                 self._rest(index.owners(index.number[work.host]), work.ends_ms)
-        self._durations_ms: dict[int, int] = {}
+        self._duration_ms = terms.asked.host_s * 1000
         self._taken: dict[int, dict[Subject, int]] = {}
         #: By identity of a batch, since it is asked for again with every wave before it.
         self._owners: dict[int, frozenset[str]] = {}
@@ -96,9 +96,9 @@ class Timetable:
         """Return the first of all batches that can only start at the same time."""
         if self._terms.policy.owner_rest_s or self._occupied.live:
             return batches
-        batches_by_kind: dict[tuple[int, int], Batch] = {}
+        batches_by_kind: dict[int, Batch] = {}
         for batch in batches:
-            batches_by_kind.setdefault((id(batch.calendar), self._duration_ms(batch)), batch)
+            batches_by_kind.setdefault(id(batch.calendar), batch)
         return list(batches_by_kind.values())
 
     def _start_key(self, batch: Batch) -> tuple[bool, int]:
@@ -108,7 +108,7 @@ class Timetable:
     def _add(self, batch: Batch) -> None:
         names = [self._index.fleet.hosts[host].name for host in batch.hosts]
         earliest_ms, start_ms, waits = self._timed(batch)
-        end_ms = start_ms + self._duration_ms(batch)
+        end_ms = start_ms + self._duration_ms
         deadline_ms = self._terms.asked.deadline_ms
         if not start_ms or (deadline_ms and end_ms > deadline_ms):
             code = Code.DEADLINE if deadline_ms else Code.WINDOW
@@ -140,7 +140,6 @@ class Timetable:
     def _entry(self, batch: Batch, host: int, wave: Wave) -> PlanEntry:
         fleet = self._index.fleet
         name = fleet.hosts[host].name
-        duration_ms = self._terms.duration_s(name) * 1000
         groups = sorted(fleet.groups[group].name for group in batch.groups_on(self._index, host))
         return PlanEntry(
             name,
@@ -148,8 +147,8 @@ class Timetable:
             wave.shown_ms,
             wave.earliest_start_ms,
             wave.latest_start_ms,
-            wave.earliest_start_ms + duration_ms,
-            wave.latest_start_ms + duration_ms,
+            wave.earliest_start_ms + self._duration_ms,
+            wave.latest_start_ms + self._duration_ms,
             tuple(groups),
             (batch.moves or {}).get(host, ()),
         )
@@ -162,16 +161,6 @@ class Timetable:
     def _notice_ms(self) -> int:
         return self._terms.policy.notice_s * 1000
 
-    def _duration_ms(self, batch: Batch) -> int:
-        duration_ms = self._durations_ms.get(id(batch))
-        if duration_ms is None:
-            names = self._index.fleet.hosts
-            duration_ms = (
-                max(self._terms.duration_s(names[host].name) for host in batch.hosts) * 1000
-            )
-            self._durations_ms[id(batch)] = duration_ms
-        return duration_ms
-
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
         """Return the earliest and the latest start, 0 if there is none, and what it awaits."""
         announced = self._announced_after(batch)
@@ -179,12 +168,11 @@ class Timetable:
         notice_ms = self._notice_ms
         notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in announced]
         first_ms, code, subject = max(notified + started, key=lambda each: each[0])
-        duration_ms = self._duration_ms(batch)
         spans = batch.calendar.spans
         for place in range(max(0, bisect(spans, (first_ms,)) - 1), len(spans)):
             opens_ms, closes_ms = spans[place]
             start_ms = max(first_ms, opens_ms)
-            if start_ms + duration_ms > closes_ms:
+            if start_ms + self._duration_ms > closes_ms:
                 continue
             if start_ms > first_ms:
                 code, subject = Code.WINDOW, batch.calendar.subject
