@@ -12,8 +12,14 @@ import pytest
 from forewarn.drivers.command.driver import CommandDriver
 from forewarn.drivers.messages import AnswerUnusable
 from forewarn.drivers.registry import DriverUnusable, make_driver
-from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded, held
+from forewarn.drivers.task_records import (
+    TaskAborted,
+    TaskForgotten,
+    TaskRecords,
+    TaskSuperseded,
+)
 from forewarn.programs import ProgramFailed
+from forewarn.store import open_store
 from tests.drivers.tasks import ended, now_ms, task
 from tests.waiting import wait_until
 
@@ -27,12 +33,18 @@ class Rig:
     def __init__(self, home: Path) -> None:
         """Have no scripts yet."""
         self.home = home
+        self.store = str(home / "store.db")
+        open_store(self.store).close()
+
+    def notes(self, attempt: int = 1) -> dict[str, str]:
+        """Return the records of an attempt."""
+        return TaskRecords(self.store, "mine").notes(12).get(attempt, {})
 
     def driver(self, **scripts: str) -> CommandDriver:
         """Return a driver again, as after a restart of the service."""
         options = {verb: ["sh", "-c", text] for verb, text in scripts.items()}
-        settings = {"kind": "command", "state": str(self.home / "state"), "call_timeout_s": 5}
-        driver = make_driver("mine", {**settings, **options})
+        settings = {"kind": "command", "call_timeout_s": 5}
+        driver = make_driver("mine", {**settings, **options}, self.store)
         assert isinstance(driver, CommandDriver)
         return driver
 
@@ -101,11 +113,10 @@ def test_command_whose_program_was_killed_says_so(rig: Rig) -> None:
     """A machine that lost power in the middle leaves a failure, never a success. Source: R-2."""
     driver = rig.driver(begin="exec sleep 60")
     driver.begin(task())
-    directory = rig.home / "state" / "op-12" / "1"
-    wait_until((directory / "program").exists)
-    program = int((directory / "program").read_text().split()[0])
-    os.kill(int((directory / "pid").read_text()), signal.SIGKILL)
-    wait_until(lambda: not held(directory))
+    wait_until(lambda: "program" in rig.notes())
+    program = int(rig.notes()["program"].split()[1])
+    os.kill(int(rig.notes()["runner"].split()[1]), signal.SIGKILL)
+    wait_until(lambda: driver.progress(task(), now_ms()).failed)
     assert "was killed" in driver.progress(task(), now_ms()).failed
     driver.begin(task())
     assert "was killed" in driver.progress(task(), now_ms()).failed, "it is not begun again"
@@ -180,9 +191,8 @@ def test_command_retry_takes_the_place_of_the_attempt_before(rig: Rig) -> None:
     driver = rig.driver(begin=f"{rig.log('begun')}; sleep 60")
     driver.begin(task())
     wait_until(lambda: rig.noted == ["begun"])
-    first = rig.home / "state" / "op-12" / "1"
     driver.begin(task(attempt=2))
-    assert not held(first)
+    assert "end" in rig.notes(attempt=1)
     wait_until(lambda: rig.noted == ["begun", "begun"])
     driver.abort(task(attempt=2))
 
@@ -209,7 +219,7 @@ def test_command_asks_a_program_after_work_set_off(rig: Rig) -> None:
         progress=f"test -e {rig.home}/up && echo '{{\"done\": true}}' || echo '{{}}'",
     )
     driver.begin(task())
-    wait_until(lambda: not held(rig.home / "state" / "op-12" / "1"))
+    wait_until(lambda: "end" in rig.notes())
     assert not driver.progress(task(), now_ms()).done
     (rig.home / "up").touch()
     assert driver.progress(task(), now_ms()).done
@@ -224,7 +234,6 @@ def test_command_keeps_the_services_secrets_from_programs(
     driver.begin(task())
     assert ended(driver, task()).done
     assert "0123456789abcdef" not in (rig.home / "env").read_text()
-    assert oct((rig.home / "state").stat().st_mode)[-3:] == "700"
 
 
 def test_command_discovers_a_topology(rig: Rig) -> None:
@@ -240,4 +249,4 @@ def test_command_discovers_a_topology(rig: Rig) -> None:
 def test_command_without_its_options_is_refused() -> None:
     """A driver that could do nothing is refused at the start. Source: R-4."""
     with pytest.raises(DriverUnusable, match=r"cannot be used: lacks the member 'begin'"):
-        make_driver("mine", {"kind": "command", "state": "/nowhere"})
+        make_driver("mine", {"kind": "command"})

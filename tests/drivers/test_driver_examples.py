@@ -101,10 +101,10 @@ def test_example_of_a_power_cycle(bmc: Bmc, tmp_path: Path) -> None:
 
 
 def options_of(table: str, tmp_path: Path) -> dict[str, object]:
-    """Return an example's settings, with a state directory of the test's."""
+    """Return an example's settings."""
     name = table.partition(".")[2]
     options: dict[str, Any] = read_toml(example("toml", f"[{table}]"))["drivers"][name]
-    return {**options, "state": str(tmp_path / "state")}
+    return options
 
 
 def ansible() -> str:

@@ -34,7 +34,7 @@ def test_registry_makes_one_driver_for_each_table(tmp_path: Path) -> None:
     (tmp_path / "f.toml.d" / "a.toml").write_text('[drivers.people]\nkind = "manual"\n')
     settings = load_settings([file], {}).drivers
     assert settings.default == "people"
-    made = make_drivers({each.name: each.values for each in settings.tables})
+    made = make_drivers({each.name: each.values for each in settings.tables}, "")
     assert {name: each.name for name, each in made.items()} == {
         "manual": "manual",
         "simulated": "simulated",

@@ -12,10 +12,11 @@ from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.conformance.run import Verdict
 from forewarn.drivers.registry import DriverUnusable, make_driver
-from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.drivers.webhook.driver import WebhookDriver, WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
 from forewarn.settings import NamedTable
+from forewarn.store import open_store
 from tests.api.live import SETTINGS, Live
 from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task
@@ -43,7 +44,6 @@ def options(far: TicketSystem, tmp_path: Path) -> dict[str, object]:
         "kind": "webhook",
         "url": far.url,
         "secret_file": str(tmp_path / "secret"),
-        "state": str(tmp_path / "state"),
         "backoff_s": 0,
         "poll_s": 0.1,
     }
@@ -51,7 +51,9 @@ def options(far: TicketSystem, tmp_path: Path) -> dict[str, object]:
 
 def driver_of(options: dict[str, object], **more: object) -> WebhookDriver:
     """Return the driver again, as after a restart of the service."""
-    driver = make_driver("tickets", {**options, **more})
+    store = str(options["secret_file"]).replace("secret", "store.db")
+    open_store(store).close()
+    driver = make_driver("tickets", {**options, **more}, store)
     assert isinstance(driver, WebhookDriver)
     return driver
 

@@ -50,7 +50,7 @@ def driver_of(far: TicketSystem, directory: Path, ca: Path) -> Driver:
     """Return a driver that believes an authority."""
     (directory / "secret").write_bytes(SECRET)
     settings = {"url": far.url, "secret_file": str(directory / "secret"), "backoff_s": 0}
-    files = {"state": str(directory / "state"), "ca_file": str(ca)}
+    files = {"ca_file": str(ca)}
     return make_driver("tickets", {"kind": "webhook", **settings, **files})
 
 

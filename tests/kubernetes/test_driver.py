@@ -12,7 +12,7 @@ from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.records import DONE, KEPT_MS
-from forewarn.drivers.task_files import TaskForgotten
+from forewarn.drivers.task_records import TaskForgotten
 from tests.drivers.tasks import ended as ended_by_drivers
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (

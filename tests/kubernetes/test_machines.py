@@ -7,7 +7,7 @@ import pytest
 from forewarn.core.impact import Cause, Impact
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.nodes import MARK
-from forewarn.drivers.task_files import TaskAborted, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskSuperseded
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (
     MIGRATIONS,

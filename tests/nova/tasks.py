@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,16 +12,27 @@ from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation
 from forewarn.drivers import Progress, Task
+from forewarn.drivers.nova.driver import NovaDriver
+from forewarn.drivers.task_records import TaskRecords
+from forewarn.store import open_store
 from tests.waiting import LOOK_EVERY_S, wait_until
 
 if TYPE_CHECKING:
-    from forewarn.drivers.nova.driver import NovaDriver
+    from forewarn.drivers.nova.config import NovaConfig
 
 #: openstacksdk warns of a default of its own.
 UNWARNED = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 NUMBERS = itertools.count(1)
 #: How long a task may take, in seconds: Nova is slow on a loaded machine.
 TASK_S = 180
+
+
+def nova(config: NovaConfig, store: str = "store") -> NovaDriver:
+    """Return the driver of a process, with the records in one of the test's stores."""
+    path = f"{config.clouds_file}.{store}.db"
+    if not Path(path).exists():
+        open_store(path).close()
+    return NovaDriver(config, TaskRecords(path, "nova"))
 
 
 def task(

@@ -13,7 +13,7 @@ from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver
 from forewarn.values import replace
 from tests.nova import tasks
-from tests.nova.tasks import TASK_S, UNWARNED, look, task
+from tests.nova.tasks import TASK_S, UNWARNED, look, nova, task
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, UNWARNED]
 @pytest.fixture
 def config(cloud: Cloud, tmp_path: Path) -> NovaConfig:
     """What the driver is told."""
-    return NovaConfig(str(tmp_path / "state"), cloud="test", clouds_file=str(cloud.clouds_file))
+    return NovaConfig(cloud="test", clouds_file=str(cloud.clouds_file))
 
 
 @pytest.fixture
@@ -84,19 +84,19 @@ def test_freeze_moves_servers_alive(cloud: Cloud, config: NovaConfig) -> None:
     cloud.post(f"/servers/{servers[1]}/action", {"os-stop": None})
     wait(lambda: cloud.seen(servers[1])[1] == "SHUTOFF")
     given = task(Cause.LIVE_MIGRATION, "h1", *servers)
-    driver = NovaDriver(config)
+    driver = nova(config)
     driver.begin(given)
     look(driver, given)
     reason = cloud.service("h1")["disabled_reason"]
     assert reason.startswith(f"forewarn {given.operation.id}@")
-    said = carried_out(NovaDriver(config), given)
+    said = carried_out(nova(config), given)
     assert said.done
     assert said.placements == {each: cloud.seen(each)[0] for each in servers}
     places = [cloud.seen(each) for each in servers]
     assert places[0][0] != "h1" != places[1][0]
     assert [status for _, status in places] == ["ACTIVE", "SHUTOFF"]
     assert cloud.service("h1")["status"] == "enabled"
-    assert done(NovaDriver(replace(config, state=f"{config.state}-elsewhere")), given)
+    assert done(nova(config, "elsewhere"), given)
     assert [cloud.seen(each) for each in servers] == places
 
 
@@ -105,7 +105,7 @@ def test_abort_ends_a_live_migration_where_it_began(
 ) -> None:
     """An operation that ended without its driver moves nothing any more. Source: L-7."""
     server = cloud.server("stays", "h1")
-    given, driver = task(Cause.LIVE_MIGRATION, "h1", server), NovaDriver(config)
+    given, driver = task(Cause.LIVE_MIGRATION, "h1", server), nova(config)
     said = begun(driver, given)
     assert said.text.startswith(f"migrating {server} to h")
     assert said.share == 0.25
@@ -121,7 +121,7 @@ def test_long_migration_ends_as_the_policy_says(
 ) -> None:
     """Given up where it began, or completed by force. Source: R-5."""
     server = cloud.server("long", "h1")
-    driver = NovaDriver(replace(config, migration_timeout_s=1, migration_fallback=fallback))
+    driver = nova(replace(config, migration_timeout_s=1, migration_fallback=fallback))
     given = task(Cause.LIVE_MIGRATION, "h1", server)
     said = carried_out(driver, given)
     assert said.done != host
@@ -135,7 +135,7 @@ def test_migration_without_room_fails_in_novas_words(cloud: Cloud, config: NovaC
     server = cloud.server("nowhere", "h1")
     given = task(Cause.LIVE_MIGRATION, "h1", server)
     elsewhere = Task(replace(given.operation, destination="h9"), given.generation)
-    driver = NovaDriver(config)
+    driver = nova(config)
     said = carried_out(driver, elsewhere)
     driver.abort(elsewhere)
     assert "Nova refuses POST" in said.failed
@@ -148,8 +148,8 @@ def test_redeploy_and_reimage_are_done_once(cloud: Cloud, config: NovaConfig) ->
     server = cloud.server("redeployed", "h1")
     for cause, action, count in ((Cause.REDEPLOY, "migrate", 1), (Cause.REIMAGE, "rebuild", 1)):
         given = task(cause, cloud.seen(server)[0], server)
-        NovaDriver(config).begin(given)
-        wait(lambda given=given: look(NovaDriver(config), given).done)  # type: ignore[misc]
+        nova(config).begin(given)
+        wait(lambda given=given: look(nova(config), given).done)  # type: ignore[misc]
         found = cloud.get(f"/servers/{server}/os-instance-actions")["instanceActions"]
         assert sum(each["action"] == action for each in found) == count
     assert cloud.seen(server)[0] != "h1"
@@ -166,7 +166,7 @@ def test_host_reboot_and_update_leave_servers_as_they_were(
         ".decode().split('\"status\": \"')[1].split('\"')[0], file=open(sys.argv[1], 'a'))"
     )
     words = (sys.executable, "-c", ask, str(log))
-    driver = NovaDriver(replace(config, reboot_command=words, update_command=words))
+    driver = nova(replace(config, reboot_command=words, update_command=words))
     for cause in (Cause.HOST_REBOOT, Cause.HOST_UPDATE):
         assert done(driver, task(cause, "h2", server))
         assert cloud.seen(server) == ("h2", "ACTIVE")
@@ -182,13 +182,13 @@ def test_lost_host_is_evacuated_and_removed_servers_are_gone(
     cloud.test("down", host="h3")
     given = task(Cause.HOST_LOST, "h3", server)
     try:
-        assert done(NovaDriver(replace(config, fence_command=("true",))), given)
+        assert done(nova(replace(config, fence_command=("true",))), given)
         home, status = cloud.seen(server)
         assert (home != "h3", status) == (True, "ACTIVE")
         assert cloud.service("h3")["forced_down"] is True
     finally:
         cloud.test("up", host="h3")
-    assert done(NovaDriver(config), task(Cause.EVICTION, home, server))
+    assert done(nova(config), task(Cause.EVICTION, home, server))
     listed = cloud.get("/servers?all_tenants=1")["servers"]
     assert server not in {each["id"] for each in listed}
 
@@ -202,7 +202,7 @@ def test_discovery_tells_of_hosts_servers_and_groups(cloud: Cloud, config: NovaC
     form = {"name": "web", "policy": "anti-affinity"}
     group = cloud.post("/os-server-groups", {"server_group": form})["server_group"]["id"]
     server = cloud.test("server", name="grouped", group=group)
-    found: dict[str, dict[str, dict[str, object]]] = NovaDriver(config).discover()  # type: ignore[assignment]
+    found: dict[str, dict[str, dict[str, object]]] = nova(config).discover()  # type: ignore[assignment]
     assert set(found["hosts"]) == {"h1", "h2", "h3"}
     assert found["hosts"]["h2"] == {
         "driver": "nova", "zone": "z1", "fault_domain": 5, "update_domain": 1,

@@ -35,10 +35,7 @@ def test_nova_driver_passes_every_check(
     effects.write_text(EFFECTS.format(python=sys.executable, port=cloud.port))
     effects.chmod(0o755)
     settings = tmp_path / "forewarn.toml"
-    settings.write_text(
-        f'[drivers.nova]\nstate = "{tmp_path}/state"\ncloud = "test"\n'
-        f'clouds_file = "{cloud.clouds_file}"\n'
-    )
+    settings.write_text(f'[drivers.nova]\ncloud = "test"\nclouds_file = "{cloud.clouds_file}"\n')
     words = ("driver", "check", "nova", "--host", "h1", "--vm", server, "--json")
     main([*words, "--effects", str(effects), "--config", str(settings)])
     checks = json.loads(capsys.readouterr().out)["checks"]

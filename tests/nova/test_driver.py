@@ -17,10 +17,10 @@ from forewarn.drivers.nova.client import CloudUnconfigured
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver, create
 from forewarn.drivers.nova.work import NovaStillWorking
-from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.values import replace
 from tests.nova.keystone import PROJECT
-from tests.nova.tasks import UNWARNED, carried_out, look, task
+from tests.nova.tasks import UNWARNED, carried_out, look, nova, task
 
 if TYPE_CHECKING:
     from tests.nova.small_cloud import SmallCloud
@@ -33,7 +33,7 @@ REQUESTS_MAX = 60
 
 def config_of(small: SmallCloud, directory: Path, **said: object) -> NovaConfig:
     """Return a configuration of a cloud."""
-    config = NovaConfig(str(directory / "state"), cloud="test", clouds_file=small.clouds_file)
+    config = NovaConfig(cloud="test", clouds_file=small.clouds_file)
     return replace(config, **said)
 
 
@@ -64,8 +64,8 @@ def test_each_cause_is_asked_for_once(
 ) -> None:
     """Every look is another driver's, as after a crash: nothing is asked for twice. Source: R-2."""
     given = task(cause, "h1", small.server("a"))
-    NovaDriver(config).begin(given)
-    said = [look(NovaDriver(config), given) for _ in range(10)]
+    nova(config).begin(given)
+    said = [look(nova(config), given) for _ in range(10)]
     assert said[-1].done
     assert small.done(f'"{verb}"') == 1
 
@@ -88,13 +88,13 @@ def test_crash_after_any_request_repeats_nothing(
         small.services["h1"]["status"] = "enabled"
         given = task(cause, "h1", small.server("a"))
         small.answered_max = answered_max
-        killed = NovaDriver(config)
+        killed = nova(config)
         killed.begin(given)
         while small.answered_max >= 0 and not look(killed, given).text.startswith("Nova does"):
             if look(killed, given).done:
                 return
-        elsewhere = replace(config, state=f"{config.state}-{answered_max}") if moves else config
-        assert done(NovaDriver(elsewhere), given), answered_max
+        where = f"elsewhere-{answered_max}" if moves else "store"
+        assert done(nova(config, where), given), answered_max
         assert [small.done(f'"{verb}"') for verb in verbs] == [1] * len(verbs), answered_max
         assert small.services["h1"]["status"] == "enabled"
     raise AssertionError("the task takes more requests than a test may try")
@@ -105,9 +105,8 @@ def test_reboot_survives_the_loss_of_its_directory(
 ) -> None:
     """A writer on another machine reads the mark in Nova, and reboots nothing again. R-2."""
     given = task(Cause.REBOOT, "h1", small.server("a"))
-    assert done(NovaDriver(config), given)
-    elsewhere = replace(config, state=str(tmp_path / "elsewhere"))
-    assert done(NovaDriver(elsewhere), given)
+    assert done(nova(config), given)
+    assert done(nova(config, "elsewhere"), given)
     assert small.done('"reboot"') == 1
 
 
@@ -118,9 +117,9 @@ def test_project_can_forge_no_mark(small: SmallCloud, config: NovaConfig, tmp_pa
     operation = given.operation
     forged = f"{operation.id}@{operation.created_ms} 1 999 1 0 - {'0' * 32}"
     small.servers[server]["metadata"]["forewarn"] = forged
-    assert done(NovaDriver(config), given)
+    assert done(nova(config), given)
     small.servers[server]["metadata"].clear()
-    assert done(NovaDriver(replace(config, state=str(tmp_path / "elsewhere"))), given)
+    assert done(nova(config, "elsewhere"), given)
     assert small.done('"reboot"') == 2  # without any mark nobody knows; only the project suffers
 
 
@@ -130,8 +129,8 @@ def test_mark_of_a_later_writer_stops_this_one(
     """Also where the two share nothing but the cloud. Source: R-2."""
     given = task(Cause.REBOOT, "h1", small.server("a"))
     later = Task(given.operation, given.generation + 1)
-    assert done(NovaDriver(replace(config, state=str(tmp_path / "elsewhere"))), later)
-    late = NovaDriver(config)
+    assert done(nova(config, "elsewhere"), later)
+    late = nova(config)
     late.begin(given)
     with pytest.raises(TaskSuperseded):
         look(late, given)
@@ -141,7 +140,7 @@ def test_reboot_by_its_project_does_not_count(small: SmallCloud, config: NovaCon
     """What a project does to its server is not taken for the task's own work."""
     server = small.server("a")
     given = task(Cause.REBOOT, "h1", server)
-    driver = NovaDriver(config)
+    driver = nova(config)
     driver.begin(given)
     small.record(server, "reboot", "a-tenant")
     assert done(driver, given)
@@ -152,7 +151,7 @@ def test_retry_after_a_failure_asks_again(small: SmallCloud, config: NovaConfig)
     """The reason is Nova's; servers that were rebooted are not rebooted again. Source: L-8."""
     first, second = small.server("a"), small.server("b")
     given = task(Cause.HOST_REBOOT, "h1", first, second)
-    driver = NovaDriver(config)
+    driver = nova(config)
     driver.begin(given)
     assert not look(driver, given).done
     small.actions[-1]["events"][0] |= {"result": "Error", "traceback": "x\nBadHost: no power\n"}
@@ -171,7 +170,7 @@ def test_host_is_disabled_while_it_is_drained(small: SmallCloud, config: NovaCon
     small.holding.add("os-migrateLive")
     server = small.server("a")
     given = task(Cause.LIVE_MIGRATION, "h1", server)
-    driver = NovaDriver(config)
+    driver = nova(config)
     driver.begin(given)
     said = [look(driver, given) for _ in range(3)][-1]
     assert (said.text, said.share) == (f"migrating {server} to h2", 0.75)
@@ -189,13 +188,13 @@ def test_host_is_disabled_while_it_is_drained(small: SmallCloud, config: NovaCon
 def test_host_that_people_have_disabled_stays_so(small: SmallCloud, config: NovaConfig) -> None:
     """Only who has disabled it enables it again."""
     small.services["h1"] |= {"status": "disabled", "disabled_reason": "new disks"}
-    assert done(NovaDriver(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a")))
+    assert done(nova(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a")))
     assert small.services["h1"]["disabled_reason"] == "new disks"
 
 
 def test_degraded_host_stays_disabled(small: SmallCloud, config: NovaConfig) -> None:
     """Nothing may be placed on hardware that fails."""
-    assert done(NovaDriver(config), task(Cause.HARDWARE_DEGRADED, "h1", small.server("a")))
+    assert done(nova(config), task(Cause.HARDWARE_DEGRADED, "h1", small.server("a")))
     assert small.services["h1"]["status"] == "disabled"
 
 
@@ -206,7 +205,7 @@ def test_long_migration_ends_as_the_policy_says(
     """Given up, or completed by force; asked for once. Source: R-5."""
     small.holding.add("os-migrateLive")
     config = config_of(small, tmp_path, migration_timeout_s=60, migration_fallback=fallback)
-    driver, given = NovaDriver(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a"))
+    driver, given = nova(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a"))
     driver.begin(given)
     said = [driver.progress(given, 1000 * now_s) for now_s in (0, 1, 61, 63, 64)][-1]
     assert small.done("/migrations/") == 1
@@ -221,17 +220,17 @@ def test_failed_migration_is_told_in_novas_words(small: SmallCloud, config: Nova
     small.failing.add("os-migrateLive")
     off = small.server("b", status="SHUTOFF")
     given = task(Cause.LIVE_MIGRATION, "h1", small.server("a"), off)
-    said = carried_out(NovaDriver(config), given)
+    said = carried_out(nova(config), given)
     assert "NoValidHost: No valid host was found" in said.failed
     assert small.servers[off]["OS-EXT-SRV-ATTR:host"] == "h2"
     small.failing.clear()
-    assert done(NovaDriver(config), Task(replace(given.operation, attempt=2), 7))
+    assert done(nova(config), Task(replace(given.operation, attempt=2), 7))
     assert small.done('"os-migrateLive"') == 2
 
 
 def test_silence_of_nova_is_waited_out(small: SmallCloud, config: NovaConfig) -> None:
     """An API that is away for a while fails nothing; for too long, it does. Source: R-1."""
-    given, driver = task(Cause.REBOOT, "h1", small.server("a")), NovaDriver(config)
+    given, driver = task(Cause.REBOOT, "h1", small.server("a")), nova(config)
     driver.begin(given)
     small.refusing += [503, 500, 429]
     for now_s in (0, 1, 2):
@@ -252,7 +251,7 @@ def test_wrong_password_is_said(small: SmallCloud, config: NovaConfig, tmp_path:
     written = (tmp_path / "clouds.yaml").read_text("utf-8")
     path.write_text(written.replace("a-password", "another"), "utf-8")
     given = task(Cause.REBOOT, "h1", small.server("a"))
-    driver = NovaDriver(replace(config, clouds_file=str(path)))
+    driver = nova(replace(config, clouds_file=str(path)))
     said = carried_out(driver, given)
     assert said.failed.startswith("The OpenStack cloud test cannot be used: The request you have")
 
@@ -261,7 +260,7 @@ def test_busy_server_is_waited_for(small: SmallCloud, config: NovaConfig) -> Non
     """What its project has begun is not interrupted, but not waited for without end."""
     server = small.server("a")
     small.servers[server]["OS-EXT-STS:task_state"] = "image_snapshot"
-    given, driver = task(Cause.REBOOT, "h1", server), NovaDriver(config)
+    given, driver = task(Cause.REBOOT, "h1", server), nova(config)
     driver.begin(given)
     assert driver.progress(given, 0).text == f"waiting for {server}, which is image_snapshot"
     assert "after 900 s" in driver.progress(given, 901_000).failed
@@ -272,9 +271,9 @@ def test_task_that_was_never_begun_is_not_done(small: SmallCloud, config: NovaCo
     """Nor is one of a VM that the cloud does not have. Source: R-2."""
     given = task(Cause.REBOOT, "h1", small.server("a"))
     with pytest.raises(TaskForgotten):
-        look(NovaDriver(config), given)
+        look(nova(config), given)
     stranger = task(Cause.REBOOT, "h1", "web_0")
-    assert carried_out(NovaDriver(config), stranger).failed == "The cloud has no server web_0"
+    assert carried_out(nova(config), stranger).failed == "The cloud has no server web_0"
 
 
 def test_servers_are_found_by_name_where_names_are_theirs(
@@ -284,9 +283,9 @@ def test_servers_are_found_by_name_where_names_are_theirs(
     config = config_of(small, tmp_path, vm_names="name")
     small.server("web_0", project="another")
     small.server("web_0")
-    assert done(NovaDriver(config), task(Cause.REBOOT, "h1", f"{PROJECT}.web_0"))
+    assert done(nova(config), task(Cause.REBOOT, "h1", f"{PROJECT}.web_0"))
     small.server("web_0", "h2")
-    said = carried_out(NovaDriver(config), task(Cause.REBOOT, "h1", f"{PROJECT}.web_0"))
+    said = carried_out(nova(config), task(Cause.REBOOT, "h1", f"{PROJECT}.web_0"))
     assert said.failed == f"The cloud has 2 servers called {PROJECT}.web_0"
 
 
@@ -296,7 +295,7 @@ def test_host_reboot_stops_and_starts_what_ran(small: SmallCloud, tmp_path: Path
     config = config_of(small, tmp_path, reboot_command=("sh", "-c", f"echo {{host}} >>{log}"))
     ran, off = small.server("a"), small.server("b", status="SHUTOFF")
     given = task(Cause.HOST_REBOOT, "h1", ran, off)
-    assert done(NovaDriver(config), given)
+    assert done(nova(config), given)
     assert log.read_text() == "h1\n"
     assert [small.servers[each]["status"] for each in (ran, off)] == ["ACTIVE", "SHUTOFF"]
     assert small.services["h1"]["status"] == "enabled"
@@ -307,7 +306,7 @@ def test_abort_unpauses_what_it_has_paused(small: SmallCloud, tmp_path: Path) ->
     """It is told again until every server of the operation goes on. Source: L-7."""
     config = config_of(small, tmp_path, update_command=("true",))
     server = small.server("a")
-    given, driver = task(Cause.HOST_UPDATE, "h1", server), NovaDriver(config)
+    given, driver = task(Cause.HOST_UPDATE, "h1", server), nova(config)
     driver.begin(given)
     look(driver, given)
     assert small.servers[server]["status"] == "PAUSED"
@@ -326,7 +325,7 @@ def test_failed_command_leaves_the_host_disabled(small: SmallCloud, tmp_path: Pa
     """Servers that were paused go on; people look at the host. Source: R-5."""
     config = config_of(small, tmp_path, update_command=("sh", "-c", "echo no space >&2; exit 3"))
     server = small.server("a")
-    given, driver = task(Cause.HOST_UPDATE, "h1", server), NovaDriver(config)
+    given, driver = task(Cause.HOST_UPDATE, "h1", server), nova(config)
     assert carried_out(driver, given).failed == (
         "update_command of host h1 failed: sh ended with status 3: no space"
     )
@@ -339,11 +338,11 @@ def test_failed_command_leaves_the_host_disabled(small: SmallCloud, tmp_path: Pa
 def test_lost_host_is_fenced_before_it_is_evacuated(small: SmallCloud, tmp_path: Path) -> None:
     """Without a command that makes sure that it is off nothing is started. Source: R-5."""
     config, server = config_of(small, tmp_path), small.server("a")
-    said = carried_out(NovaDriver(config), task(Cause.HOST_LOST, "h1", server))
+    said = carried_out(nova(config), task(Cause.HOST_LOST, "h1", server))
     assert "fence_command is not set" in said.failed
     assert small.asked == []
     config = config_of(small, tmp_path, fence_command=("true",))
-    assert done(NovaDriver(config), task(Cause.HOST_LOST, "h1", server))
+    assert done(nova(config), task(Cause.HOST_LOST, "h1", server))
     assert small.services["h1"]["forced_down"] is True
     assert [each.split()[0] for each in small.asked] == ["PUT", "POST", "POST"]
 
@@ -356,7 +355,7 @@ def test_failed_host_starts_what_people_have_not_stopped(
     small.record(fallen, "stop", None)
     small.record(stopped, "stop", "a-tenant")
     small.services["h1"]["state"] = "down"
-    given, driver = task(Cause.HARDWARE_FAILURE, "h1", fallen, stopped), NovaDriver(config)
+    given, driver = task(Cause.HARDWARE_FAILURE, "h1", fallen, stopped), nova(config)
     driver.begin(given)
     assert look(driver, given).text == "waiting for the compute service of h1"
     small.services["h1"]["state"] = "up"
@@ -368,7 +367,7 @@ def test_removed_server_has_the_rest_of_its_notice(small: SmallCloud, config: No
     """It is shut down, and deleted once it is off or the notice is over. Source: R-5, N-1."""
     given = task(Cause.EVICTION, "h1", small.server("a"))
     small.holding.add("os-stop")
-    driver, started_ms = NovaDriver(config), given.operation.started_ms
+    driver, started_ms = nova(config), given.operation.started_ms
     driver.begin(given)
     for later_ms in (0, 1000, 4999):
         assert driver.progress(given, started_ms + later_ms).text.startswith("shutting ")
@@ -380,10 +379,10 @@ def test_removed_server_has_the_rest_of_its_notice(small: SmallCloud, config: No
 
 def test_cloud_without_a_secret_is_refused_at_start(small: SmallCloud, tmp_path: Path) -> None:
     """Any project could sign a mark that nothing secret goes into."""
-    options = {"state": str(tmp_path), "cloud": "test", "clouds_file": small.clouds_file}
-    create("nova", options)
+    options = {"cloud": "test", "clouds_file": small.clouds_file}
+    create("nova", options, "")
     auth = {"auth_url": "http://127.0.0.1:1", "token": "a-token"}
     cloud = {"auth_type": "v3token", "auth": auth}
     Path(small.clouds_file).write_text(json.dumps({"clouds": {"test": cloud}}))
     with pytest.raises(CloudUnconfigured, match="password or an application credential"):
-        create("nova", options)
+        create("nova", options, "")

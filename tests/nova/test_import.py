@@ -51,8 +51,7 @@ def test_import_takes_over_hosts_servers_and_groups(
     small.group("a-group", "web", first, second)
     settings = tmp_path / "forewarn.toml"
     settings.write_text(
-        f'[drivers.manual]\nkind = "nova"\nstate = "{tmp_path}"\ncloud = "test"\n'
-        f'clouds_file = "{small.clouds_file}"\n'
+        f'[drivers.manual]\nkind = "nova"\ncloud = "test"\nclouds_file = "{small.clouds_file}"\n'
     )
     words = (
         "topology",
@@ -79,9 +78,7 @@ def test_import_takes_over_hosts_servers_and_groups(
 
 def test_following_keeps_in_step(live: Live, small: SmallCloud, tmp_path: Path) -> None:
     """A server that moved or is gone; a host whose service is down is reported lost once. L-4."""
-    config = NovaConfig(
-        str(tmp_path), cloud="test", clouds_file=small.clouds_file, lost_after_s=LOST_AFTER_S
-    )
+    config = NovaConfig(cloud="test", clouds_file=small.clouds_file, lost_after_s=LOST_AFTER_S)
     clock = VirtualClock(1)
     importer = Importer(ApiClient(live.url), NovaSource(config, "manual"), clock=clock)
     moving, going = small.server("web-0"), small.server("web-1")
@@ -102,7 +99,7 @@ def test_following_keeps_in_step(live: Live, small: SmallCloud, tmp_path: Path) 
 
 def by_name(live: Live, small: SmallCloud, tmp_path: Path) -> Importer:
     """Return what calls VMs by their servers' names."""
-    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file, vm_names="name")
+    config = NovaConfig(cloud="test", clouds_file=small.clouds_file, vm_names="name")
     return Importer(ApiClient(live.url), NovaSource(config, "manual"))
 
 
@@ -138,7 +135,7 @@ def test_server_moves_whatever_its_name(
     live: Live, small: SmallCloud, tmp_path: Path, name: str
 ) -> None:
     """A tag that cannot be shown keeps no notice from its new host."""
-    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file)
+    config = NovaConfig(cloud="test", clouds_file=small.clouds_file)
     importer = Importer(ApiClient(live.url), NovaSource(config, "manual"))
     moving = small.server("web")
     importer.turn()
@@ -153,7 +150,7 @@ def test_server_moves_though_the_rest_of_its_record_is_refused(
     live: Live, small: SmallCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Notices follow the server; what was refused is said."""
-    config = NovaConfig(str(tmp_path), cloud="test", clouds_file=small.clouds_file)
+    config = NovaConfig(cloud="test", clouds_file=small.clouds_file)
     importer = Importer(ApiClient(live.url), NovaSource(config, "manual"))
     moving = small.server("web")
     importer.turn()

@@ -42,7 +42,6 @@ proxy_without_header = true
 [drivers]
 default = "nova"
 [drivers.nova]
-state = "{directory}/nova"
 cloud = "test"
 clouds_file = "{clouds_file}"
 """

@@ -64,7 +64,7 @@ def add_commands(commands: CommandGroup) -> None:
     check.add_argument(
         "--as-is",
         action="store_true",
-        help="use the table's own name and state directory, which no service may be using",
+        help="use the table's own name, which no service may be using",
     )
     discover = group.command("discover", "print the topology that a driver knows", run=_discover)
     for parser in (check, discover):
@@ -94,6 +94,7 @@ def _check(arguments: argparse.Namespace) -> int:
     from forewarn.conformance.driver_checks import run_driver_checks  # noqa: PLC0415 - the same
     from forewarn.conformance.driver_trial import Subject  # noqa: PLC0415 - the same
     from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
+    from forewarn.store import open_store  # noqa: PLC0415 - the same
 
     name, (table, call_s) = arguments.name, driver_table(arguments)
     effects = None
@@ -102,10 +103,12 @@ def _check(arguments: argparse.Namespace) -> int:
     results = []
     # A started program may still write there.
     with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
+        store = str(Path(scratch) / "store.db")
+        open_store(store).close()
         if not arguments.as_is:
-            name, table = apart(name, table, scratch)
+            name, table = apart(name, table)
         subject = Subject(
-            lambda: make_driver(name, table),
+            lambda: make_driver(name, table, store),
             arguments.host,
             arguments.vm,
             effects=effects,
@@ -119,16 +122,15 @@ def _check(arguments: argparse.Namespace) -> int:
     return finish(results, {"driver": arguments.name}, as_json=arguments.json)
 
 
-def apart(name: str, table: Mapping[str, object], scratch: str) -> tuple[str, Mapping[str, object]]:
+def apart(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     """Return a separate name and table for a check, so that it does not disturb a service.
 
-    A driver stores the highest writer generation that it has seen, in its state directory or under
-    its name, and refuses lower ones. A check's generation is higher than any service's.
+    A driver stores the highest writer generation that it has seen under its name, and refuses lower
+    ones. A check's generation is higher than any service's.
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
 
-    state = {"state": scratch} if "state" in table else {}
-    return f"{name}-check", {KIND: name, **table, **state}
+    return f"{name}-check", {KIND: name, **table}
 
 
 def _discover(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forewarn.drivers import PLACEMENTS_MAX, Progress, Task
 from forewarn.errors import CallerError, ForewarnError, PeerError, clean_text
+from forewarn.store.errors import StoreFull, StoreLost, StoreUnavailable, StoreUncertain
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
@@ -309,18 +310,19 @@ def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) ->
     """Call a driver, on any thread.
 
     Only the writer may call a driver with an effect, and another process may have become the
-    writer during a pause: the lease is checked right before each such call. Source: R-2, L-7.
+    writer during a pause: the lease is checked right before each such call. A driver that cannot
+    reach its records in the store is called again. Source: R-2, L-7.
     """
-    if call.verb is Verb.PROGRESS:
-        return driver.progress(call.task, now_ms)
     try:
+        if call.verb is Verb.PROGRESS:
+            return driver.progress(call.task, now_ms)
         store.confirm()
-    except ForewarnError as error:
+        if call.verb is Verb.BEGIN:
+            driver.begin(call.task)
+        else:
+            driver.abort(call.task)
+    except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain) as error:
         raise WriterUnconfirmed(error) from error
-    if call.verb is Verb.BEGIN:
-        driver.begin(call.task)
-    else:
-        driver.abort(call.task)
     return None
 
 

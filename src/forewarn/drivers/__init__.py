@@ -21,6 +21,21 @@ PLACEMENTS_MAX = 10_000
 
 
 @value
+class TaskKey:
+    """What a task is found by, and the writer that asks."""
+
+    operation: int
+    attempt: int
+    #: Grows from writer to writer of a store; 0: not counted.
+    generation: int = 0
+
+    @property
+    def id(self) -> str:
+        """Operation and attempt, the same under every writer: `op-12/1`."""
+        return f"op-{self.operation}/{self.attempt}"
+
+
+@value
 class Task:
     """One attempt at an operation, in the name of one writer. Source: R-2."""
 
@@ -31,7 +46,12 @@ class Task:
     @property
     def id(self) -> str:
         """Operation and attempt, the same under every writer: `op-12/1`."""
-        return f"{self.operation.id}/{self.operation.attempt}"
+        return self.key.id
+
+    @property
+    def key(self) -> TaskKey:
+        """What its records are found by."""
+        return TaskKey(self.operation.number, self.operation.attempt, self.generation)
 
 
 @value

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.drivers import Driver
 
     Options: TypeAlias = Mapping[str, object]
-    Factory: TypeAlias = Callable[[str, Options], Driver]
+    Factory: TypeAlias = Callable[[str, Options, str], Driver]
 
 #: The group of entry points that other packages offer kinds of drivers under.
 GROUP = "forewarn.drivers"
@@ -45,8 +45,10 @@ class DriverUnusable(CallerError):
     advice = "Correct its options; see 'Drivers' in the documentation."
 
 
-def make_drivers(tables: Mapping[str, Options]) -> dict[str, Driver]:
+def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]:
     """Return every driver by its name: one for each table, and those that need none.
+
+    Those that keep records of tasks keep them in the store at this address.
 
     Raises:
         DriverKindUnknown: no driver is of the kind of a table.
@@ -55,11 +57,11 @@ def make_drivers(tables: Mapping[str, Options]) -> dict[str, Driver]:
     drivers = {
         name: make_driver(name, {}) for name in ("manual", "simulated") if name not in tables
     }
-    return drivers | {name: make_driver(name, options) for name, options in tables.items()}
+    return drivers | {name: make_driver(name, options, store) for name, options in tables.items()}
 
 
-def make_driver(name: str, options: Options) -> Driver:
-    """Return one driver.
+def make_driver(name: str, options: Options, store: str = "") -> Driver:
+    """Return one driver, which keeps records of tasks, if any, in the store at an address.
 
     Raises:
         DriverKindUnknown: no driver is of this kind.
@@ -71,7 +73,8 @@ def make_driver(name: str, options: Options) -> Driver:
         known = ", ".join(sorted({*_installed(), *_BUILT_IN}))
         raise DriverKindUnknown(name=name, kind=kind, known=known)
     try:
-        return factory(name, {key: value for key, value in options.items() if key != KIND})
+        given = {key: value for key, value in options.items() if key != KIND}
+        return factory(name, given, store)
     except ValidationFailed as error:
         raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:
@@ -95,51 +98,51 @@ def _installed() -> dict[str, Factory]:
     return {each.name: _loading(each.load) for each in entry_points(group=GROUP)}
 
 
-def _loading(load: Callable[[], Factory]) -> Factory:
+def _loading(load: Callable[[], Callable[[str, Options], Driver]]) -> Factory:
     """Return what loads a package only when a driver of it is made."""
 
-    def make(name: str, options: Options) -> Driver:
+    def make(name: str, options: Options, _: str) -> Driver:
         return load()(name, options)
 
     return make
 
 
-def _manual(name: str, options: Options) -> Driver:
+def _manual(name: str, options: Options, _: str) -> Driver:
     _take_none(options)
     return ManualDriver(name)
 
 
-def _simulated(name: str, options: Options) -> Driver:
+def _simulated(name: str, options: Options, _: str) -> Driver:
     _take_none(options)
     return SimulatedDriver(name)
 
 
-def _command(name: str, options: Options) -> Driver:
+def _command(name: str, options: Options, store: str) -> Driver:
     from forewarn.drivers.command.driver import create  # noqa: PLC0415 - few services have one
 
-    return create(name, options)
+    return create(name, options, store)
 
 
-def _webhook(name: str, options: Options) -> Driver:
+def _webhook(name: str, options: Options, store: str) -> Driver:
     from forewarn.drivers.webhook.driver import create  # noqa: PLC0415 - few services have one
 
-    return create(name, options)
+    return create(name, options, store)
 
 
-def _libvirt(name: str, options: Options) -> Driver:
+def _libvirt(name: str, options: Options, _: str) -> Driver:
     from forewarn.drivers.libvirt.config import read_options  # noqa: PLC0415 - few have it
     from forewarn.drivers.libvirt.driver import LibvirtDriver  # noqa: PLC0415
 
     return LibvirtDriver(read_options(options), name)
 
 
-def _nova(name: str, options: Options) -> Driver:
+def _nova(name: str, options: Options, store: str) -> Driver:
     from forewarn.drivers.nova.driver import create  # noqa: PLC0415 - few services have one
 
-    return create(name, options)
+    return create(name, options, store)
 
 
-def _kubernetes(name: str, options: Options) -> Driver:
+def _kubernetes(name: str, options: Options, _: str) -> Driver:
     from forewarn.drivers.kubernetes.driver import create  # noqa: PLC0415 - few services have one
 
     return create(name, options)

@@ -108,7 +108,7 @@ class Daemon:
         self.clock = clock
         self.ids = ids
         tables = {each.name: each.values for each in settings.drivers.tables}
-        self.drivers: dict[str, Driver] = make_drivers(tables)
+        self.drivers: dict[str, Driver] = make_drivers(tables, settings.store.url)
         self.gates = self.new_gates(settings)
         self.destinations = self.new_destinations(settings)
         if settings.drivers.default not in self.drivers:

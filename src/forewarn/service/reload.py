@@ -52,7 +52,8 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     check_settings(settings)
     before, after = (_tables(each.drivers.tables) for each in (daemon.settings, settings))
     changed = {name: table for name, table in after.items() if before.get(name) != table}
-    drivers = {name: make_driver(name, table) for name, table in changed.items()}
+    store = settings.store.url
+    drivers = {name: make_driver(name, table, store) for name, table in changed.items()}
     gates = daemon.new_gates(settings)
     destinations = daemon.new_destinations(settings)
     certificates = await asyncio.to_thread(daemon.check_certificates, settings)

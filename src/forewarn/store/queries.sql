@@ -290,3 +290,41 @@ SELECT COUNT(*), COALESCE(MIN(seq), 0) FROM outbox WHERE active = 1
 
 -- name: history_next
 SELECT at_ms FROM history WHERE seq > :seq ORDER BY seq LIMIT 1
+
+-- name: task_writer
+INSERT INTO driver_writer (driver, generation) VALUES (:driver, :generation)
+ON CONFLICT (driver) DO UPDATE SET generation = CASE
+    WHEN excluded.generation > driver_writer.generation THEN excluded.generation
+    ELSE driver_writer.generation
+END
+RETURNING generation
+
+-- name: task_notes
+SELECT attempt, name, body FROM driver_task WHERE driver = :driver AND operation = :operation
+
+-- name: task_note
+SELECT body FROM driver_task
+WHERE driver = :driver AND operation = :operation AND attempt = :attempt AND name = :name
+
+-- name: task_claim
+INSERT INTO driver_task (driver, operation, attempt, name, body)
+VALUES (:driver, :operation, :attempt, :name, '')
+ON CONFLICT (driver, operation, attempt, name) DO NOTHING
+RETURNING attempt
+
+-- name: task_put
+INSERT INTO driver_task (driver, operation, attempt, name, body)
+VALUES (:driver, :operation, :attempt, :name, :body)
+ON CONFLICT (driver, operation, attempt, name) DO UPDATE SET body = excluded.body
+
+-- name: task_drop
+DELETE FROM driver_task
+WHERE driver = :driver AND operation = :operation AND attempt = :attempt AND name = :name
+
+-- name: task_tidy
+DELETE FROM driver_task
+WHERE driver = :driver AND operation > 0 AND operation < :before AND NOT EXISTS (
+    SELECT 1 FROM operation WHERE operation.number = driver_task.operation AND (
+        state = 'planned' OR state = 'announced' OR state = 'running' OR abort_owed = 1
+    )
+)

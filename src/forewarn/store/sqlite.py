@@ -91,13 +91,22 @@ _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
 class SqliteEngine(Engine):
     """A SQLite database, held by this process alone as its writer."""
 
-    def __init__(self, path: Path | None, *, must_exist: bool, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        must_exist: bool,
+        read_only: bool = False,
+        beside: bool = False,
+    ) -> None:
         """Open, and make if need be, the database at `path`; None keeps it in memory.
 
         Args:
             path: where it is.
             must_exist: whether a database must be there already.
             read_only: whether another process may go on writing it, and this one may not.
+            beside: whether another process may go on writing it, and this one writes records
+                that the other does not.
 
         Raises:
             StoreMissing: there is none, and there must be one.
@@ -110,11 +119,12 @@ class SqliteEngine(Engine):
         self._idle: list[sqlite3.Connection] = []
         self._news = threading.Event()
         self._file: DatabaseFile | None = None
-        if read_only:
+        if read_only or beside:
             assert path is not None
             if not path.exists():
                 raise StoreMissing(place=self.place)
-            self._writer = self._reader(path)
+            at = self._connect(str(path), _WRITER_SETTINGS) if beside else self._reader(path)
+            self._writer = at
             return
         self._file = self._taken(path, must_exist=must_exist) if path else None
         try:

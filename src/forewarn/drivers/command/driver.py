@@ -6,15 +6,12 @@ only sets off work that `progress` is asked after.
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.clock import SystemClock
 from forewarn.drivers import Progress
-from forewarn.drivers.command import runner
+from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.messages import encoded, read_answer, task_message
-from forewarn.drivers.task_files import TaskFiles, held
+from forewarn.drivers.task_records import TaskForgotten, TaskRecords
 from forewarn.programs import ANSWER_BEGINS, ProgramFailed, ProgramLimits, program_output
 from forewarn.validation.fields import Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
@@ -32,8 +29,6 @@ CALL_TIMEOUT_S = 30.0
 TIMEOUT_S = 3600.0
 #: How often a task is asked after, in seconds.
 POLL_S = 2.0
-#: How long a task's program may take to end when it is to, in seconds: more than its grace.
-STOP_S = 10.0
 
 _WORDS = ListOf(Text(4096), 100, 1)
 _OPTIONS = Form(
@@ -44,7 +39,6 @@ _OPTIONS = Form(
         Field("progress", _WORDS, "Reports how far a task is; without it `begin` does it all."),
         Field("abort", _WORDS, "Undoes or stops what a task left behind; `begin` is ended anyway."),
         Field("discover", _WORDS, "Lists the machines there are."),
-        Field("state", Text(4096), "Directory for the records of tasks.", required=True),
         Field("timeout_s", Number(1, 7 * 86_400), "How long `begin` may take."),
         Field("call_timeout_s", Number(0.1, 3600), "How long each other program may take."),
         Field("poll_s", Number(0.1, 86_400), "How often a task is asked after."),
@@ -57,7 +51,6 @@ class Programs:
     """What the settings say of one driver."""
 
     begin: tuple[str, ...]
-    state: str
     progress: tuple[str, ...] = ()
     abort: tuple[str, ...] = ()
     discover: tuple[str, ...] = ()
@@ -66,64 +59,58 @@ class Programs:
     poll_s: float = POLL_S
 
 
-def create(name: str, options: Mapping[str, object]) -> CommandDriver:
-    """Return a driver with these options.
+def create(name: str, options: Mapping[str, object], store: str) -> CommandDriver:
+    """Return a driver with these options, whose tasks are kept in the store at an address.
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
     """
-    return CommandDriver(name, Programs(**_OPTIONS.read(dict(options), f"[drivers.{name}]")))
+    programs = Programs(**_OPTIONS.read(dict(options), f"[drivers.{name}]"))
+    return CommandDriver(name, programs, TaskRecords(store, name))
 
 
 class CommandDriver:
-    """Runs programs, and keeps the records of its tasks in files."""
+    """Runs programs, and keeps the records of its tasks in the store."""
 
-    def __init__(self, name: str, programs: Programs) -> None:
+    def __init__(self, name: str, programs: Programs, records: TaskRecords) -> None:
         """Run nothing yet."""
         self.name = name
         self._programs = programs
-        self._files = TaskFiles(Path(programs.state))
+        self._records = records
+        self._runs = ProgramRuns(records)
 
     def begin(self, task: Task) -> None:
         """Start `begin` in the background, unless that was done before.
 
         An attempt before this one is ended first.
         """
-        with self._files.changing(task):
-            self._files.check_not_aborted(task)
-            directory = self._files.attempt(task)
-            if (directory / runner.STARTED).exists():
-                return
-            for other in self._files.others(task):
-                _stop(other)
-            runner.start(
-                directory,
-                self._programs.begin,
-                encoded(task_message("begin", task)),
-                timeout_s=self._programs.timeout_s,
-                start_s=self._programs.call_timeout_s,
-            )
+        self._records.check(task.key)
+        operation = task.operation
+        if self._runs.look(operation.number, operation.attempt).begun:
+            return
+        self._stop_all(task)
+        self._runs.start(
+            task.key,
+            self._programs.begin,
+            encoded(task_message("begin", task)),
+            limits_s=(self._programs.timeout_s, self._programs.call_timeout_s),
+        )
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Return what `begin` printed last, how it ended, or what `progress` prints."""
-        progress = self._progress(task, now_ms)
-        if progress.done:
-            self._files.mark_done(task)
-        return progress
-
-    def _progress(self, task: Task, now_ms: int) -> Progress:
-        directory = self._files.known(task)
+        run = self._runs.look(task.operation.number, task.operation.attempt)
+        if not run.begun:
+            raise TaskForgotten(task=task.id)
         again_ms = now_ms + int(self._programs.poll_s * 1000)
-        if held(directory):  # looked at before `end`, which is written before it is given back
-            progress = self._last_answer(directory, task, now_ms)
+        progress = Progress()
+        if run.answer:  # an unreadable one is a failure: R-1
+            progress = read_answer(run.answer.encode(), "begin", task.id, now_ms=now_ms)
+        if run.running:
             return replace(progress, done=False, failed="", again_ms=again_ms)
-        end = directory / runner.END
-        if not end.exists():
+        if run.end is None:
             return Progress(failed="its program was killed, or never ran: nobody knows how far")
-        failed = end.read_text("utf-8")
-        progress = self._last_answer(directory, task, now_ms)
-        if progress.failed or failed:
-            return Progress(failed=progress.failed or failed.removesuffix("."))
+        if progress.failed or run.end:
+            return Progress(failed=progress.failed or run.end.removesuffix("."))
         if progress.done or not self._programs.progress:
             return replace(progress, done=True, again_ms=0)
         lines = self._call(self._programs.progress, "progress", task)
@@ -136,11 +123,8 @@ class CommandDriver:
 
     def abort(self, task: Task) -> None:
         """End `begin` if it runs, begin nothing more, and run `abort`."""
-        with self._files.changing(task):
-            self._files.mark_aborted(task)
-            directory = self._files.attempt(task)
-            for attempt in (directory, *self._files.others(task)):
-                _stop(attempt)
+        self._records.abort(task.key)
+        self._stop_all(task)
         if self._programs.abort:
             self._call(self._programs.abort, "abort", task)
 
@@ -159,12 +143,10 @@ class CommandDriver:
                 topology.setdefault(kind, {}).update(records)
         return dict(topology)
 
-    def _last_answer(self, directory: Path, task: Task, now_ms: int) -> Progress:
-        """Return the last answer of `begin`; an unreadable one is a failure. Source: R-1."""
-        path = directory / runner.ANSWER
-        if not path.exists():
-            return Progress()
-        return read_answer(path.read_bytes(), "begin", task.id, now_ms=now_ms)
+    def _stop_all(self, task: Task) -> None:
+        """End the programs of every attempt at an operation."""
+        for attempt in self._records.notes(task.operation.number):
+            self._runs.stop(task.operation.number, attempt)
 
     def _call(self, words: tuple[str, ...], verb: str, task: Task) -> list[bytes]:
         return self._run(words, encoded(task_message(verb, task)))
@@ -172,19 +154,3 @@ class CommandDriver:
     def _run(self, words: tuple[str, ...], message: bytes) -> list[bytes]:
         output = program_output(words, message, ProgramLimits(self._programs.call_timeout_s))
         return [each for each in output.split(b"\n") if each.startswith(ANSWER_BEGINS)]
-
-
-def _stop(directory: Path) -> None:
-    """End the program of an attempt, and wait until it has ended.
-
-    Raises:
-        ProgramFailed: it will not end.
-    """
-    clock = SystemClock()
-    until_ms = clock.now_ms() + int(STOP_S * 1000)
-    while held(directory):
-        runner.stop(directory)
-        if clock.now_ms() >= until_ms:
-            raise ProgramFailed(program=directory, problem=f"runs on after {STOP_S:g} s")
-        threading.Event().wait(0.02)
-    runner.end_orphan(directory)

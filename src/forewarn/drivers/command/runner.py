@@ -1,22 +1,30 @@
 """Runs one task's program apart from the service, which may end and start again meanwhile.
 
-`python -m forewarn.drivers.command.runner DIRECTORY` returns once the program may run, and goes
-on in the background. What it finds out stands in files; it decides nothing.
+`python -m forewarn.drivers.command.runner` reads what to run from its standard input, returns once
+the program may run, and goes on in the background. It writes what it finds out to the store, where
+the service finds it on any machine; it decides nothing.
+
+It writes a beat every few seconds. A process on another machine, which cannot look for the runner,
+takes it as lost when the beat has not changed for a while.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.drivers.task_files import LOCK, write_durably
+from forewarn.clock import SystemClock
+from forewarn.drivers import TaskKey
+from forewarn.drivers.task_records import BEGUN, TaskRecords
+from forewarn.errors import ForewarnError
 from forewarn.programs import (
     ANSWER_BEGINS,
     ProgramFailed,
@@ -24,107 +32,270 @@ from forewarn.programs import (
     Watch,
     run_program,
 )
+from forewarn.store.errors import StoreMissing
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What is to be run; the task on its standard input; that it was begun; what it said last; how it
-#: ended; whose process it is.
-RUN, TASK, STARTED, ANSWER, END, PID = "run", "task", "started", "answer", "end", "pid"
-RUNNER, PROGRAM = "runner", "program"
-STOPPED: list[int] = []
+#: That it is to stop; what it said last; how it ended; its runner's beat; which processes runner
+#: and program are.
+STOP, ANSWER, END, BEAT, RUNNER, PROGRAM = "stop", "answer", "end", "beat", "runner", "program"
+#: How often a runner writes its beat and looks whether it is to stop, and how often it writes an
+#: answer, in seconds.
+BEAT_S, ANSWER_S = 3.0, 0.2
+#: How long a beat may stay unchanged before the runner is taken as lost, in seconds.
+LOST_S = 15.0
+#: How long a program may take to end when it is to, in seconds: more than beat and grace, or until
+#: a lost runner is found.
+STOP_S = 20.0
 
 
-def start(
-    directory: Path, words: Sequence[str], message: bytes, *, timeout_s: float, start_s: float
-) -> None:
-    """Start a task's program in the background; return once it may run.
+@value
+class ProgramRun:
+    """What is known of a task's program."""
 
-    Args:
-        directory: of the attempt; it is made where there is none.
-        words: the program and its arguments.
-        message: what it reads on its standard input.
-        timeout_s: how long it may take.
-        start_s: how long it may take until it runs.
-    """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_durably(directory / TASK, message)
-    run = {"words": list(words), "timeout_s": timeout_s}
-    write_durably(directory / RUN, json.dumps(run).encode())
-    subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", "forewarn.drivers.command.runner", str(directory)],
-        stdin=subprocess.DEVNULL,
-        check=True,
-        timeout=start_s,
-    )
+    begun: bool = False
+    running: bool = False
+    #: The last line of its answers.
+    answer: str = ""
+    #: Why it failed, empty if it ended well; None: it has not ended, or nobody knows how.
+    end: str | None = None
 
 
-def main(directory: Path) -> int:
+class ProgramRuns:
+    """The programs of one driver's tasks; a task may have several, as named parts."""
+
+    def __init__(self, records: TaskRecords) -> None:
+        """Run nothing yet."""
+        self._records = records
+        self._clock = SystemClock()
+        #: Operation, attempt and part -> the beat of a runner elsewhere, and since when it is that.
+        self._beats: dict[tuple[int, int, str], tuple[str, int]] = {}
+
+    def look(self, operation: int, attempt: int, part: str = "") -> ProgramRun:
+        """Return what is known of a program."""
+        run = self._look(operation, attempt, part)
+        # A runner writes how its program ended before it ends itself.
+        ended = run.begun and not run.running and run.end is None
+        return self._look(operation, attempt, part) if ended else run
+
+    def start(
+        self,
+        task: TaskKey,
+        words: Sequence[str],
+        message: bytes,
+        *,
+        limits_s: tuple[float, float],
+        part: str = "",
+    ) -> None:
+        """Start a program in the background, unless it was begun before; return once it may run.
+
+        Args:
+            task: which one it is run for.
+            words: the program and its arguments.
+            message: what it reads on its standard input.
+            limits_s: how long it may take, and how long it may take until it runs, in seconds.
+            part: which of the task's programs.
+        """
+        run = {
+            "store": self._records.store,
+            "driver": self._records.driver,
+            "task": [task.operation, task.attempt, task.generation],
+            "part": part,
+            "words": list(words),
+            "message": message.decode(),
+            "timeout_s": limits_s[0],
+        }
+        subprocess.run(
+            [sys.executable, "-m", "forewarn.drivers.command.runner"],
+            input=json.dumps(run).encode(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=limits_s[1],
+        )
+
+    def stop(self, operation: int, attempt: int, part: str = "") -> None:
+        """End a program, and wait until it has ended.
+
+        Raises:
+            ProgramFailed: it will not end.
+        """
+        until_ms = self._clock.elapsed_ms() + int(STOP_S * 1000)
+        signalled = False
+        while (run := self.look(operation, attempt, part)).running:
+            if not signalled:
+                self.signal(operation, attempt, part)
+                signalled = True
+            if self._clock.elapsed_ms() >= until_ms:
+                raise ProgramFailed(
+                    program=f"op-{operation}", problem=f"runs on after {STOP_S:g} s"
+                )
+            threading.Event().wait(0.02)
+        if run.begun and run.end is None:  # its runner was killed: it would go on beside a retry
+            program = self._records.note(operation, attempt, part + PROGRAM)
+            with suppress(ProcessLookupError):
+                if (pid := _living(program or "")) is not None:
+                    os.killpg(pid, signal.SIGKILL)
+
+    def signal(self, operation: int, attempt: int, part: str = "") -> None:
+        """Ask the runner of a program that runs to end it."""
+        notes = self._records.notes(operation).get(attempt, {})
+        if part + BEGUN not in notes or part + END in notes:
+            return
+        self._records.put(operation, attempt, {part + STOP: ""})
+        pid = _living(notes.get(part + RUNNER, ""))
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _look(self, operation: int, attempt: int, part: str) -> ProgramRun:
+        notes = self._records.notes(operation).get(attempt, {})
+        begun, end = part + BEGUN in notes, notes.get(part + END)
+        running = begun and end is None
+        if running:
+            running = self._lives((operation, attempt, part), notes)
+        return ProgramRun(begun, running, notes.get(part + ANSWER, ""), end)
+
+    def _lives(self, key: tuple[int, int, str], notes: dict[str, str]) -> bool:
+        """Return whether the runner of a program that has not ended works on it."""
+        runner, beat = notes.get(key[2] + RUNNER, ""), notes.get(key[2] + BEAT, "")
+        if runner.partition(" ")[0] == _machine():
+            return _living(runner) is not None
+        now_ms = self._clock.elapsed_ms()
+        known, since_ms = self._beats.get(key, ("", now_ms))
+        if known != beat:
+            since_ms = now_ms
+        lives = now_ms - since_ms < LOST_S * 1000
+        self._beats[key] = beat, since_ms
+        if not lives:
+            del self._beats[key]
+        return lives
+
+
+class _Reporter:
+    """Writes what a runner finds out; on a thread of its own, since the store may be away."""
+
+    def __init__(self, records: TaskRecords, task: TaskKey, part: str) -> None:
+        self._records = records
+        self._key = task.operation, task.attempt
+        self._part = part
+        self._news: dict[str, str] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        #: Set when the program is to end.
+        self.stopped = threading.Event()
+
+    def start(self) -> None:
+        """Write from now on."""
+        self._thread.start()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a record soon."""
+        self._news[self._part + name] = text
+
+    def end(self, failed: str) -> None:
+        """Write how the program ended; return once that is durable."""
+        self.write(END, failed)
+        self._ended.set()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        clock, beaten_ms = SystemClock(), -1
+        while True:
+            ended = self._ended.is_set()
+            beat = beaten_ms < 0 or clock.elapsed_ms() - beaten_ms >= BEAT_S * 1000
+            if beat:
+                beaten_ms = clock.elapsed_ms()
+                self.write(BEAT, str(beaten_ms))
+            if beat or self._news:
+                written = self._try_to_write(look=beat)
+                if ended and written:
+                    return
+            threading.Event().wait(1) if ended else self._ended.wait(ANSWER_S)
+
+    def _try_to_write(self, *, look: bool) -> bool:
+        """Write what is new, and look whether the program is to end; return whether that worked."""
+        news = dict(self._news)
+        try:
+            self._records.put(*self._key, news)
+            if look and self._records.note(*self._key, self._part + STOP) is not None:
+                self.stopped.set()
+        except StoreMissing:
+            return True  # nobody will ever ask
+        except ForewarnError:
+            return False  # what it misses is written once it is back
+        finally:
+            self._records.close()
+        for name, text in news.items():
+            if self._news[name] == text:
+                del self._news[name]
+        return True
+
+
+def main() -> int:
     """Run a task's program, unless that was done before."""
-    lock = (directory / LOCK).open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # From here on it has been begun, whatever happens: nothing begins it twice.
-        os.close(os.open(directory / STARTED, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        write_durably(directory / RUNNER, b"")  # makes the directory durable, too
-    except (BlockingIOError, FileExistsError):
+    run = json.load(sys.stdin.buffer)
+    records = TaskRecords(run["store"], run["driver"])
+    # From here on it has been begun, whatever happens: nothing begins it twice.
+    task = TaskKey(*run["task"])
+    if not records.begin(task, run["part"] + BEGUN):
         return 0
-    signal.signal(signal.SIGTERM, lambda number, _: STOPPED.append(number))
+    records.close()
+    reporter = _Reporter(records, task, run["part"])
+    signal.signal(signal.SIGTERM, lambda *_: reporter.stopped.set())
     if os.fork():
-        os._exit(0)  # the lock stays with the child
+        os._exit(0)
     os.setsid()
-    write_durably(directory / PID, str(os.getpid()).encode())
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
-    _run(directory)
+    reporter.write(RUNNER, _named(os.getpid()))
+    reporter.start()
+    reporter.end(_run(run, reporter))
     os._exit(0)
 
 
-def _run(directory: Path) -> None:
-    run = json.loads((directory / RUN).read_bytes())
-    failed = ""
+def _run(run: dict[str, str], reporter: _Reporter) -> str:
+    """Run a program to its end; return why it failed, if it did."""
 
     def keep(line: bytes) -> None:
-        if not line.startswith(ANSWER_BEGINS):
-            return  # output for people
-        part = directory / f"{ANSWER}.part"
-        part.write_bytes(line)
-        part.replace(directory / ANSWER)
-
-    def begun(pid: int) -> None:
-        write_durably(directory / PROGRAM, f"{pid} {_born(pid)}".encode())
+        if line.startswith(ANSWER_BEGINS):  # other lines are for people
+            reporter.write(ANSWER, line.decode("utf-8", "backslashreplace"))
 
     try:
-        with (directory / TASK).open("rb") as stdin:
-            watch = Watch(keep, begun, lambda: bool(STOPPED))
-            run_program(run["words"], stdin, ProgramLimits(run["timeout_s"]), watch=watch)
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(run["message"].encode())
+            stdin.seek(0)
+            begun = lambda pid: reporter.write(PROGRAM, _named(pid))  # noqa: E731 - one line
+            watch = Watch(keep, begun, reporter.stopped.is_set)
+            run_program(run["words"], stdin, ProgramLimits(float(run["timeout_s"])), watch=watch)
     except ProgramFailed as error:
-        failed = str(error)
+        return str(error)
     except Exception as error:  # noqa: BLE001 - nobody else hears of it
-        failed = f"{type(error).__name__}: {error}"
-    write_durably(directory / END, failed.encode("utf-8", "backslashreplace"))
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
-def stop(directory: Path) -> None:
-    """Stop a task's program, if it runs."""
-    with suppress(FileNotFoundError, ValueError, ProcessLookupError):
-        pid = os.pidfd_open(int((directory / PID).read_text()))
-        try:
-            with (directory / LOCK).open("r") as lock, suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return  # it has ended, and its number may be another process's
-            signal.pidfd_send_signal(pid, signal.SIGTERM)
-        finally:
-            os.close(pid)
+def _named(pid: int) -> str:
+    """Return what a process is found by: its machine, its number, and when it began."""
+    return f"{_machine()} {pid} {_born(pid)}"
 
 
-def end_orphan(directory: Path) -> None:
-    """End a program whose runner was killed: it would go on beside a retry."""
+def _living(name: str) -> int | None:
+    """Return the number of a process if it runs, on this machine; else None."""
+    machine, _, process = name.partition(" ")
+    pid, _, born = process.partition(" ")
     with suppress(FileNotFoundError, ProcessLookupError):
-        pid, born = (directory / PROGRAM).read_text().split()
-        if not (directory / END).exists() and _born(int(pid)) == born:
-            os.killpg(int(pid), signal.SIGKILL)
+        if machine == _machine() and _born(int(pid)) == born:
+            return int(pid)
+    return None
+
+
+def _machine() -> str:
+    """Return what names this boot of this machine, and where its process numbers hold."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _born(pid: int) -> str:
@@ -133,4 +304,4 @@ def _born(pid: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main())

@@ -23,7 +23,7 @@ from forewarn.drivers.kubernetes.config import read_options
 from forewarn.drivers.kubernetes.discovery import discover
 from forewarn.drivers.kubernetes.records import DONE, KubernetesRecords
 from forewarn.drivers.kubernetes.work import NodeWork
-from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, KubernetesRefused
-from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,8 +31,6 @@ SOFT, HARD = "soft", "hard"
 class NovaConfig:
     """Everything that can be set."""
 
-    #: Directory for the records of tasks.
-    state: str
     #: The cloud's name in `clouds.yaml`; empty: by the environment's variables `OS_…`.
     cloud: str = ""
     #: The file `clouds.yaml`; empty: where openstacksdk looks for one.
@@ -76,7 +74,6 @@ FORM = Form(
     "NovaDriver",
     "A driver whose work is done by OpenStack Nova.",
     (
-        Field("state", Text(4096), "Directory for the records of tasks.", required=True),
         Field("cloud", Text(255), "The cloud's name in clouds.yaml."),
         Field("clouds_file", Text(4096), "The file clouds.yaml."),
         Field("region", Text(255), "Region, where the cloud has several."),

@@ -7,10 +7,10 @@ task does is in `work.py`.
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.drivers import Progress
+from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.found import difference
 from forewarn.drivers.nova.client import Nova, NovaUnreachable
 from forewarn.drivers.nova.config import read_options
@@ -18,7 +18,7 @@ from forewarn.drivers.nova.discovery import discover
 from forewarn.drivers.nova.mark import ServerMarks
 from forewarn.drivers.nova.servers import Memory, Servers
 from forewarn.drivers.nova.work import ServerWork
-from forewarn.drivers.task_files import DONE, TaskFiles, TaskSuperseded
+from forewarn.drivers.task_records import DONE, WHOLE, TaskForgotten, TaskRecords, TaskSuperseded
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ TEXT_MAX = 500
 SILENCE = "Nova"
 
 
-def create(name: str, options: Mapping[str, object]) -> NovaDriver:
-    """Return a driver with these options.
+def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
+    """Return a driver with these options, whose tasks are kept in the store at an address.
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
         OpenstackMissing: openstacksdk is not installed.
         CloudUnconfigured: there is no such cloud, or it has no secret.
     """
-    driver = NovaDriver(read_options(name, options), name)
+    driver = NovaDriver(read_options(name, options), TaskRecords(store, name))
     driver.check_secret()
     return driver
 
@@ -53,13 +53,13 @@ def create(name: str, options: Mapping[str, object]) -> NovaDriver:
 class NovaDriver:
     """Carries operations out on the compute hosts of an OpenStack cloud."""
 
-    def __init__(self, config: NovaConfig, name: str = "nova") -> None:
+    def __init__(self, config: NovaConfig, records: TaskRecords) -> None:
         """Connect later, on first use."""
-        self.name = name
+        self.name = records.driver
         self._config = config
         self._nova = Nova(config)
-        self._files = TaskFiles(Path(config.state))
-        self._marks = ServerMarks(self._nova, Path(config.state) / "marks")
+        self._records = records
+        self._marks = ServerMarks(self._nova, records)
         self._lock = threading.Lock()
         self._memories: dict[str, Memory] = {}
 
@@ -78,9 +78,7 @@ class NovaDriver:
             TaskAborted: its operation has ended.
             TaskSuperseded: a later writer has called.
         """
-        with self._files.changing(task):
-            self._files.check_not_aborted(task)
-            self._files.attempt(task).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._records.begin(task.key)
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Bring the attempt a step further, and say how far it is.
@@ -90,10 +88,11 @@ class NovaDriver:
             TaskAborted: its operation has ended.
             TaskSuperseded: a later writer has called.
         """
-        with self._files.changing(task):
-            directory = self._files.known(task)
-            self._files.check_not_aborted(task)
-        if (directory / DONE).exists():
+        self._records.check(task.key)
+        notes = self._records.notes(task.operation.number).get(task.operation.attempt)
+        if notes is None:
+            raise TaskForgotten(task=task.id)
+        if DONE in notes:
             return Progress(done=True)
         memory = self._memory(task)
         again_ms = now_ms + ASK_EVERY_MS
@@ -111,7 +110,7 @@ class NovaDriver:
         memory.since_ms.pop(SILENCE, None)
         placements = dict(memory.placements)
         if step.done:
-            self._files.mark_done(task)
+            self._records.put(task.operation.number, task.operation.attempt, {DONE: ""})
             return Progress(done=True, placements=placements)
         share = min(step.share, 1.0)
         return Progress(
@@ -126,8 +125,7 @@ class NovaDriver:
             NovaStillWorking: Nova has not ended it yet.
             NovaUnreachable: Nova does not answer.
         """
-        with self._files.changing(task):
-            self._files.mark_aborted(task)
+        self._records.abort(task.key)
         self._work(task, task.operation.ended_ms, self._memory(task)).call_off()
 
     def discover(self) -> Mapping[str, object]:
@@ -137,11 +135,12 @@ class NovaDriver:
     def _work(self, task: Task, now_ms: int, memory: Memory) -> ServerWork:
         servers = Servers(task, self._nova, self._marks, config=self._config)
         servers.memory, servers.now_ms = memory, now_ms
-        others = {int(each.name): each for each in self._files.others(task)}
-        well = [number for number, each in others.items() if (each / DONE).exists()]
-        servers.ended = max((each for each in well if each < task.operation.attempt), default=0)
+        current, notes = task.operation.attempt, self._records.notes(task.operation.number)
+        others = notes.keys() - {WHOLE, current}
+        well = [each for each in others if DONE in notes[each]]
+        servers.ended = max((each for each in well if each < current), default=0)
         earlier = sorted((each for each in others if each > servers.ended), reverse=True)
-        return ServerWork(servers, [self._files.attempt(task), *(others[each] for each in earlier)])
+        return ServerWork(servers, [current, *earlier], ProgramRuns(self._records))
 
     def _memory(self, task: Task) -> Memory:
         name = f"{task.id}@{task.operation.created_ms}"

@@ -1,4 +1,4 @@
-"""The mark of the task that is done to a server: kept in its metadata, signed, and in a file.
+"""The mark of the task that is done to a server: kept in its metadata, signed, and in the store.
 
 It says what Nova had recorded of the server before: what came after it is the task's own work, and
 is not done again by a driver that starts after a crash, on this machine or another. Source: R-2.
@@ -11,14 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forewarn.drivers.nova.client import NovaBusy
-from forewarn.drivers.task_files import write_durably
+from forewarn.drivers.task_records import WHOLE
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from forewarn.drivers.nova.client import Nova
     from forewarn.drivers.nova.server import Server
+    from forewarn.drivers.task_records import TaskRecords
 
 #: The member of a server's metadata that holds the mark. Its project can read and delete it.
 KEY = "forewarn"
@@ -64,35 +63,32 @@ def read_mark(text: str) -> ServerMark | None:
 class ServerMarks:
     """The marks of a cloud's servers."""
 
-    def __init__(self, nova: Nova, directory: Path) -> None:
+    def __init__(self, nova: Nova, records: TaskRecords) -> None:
         """Read nothing yet."""
         self._nova = nova
-        self._directory = directory
+        self._records = records
 
     def read(self, server: Server, operation: str) -> ServerMark | None:
         """Return the newest mark of an operation; None if the server has none of it."""
-        path = self._directory / server.id
-        marks = [self._signed(server)]
-        with suppress(FileNotFoundError):
-            marks.append(read_mark(path.read_text("utf-8")))
+        kept = self._records.note(WHOLE, WHOLE, server.id)
+        marks = [self._signed(server), read_mark(kept or "")]
         own = [each for each in marks if each is not None and each.operation == operation]
         return max(own, key=lambda each: (each.attempt, each.generation), default=None)
 
     def put(self, server: Server, mark: ServerMark) -> None:
         """Mark a server, before anything is done to it.
 
-        Nova takes no metadata of a server in error or in the middle of something: then the file
-        alone holds it, and another machine would not find it.
+        Nova takes no metadata of a server in error or in the middle of something: then the store
+        alone holds it.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._directory / server.id, mark.text.encode())
+        self._records.put(WHOLE, WHOLE, {server.id: mark.text})
         signed = f"{mark.text} {self._signature(server, mark.text)}"
         with suppress(NovaBusy):
             self._nova.post(f"/servers/{server.id}/metadata", {"metadata": {KEY: signed}})
 
     def forget(self, server_id: str) -> None:
         """Forget a server that is gone."""
-        (self._directory / server_id).unlink(missing_ok=True)
+        self._records.drop(WHOLE, WHOLE, server_id)
 
     def _signed(self, server: Server) -> ServerMark | None:
         text, _, signature = server.metadata.get(KEY, "").rpartition(" ")

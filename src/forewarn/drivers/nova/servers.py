@@ -24,7 +24,7 @@ from forewarn.drivers.nova.server import (
     actions_of,
     server_of,
 )
-from forewarn.drivers.task_files import TaskSuperseded
+from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
 from forewarn.values import value
 

@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.drivers.command import runner
 from forewarn.drivers.messages import encoded, task_message
 from forewarn.drivers.nova.client import NovaBusy, NovaUnreachable
 from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
 from forewarn.drivers.nova.moves import ServerMoves
 from forewarn.drivers.nova.servers import DONE, Servers, ServerStep
-from forewarn.drivers.task_files import TaskSuperseded, held
+from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from forewarn.drivers.command.runner import ProgramRun, ProgramRuns
 
 #: How long a command may take to be begun, in seconds.
 START_S = 30
@@ -64,12 +64,13 @@ class NovaStillWorking(PeerError):
 class ServerWork:
     """One task, brought one step further by each call."""
 
-    def __init__(self, servers: Servers, attempts: list[Path]) -> None:
+    def __init__(self, servers: Servers, attempts: list[int], runs: ProgramRuns) -> None:
         """Do nothing yet.
 
         Args:
             servers: the task's.
-            attempts: where attempts have their files that this one carries on, its own first.
+            attempts: which attempts this one carries on, its own first.
+            runs: the commands of all attempts.
         """
         self._servers = servers
         self._operation = servers.task.operation
@@ -77,6 +78,7 @@ class ServerWork:
         self._moves = ServerMoves(servers)
         self._hosts = ComputeHosts(servers.nova, servers.key)
         self._attempts = attempts
+        self._runs = runs
 
     def advance(self) -> ServerStep:
         """Do what can be done now; costs some requests for each server under way.
@@ -110,9 +112,9 @@ class ServerWork:
         Raises:
             NovaStillWorking: that takes longer; the next call goes on with it.
         """
-        for directory in self._attempts:
+        for attempt in self._attempts:
             for setting in ("reboot_command", "update_command", "fence_command"):
-                runner.stop(directory / setting)
+                self._runs.signal(self._operation.number, attempt, f"{setting}/")
         vms = self._operation.vms
         calm = [vm for vm in vms if self._moves.call_off(vm)]
         if self._operation.impact is Impact.FREEZE and not TRAITS[self._operation.cause].moves:
@@ -239,36 +241,33 @@ class ServerWork:
     # --- commands -------------------------------------------------------------------------
 
     def _begun(self, setting: str) -> bool:
-        return any((each / setting / runner.STARTED).exists() for each in self._attempts)
+        return any(self._run(setting, each).begun for each in self._attempts)
+
+    def _run(self, setting: str, attempt: int) -> ProgramRun:
+        return self._runs.look(self._operation.number, attempt, f"{setting}/")
 
     def _command(self, setting: str, words: tuple[str, ...]) -> ServerStep:
         """Run a command that must not run twice in one attempt, nor again once it ended well."""
-        for each in self._attempts:
-            end = each / setting / runner.END
-            if end.exists() and not end.read_text("utf-8"):
-                return DONE
-        directory = self._attempts[0] / setting
-        if held(directory):
+        runs = [self._run(setting, each) for each in self._attempts]
+        if any(each.end == "" for each in runs):
+            return DONE
+        if not runs[0].begun:
+            self._begin_command(setting, words)
+        if runs[0].running or not runs[0].begun:
             return ServerStep(text=f"{setting} runs")
-        if not (directory / runner.STARTED).exists():
-            self._begin_command(directory, words)
-            return ServerStep(text=f"{setting} runs")
-        end, host = directory / runner.END, self._operation.host
-        reason = "it was killed; whether it did its work is not known"
-        if end.exists():
-            reason = end.read_text("utf-8").removesuffix(".")
-            if not reason:  # it has ended since it was looked at
-                return DONE
-        raise NovaCommandFailed(setting=setting, host=host, reason=reason)
+        reason = runs[0].end or "it was killed; whether it did its work is not known"
+        raise NovaCommandFailed(
+            setting=setting, host=self._operation.host, reason=reason.removesuffix(".")
+        )
 
-    def _begin_command(self, directory: Path, words: tuple[str, ...]) -> None:
-        host = self._operation.host
-        runner.start(
-            directory,
+    def _begin_command(self, setting: str, words: tuple[str, ...]) -> None:
+        host, task = self._operation.host, self._servers.task
+        self._runs.start(
+            task.key,
             [each.replace("{host}", host) for each in words],
-            encoded(task_message("begin", self._servers.task)),
-            timeout_s=self._config.command_timeout_s,
-            start_s=START_S,
+            encoded(task_message("begin", task)),
+            limits_s=(self._config.command_timeout_s, START_S),
+            part=f"{setting}/",
         )
 
     def _unsupported(self, reason: str) -> NovaWorkUnsupported:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.messages import encoded, read_answer, task_message
-from forewarn.drivers.task_files import TaskFiles, write_durably
+from forewarn.drivers.task_records import (
+    ABORTED,
+    BEGUN,
+    WHOLE,
+    TaskForgotten,
+    TaskRecords,
+    task_numbers,
+)
 from forewarn.drivers.webhook.signing import (
     REQUEST,
     SECRET_BYTES_MIN,
@@ -35,8 +42,8 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S, BACKOFF_S, POLL_S = 10.0, 0.5, 2.0
-#: Of an attempt: that the far side has taken it, what it reported last, and when that was signed.
-BEGUN, REPORT = "begun", "report"
+#: Of an attempt: that the far side has taken it; when its last report was signed, and that report.
+SENT, REPORT = "sent", "report"
 
 _OPTIONS = Form(
     "WebhookDriver",
@@ -44,7 +51,6 @@ _OPTIONS = Form(
     (
         Field("url", Text(2048), "Where requests go: https, or this machine.", required=True),
         Field("secret_file", Text(4096), "File with the shared secret.", required=True),
-        Field("state", Text(4096), "Directory for the records of tasks.", required=True),
         Field("polls", Boolean(), "Ask how far a task is, rather than wait for reports."),
         Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
         Field("timeout_s", Number(0.1, 3600), "Longest step of sending, and longest whole answer."),
@@ -58,8 +64,8 @@ TRIES = 3
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
-    """Return a driver with these options.
+def create(name: str, options: Mapping[str, object], store: str) -> WebhookDriver:
+    """Return a driver with these options, whose tasks are kept in the store at an address.
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
@@ -80,18 +86,17 @@ def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
         backoff_s=read.get("backoff_s", BACKOFF_S),
         ca_file=read.get("ca_file", ""),
     )
-    files = TaskFiles(Path(read["state"]))
-    poll_s = read.get("poll_s", POLL_S)
-    return WebhookDriver(endpoint, files, polls=read.get("polls", False), poll_s=poll_s)
+    records, poll_s = TaskRecords(store, name), read.get("poll_s", POLL_S)
+    return WebhookDriver(endpoint, records, polls=read.get("polls", False), poll_s=poll_s)
 
 
 class WebhookDriver:
-    """Sends tasks to another service, and keeps their records in files."""
+    """Sends tasks to another service, and keeps their records in the store."""
 
     def __init__(
         self,
         endpoint: WebhookEndpoint,
-        files: TaskFiles,
+        records: TaskRecords,
         *,
         polls: bool = False,
         poll_s: float = POLL_S,
@@ -99,40 +104,36 @@ class WebhookDriver:
         """Send nothing yet."""
         self.name = endpoint.driver
         self._endpoint = endpoint
-        self._files = files
+        self._records = records
         self._polls = polls
         self._poll_ms = int(poll_s * 1000)
 
     def begin(self, task: Task) -> None:
         """Send `begin`, unless the far side has taken it before."""
-        with self._files.changing(task):
-            self._files.check_not_aborted(task)
-            directory = self._files.attempt(task)
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (directory / BEGUN).exists():
+        operation = task.operation
+        self._records.begin(task.key)
+        if SENT not in self._records.notes(operation.number)[operation.attempt]:
             self._send("begin", task)
-            write_durably(directory / BEGUN, b"")
+            self._records.put(operation.number, operation.attempt, {SENT: ""})
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Return the last report, or the answer of the far side."""
-        directory = self._files.known(task)
-        report = directory / REPORT
+        notes = self._records.notes(task.operation.number).get(task.operation.attempt)
+        if notes is None:
+            raise TaskForgotten(task=task.id)
         progress = Progress()
-        if report.exists():
-            body = report.read_bytes().partition(b"\n")[2]
+        if REPORT in notes:
+            body = notes[REPORT].partition("\n")[2].encode()
             progress = read_answer(body, "report", task.id, now_ms=now_ms)
         elif self._polls:
             progress = read_answer(self._send("progress", task), "progress", task.id, now_ms=now_ms)
-        if progress.done:
-            self._files.mark_done(task)
         if progress.done or progress.failed:
             return progress
         return replace(progress, again_ms=progress.again_ms or now_ms + self._poll_ms)
 
     def abort(self, task: Task) -> None:
         """Begin nothing more, take no more reports, and send `abort`."""
-        with self._files.changing(task):
-            self._files.mark_aborted(task)
+        self._records.abort(task.key)
         self._send("abort", task)
 
     def discover(self) -> dict[str, object]:
@@ -145,26 +146,28 @@ class WebhookDriver:
         """Check and keep a report, for the next time `progress` is asked. Durable on return."""
         now_s = SystemClock().now_ms() // 1000
         signed_s = check_report(self._endpoint.secret, self.name, headers, body=body, now_s=now_s)
-        directory, task = self._reported(body)
+        operation, attempt, last = self._reported(body)
+        task, text = f"op-{operation}/{attempt}", body.decode()
         read_answer(body, "report", task, now_ms=0)
-        path = directory / REPORT
-        if path.exists():
-            kept_s, _, kept = path.read_bytes().partition(b"\n")
-            if signed_s < int(kept_s) or (signed_s == int(kept_s) and body == kept):
+        if last:
+            kept_s, _, kept = last.partition("\n")
+            if signed_s < int(kept_s) or (signed_s == int(kept_s) and text == kept):
                 raise ReportRefused(driver=self.name, reason="it, or a later one, came before")
-            last = read_answer(kept, "report", task, now_ms=0)
-            if last.done or last.failed:
+            before = read_answer(kept.encode(), "report", task, now_ms=0)
+            if before.done or before.failed:
                 raise ReportRefused(driver=self.name, reason=f"{task} has ended")
-        write_durably(path, b"%d\n%s" % (signed_s, body))
+        self._records.put(operation, attempt, {REPORT: f"{signed_s}\n{text}"})
 
-    def _reported(self, body: bytes) -> tuple[Path, str]:
-        """Return where the task that a report names has its files, and its id."""
+    def _reported(self, body: bytes) -> tuple[int, int, str]:
+        """Return operation and attempt that a report names, and what was reported before."""
         form = read_json(body)
         task = str(form.get("task", "")) if isinstance(form, dict) else ""
-        directory = self._files.named(task)
-        if directory is None:
-            raise ReportRefused(driver=self.name, reason=f"no task {task!r} runs here")
-        return directory, task
+        if numbers := task_numbers(task):
+            notes = self._records.notes(numbers[0])
+            attempt = notes.get(numbers[1], {})
+            if BEGUN in attempt and ABORTED not in notes[WHOLE]:
+                return *numbers, attempt.get(REPORT, "")
+        raise ReportRefused(driver=self.name, reason=f"no task {task!r} runs here")
 
     def _send(self, verb: str, task: Task) -> bytes:
         message = encoded(task_message(verb, task))

@@ -329,3 +329,19 @@ CREATE TABLE idempotency (
     PRIMARY KEY (principal, key)
 );
 CREATE INDEX idempotency_at ON idempotency (at_ms);
+
+-- What drivers keep of their tasks, by names of their own: any process finds a task again (R-2).
+-- Operation or attempt 0: not of one operation or attempt.
+CREATE TABLE driver_task (
+    driver TEXT NOT NULL,
+    operation BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (driver, operation, attempt, name)
+);
+-- The newest writer that has called each driver.
+CREATE TABLE driver_writer (
+    driver TEXT PRIMARY KEY,
+    generation BIGINT NOT NULL
+);

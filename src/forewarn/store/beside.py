@@ -1,0 +1,78 @@
+"""A store opened beside the process that writes it, for records that no commit carries."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.store.addresses import engine_of
+from forewarn.store.migrations import migrate
+from forewarn.store.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.store.engine import Engine, Row, Transaction, Value
+
+
+class RecordsBeside:
+    """Runs statements on a store that another process or thread may write meanwhile.
+
+    Connects when it is first used. May be used on any thread.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Open nothing yet."""
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._address = "" if address in {":memory:", "sqlite::memory:"} else address
+
+    @property
+    def address(self) -> str:
+        """What another process opens the same records by; may hold a password.
+
+        The records of a store in memory are in a file that ends with this.
+        """
+        if not self._address:
+            directory = Path(tempfile.mkdtemp("", "forewarn-"))
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+            self._address = str(directory / "store.db")
+            made = engine_of(self._address)(must_exist=False)
+            migrate(made)
+            made.close()
+        return self._address
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Write in one transaction.
+
+        Raises:
+            StoreUnavailable, StoreFull, StoreUncertain: it cannot, or it may not have happened.
+        """
+        with self._opened().writing() as transaction:
+            yield transaction
+
+    def rows(self, statement: str, **values: Value) -> list[Row]:
+        """Return the rows of a statement that only reads."""
+        with self._opened().reading() as transaction:
+            return transaction.rows(statement, **values)
+
+    def close(self) -> None:
+        """Close the connections; the next use makes new ones."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _opened(self) -> Engine:
+        with self._lock:
+            if self._engine is None:
+                opener = engine_of(self.address)
+                of_file = getattr(opener, "func", None) is SqliteEngine
+                self._engine = opener(must_exist=True, **({"beside": True} if of_file else {}))
+            return self._engine
