@@ -54,8 +54,7 @@ def test_gates_destinations_and_drivers_are_taken_over(service: Reloading) -> No
     """New ones can be used at once; a gate and a destination that are gone cannot. P-9."""
     live = service.live
     bus = '[outbox.bus]\nkind = "webhook"\nurl = "http://127.0.0.1:9/"\n'
-    state = service.path.parent
-    driver = f'[drivers.fence]\nkind = "command"\nbegin = ["true"]\nstate = "{state}"\n'
+    driver = '[drivers.fence]\nkind = "command"\nbegin = ["true"]\n'
     assert service.write(GATE.format(name="ping") + bus + driver) == []
     assert [each["name"] for each in live.get("/v1/outbox")["destinations"]] == ["bus"]
     assert live.call("PUT", "/v1/hosts/h1", {"driver": "fence"}).status == 201

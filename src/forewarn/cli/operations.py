@@ -101,8 +101,10 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def show_why(arguments: argparse.Namespace) -> int:
     """Print the blockers of an operation, event, maintenance, wave or host."""
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.api_client import NameEmpty, client_of  # noqa: PLC0415
 
+    if not arguments.id:
+        raise NameEmpty
     client = client_of(arguments)
     answer = client.get("/v1/why", id=arguments.id)
     if arguments.json:
