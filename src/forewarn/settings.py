@@ -308,8 +308,9 @@ class StoreSettings:
     url: str = "sqlite:///var/lib/forewarn/forewarn.db"
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
     must_exist: bool = False
-    """Whether a store must exist at the start; false: an empty one is created, with a warning.
-    Set it once the service has run: a lost store must not be replaced by an empty one."""
+    """Whether a store must exist at the first start, too; false: an empty one is created, with a
+    warning. A SQLite store that is gone is never replaced by an empty one: its lock file remains.
+    An empty PostgreSQL database looks like a new one, so set it once the service has run."""
 
 
 @value

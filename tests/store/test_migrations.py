@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,8 @@ from forewarn.store.errors import (
     StoreSchemaOld,
     StoreTooNew,
 )
+from forewarn.store.inspection import StoreFacts, inspect_store
+from forewarn.store.lease import Tenure
 from forewarn.store.migrations import SchemaMigration, every_step, migrate, missing_steps
 from forewarn.store.statements import APART, TABLE_OF, column
 from tests.postgres import PostgresServer
@@ -178,3 +181,24 @@ def test_table_has_the_columns_of_its_records(store: Store, kind: str) -> None:
         found = [each[0] for each in cursor.description]  # type: ignore[attr-defined]
     apart = APART[kind][:1] if kind in APART else ()
     assert sorted([*found, *apart]) == sorted(map(column, columns_of(kind)))
+
+
+def test_inspection_finds_the_lease_of_a_running_service(address: str) -> None:
+    """It says whether a store is there, and on a shared one whether a writer renews its lease."""
+    open_store(address).close()
+    if address.startswith("sqlite"):
+        assert inspect_store(address, must_exist=True) == StoreFacts()
+        return
+    store, over = open_store(address), threading.Event()
+    tenure = Tenure(store, 30_000)
+    beats = itertools.count()
+    assert tenure.attempt(next(beats))
+    renewing = threading.Thread(
+        target=lambda: [tenure.attempt(next(beats)) for _ in iter(lambda: over.wait(0.2), True)]
+    )
+    renewing.start()
+    assert inspect_store(address, must_exist=True).held
+    over.set()
+    renewing.join()
+    assert not inspect_store(address, must_exist=True).held
+    store.close()

@@ -185,6 +185,20 @@ def test_store_that_must_exist_is_not_made(path: Path, content: bytes | None) ->
     open_store(str(path), must_exist=True).close()
 
 
+@pytest.mark.parametrize("lost", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_lost_store_is_not_replaced_by_an_empty_one(
+    path: Path, lost: Callable[[Path], object]
+) -> None:
+    """The lock file remembers the store; without it an empty store begins. Source: L-7."""
+    open_store(str(path)).close()
+    lost(path)
+    for _ in range(2):
+        with pytest.raises(StoreMissing, match="no store at"):
+            open_store(str(path))
+    path.with_name(f"{path.name}.lock").unlink()
+    open_store(str(path)).close()
+
+
 @pytest.mark.slow
 def test_damaged_store_never_starts_with_unreadable_history(story: Story, path: Path) -> None:
     """Whatever page is overwritten: it is refused, or all of it can be read. Source: L-7, A-6."""

@@ -27,6 +27,7 @@ class Purpose:
 
 OPERATOR = Purpose("The operator API", "`--operator-listen`, [listen] operator")
 AZURE = Purpose("Azure Resource Manager", "`--azure ADDRESS`, [azure] listen")
+FEED = Purpose("The feed for metadata nodes", "[feed] listen")
 METRICS = Purpose("The metrics endpoint", "[listen] metrics")
 
 

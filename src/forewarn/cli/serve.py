@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,9 @@ def add_commands(commands: CommandGroup) -> None:
         type=int,
         help="number of metadata worker processes (default: [listen] workers)",
     )
-    parser.add_argument("--check", action="store_true", help="check the settings, then exit")
+    parser.add_argument(
+        "--check", action="store_true", help="check everything that a start needs, then exit"
+    )
     commands.command("reload", run=_reload)
 
 
@@ -62,7 +63,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
     from forewarn.log_format import configure_logs  # noqa: PLC0415
     from forewarn.service.process import run  # noqa: PLC0415
-    from forewarn.service.settings_check import check_settings, warnings_of  # noqa: PLC0415
+    from forewarn.service.settings_check import check_settings  # noqa: PLC0415
     from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
@@ -77,45 +78,26 @@ def serve(arguments: argparse.Namespace) -> int:
 
     configure_logs(settings.log.level, settings.log.format)
     if arguments.check:
-        _check_rest(settings)
-        warnings = warnings_of(settings)
-        for warning in warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        print("settings valid", file=sys.stderr)
-        if arguments.json:
-            from forewarn.cli.output import print_json  # noqa: PLC0415 - only where it is asked for
-
-            print_json({"sound": True, "warnings": warnings})
-        return 0
+        return _check(settings, as_json=arguments.json)
     return run(lambda: _serve(settings, read_again))
 
 
-def _check_rest(settings: Settings) -> None:
-    """Check now what a start would check later."""
-    from forewarn.api.listener import (  # noqa: PLC0415
-        AZURE,
-        METRICS,
-        OPERATOR,
-        check_address,
-    )
-    from forewarn.azure.server import check_certificate  # noqa: PLC0415
-    from forewarn.clock import SystemClock  # noqa: PLC0415
-    from forewarn.ids import Ids  # noqa: PLC0415
-    from forewarn.service.daemon import Daemon, tls_of  # noqa: PLC0415
-    from forewarn.store import check_store_address  # noqa: PLC0415
+def _check(settings: Settings, *, as_json: bool) -> int:
+    import asyncio  # noqa: PLC0415 - the client side starts without all this
 
-    Daemon(settings, clock=SystemClock(), ids=Ids())
-    for address, purpose in (
-        (settings.listen.operator, OPERATOR),
-        (settings.listen.metrics, METRICS),
-        (settings.azure.listen, AZURE),
-    ):
-        if address:
-            check_address(address, purpose)
-    check_certificate(settings.azure)
-    for section in (settings.feed, settings.operator):
-        tls_of(section)
-    check_store_address(settings.store.url)
+    from forewarn.cli.output import note, print_json  # noqa: PLC0415
+    from forewarn.service.settings_check import warnings_of  # noqa: PLC0415
+    from forewarn.service.start_check import check_start  # noqa: PLC0415
+
+    notes = asyncio.run(check_start(settings))
+    warnings = warnings_of(settings)
+    for kind, sentences in (("note", notes), ("warning", warnings)):
+        for sentence in sentences:
+            note(f"{kind}: {sentence}")
+    note("settings valid")
+    if as_json:
+        print_json({"sound": True, "warnings": warnings, "notes": notes})
+    return 0
 
 
 async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:

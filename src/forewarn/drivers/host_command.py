@@ -5,14 +5,20 @@ That it runs at most once is up to the driver.
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from forewarn.errors import PeerError
 from forewarn.programs import ProgramFailed, ProgramLimits, program_output
+from forewarn.validation.fields import Text, ValidationFailed
+from forewarn.validation.forms import ListOf
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: Most words of a command.
+WORDS_MAX = 100
 
 
 class CommandFailed(PeerError):
@@ -21,6 +27,22 @@ class CommandFailed(PeerError):
     code = "command-failed"
     message = "{setting} of host {host} {problem}."
     advice = "Look at the host; retry the operation where the command has not done its work."
+
+
+class _CommandWords(ListOf):
+    """A program and its arguments; the program can be run."""
+
+    def read(self, value: object, where: str) -> tuple[object, ...]:
+        """Return the words."""
+        words = super().read(value, where)
+        if shutil.which(str(words[0])) is None:
+            problem = f"names {words[0]!r}, which is not a program that can be run"
+            raise ValidationFailed(where=where, problem=problem)
+        return words
+
+
+#: A command in the options of a driver.
+COMMAND = _CommandWords(Text(4096), WORDS_MAX, 1)
 
 
 @value

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forewarn.api.listener import FEED, taken
 from forewarn.api.permissions import permission_of
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
@@ -387,7 +388,11 @@ class Daemon:
         return Workers(self.settings.metadata, feed, count)
 
     async def _start_feed(self, server: FeedServer) -> str:
-        return await server.start_network(self.settings.feed.listen, self._keep_tls("feed"))
+        address, tls = self.settings.feed.listen, self._keep_tls("feed")
+        try:
+            return await server.start_network(address, tls)
+        except OSError as error:
+            raise taken(address, FEED, error) from error
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""

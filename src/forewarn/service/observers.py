@@ -15,6 +15,7 @@ from forewarn.errors import CallerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AsyncExitStack
+    from types import ModuleType
 
     from forewarn.clock import Clock
     from forewarn.control.driver_calls import CallObserver, CallResult, DriverCall
@@ -106,9 +107,18 @@ async def make_observers(
         )
         metrics = await asyncio.to_thread(observers)
     if settings.otlp.endpoint:
-        try:
-            module = await asyncio.to_thread(import_module, "forewarn.telemetry.otlp")
-        except ModuleNotFoundError as missing:
-            raise TelemetryMissing(package=missing.name) from missing
+        module = await traces_module()
         traces = module.OtlpTelemetry(settings.otlp.endpoint, plane, clock)
     return Observers(metrics, traces)
+
+
+async def traces_module() -> ModuleType:
+    """Import what sends traces.
+
+    Raises:
+        TelemetryMissing: its package is not installed.
+    """
+    try:
+        return await asyncio.to_thread(import_module, "forewarn.telemetry.otlp")
+    except ModuleNotFoundError as missing:
+        raise TelemetryMissing(package=missing.name) from missing

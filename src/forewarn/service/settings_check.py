@@ -1,11 +1,12 @@
 """Whether settings can be meant: ranges, addresses and promises, judged before anything opens.
 
-`settings_loader.py` checks the form of the file; nothing may be opened from here.
+`settings_loader.py` checks the form of the file; nothing is opened here.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 from typing import TYPE_CHECKING
 
 from forewarn.azure.tokens import KEY_BYTES_MIN
@@ -140,6 +141,9 @@ def _check_store(settings: Settings) -> None:
     history = settings.history
     if (history.max_age_days or history.max_bytes) and not history.export_directory:
         _refuse("history.export_directory", "is needed where history is removed")
+    directory = history.export_directory
+    if directory and not os.access(directory, os.W_OK | os.X_OK):
+        _refuse("history.export_directory", f"is {directory}, which cannot be written")
     url = settings.store.url
     if url.startswith("postgres") and "//" in url and "://" not in url:
         _refuse("store.url", "has no colon; an address of PostgreSQL begins with postgresql://")

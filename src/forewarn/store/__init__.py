@@ -51,7 +51,6 @@ __all__ = [
     "Recorded",
     "Retention",
     "Store",
-    "check_store_address",
     "open_store",
 ]
 
@@ -422,13 +421,3 @@ def open_store(address: str, *, must_exist: bool = False) -> Store:
         engine.close()
         raise
     return store
-
-
-def check_store_address(address: str) -> None:
-    """Refuse an address no engine understands; opens nothing.
-
-    Raises:
-        StoreAddressInvalid: that is so.
-        StoreDriverMissing: its engine needs a package that is not installed.
-    """
-    engine_of(address)

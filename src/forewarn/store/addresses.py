@@ -67,8 +67,9 @@ def readable_engine(address: str) -> Engine:
     return make(must_exist=True)
 
 
-def _in_memory(*, must_exist: bool) -> Engine:
+def _in_memory(*, must_exist: bool, replaces: bool = False) -> Engine:
     """Open a new database in memory."""
+    del replaces
     if must_exist:
         raise StoreMissing(place="in memory")
     return SqliteEngine(None, must_exist=False)

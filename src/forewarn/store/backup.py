@@ -178,7 +178,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
     if backup is not None:
         verify(backup)
     incarnation = (now_ms - NUMBERING_FROM_MS) // 1000
-    engine = engine_of(address)(must_exist=backup is None)
+    engine = engine_of(address)(must_exist=backup is None, replaces=backup is not None)
     try:
         with engine.writing() as transaction:
             engine.lock_schema(transaction)

@@ -68,7 +68,7 @@ class StoreMissing(CallerError):
     message = "There is no store at {place}."
     advice = (
         "Check its address (--config, or [store] url), or restore a backup. To begin with an empty"
-        " store, set [store] must_exist to false."
+        " store, set [store] must_exist to false, and remove a SQLite store's .lock file."
     )
 
 

@@ -132,14 +132,14 @@ class PostgresEngine(Engine):
 
     is_shared = True
 
-    def __init__(self, address: str, *, must_exist: bool) -> None:
+    def __init__(self, address: str, *, must_exist: bool, replaces: bool = False) -> None:
         """Connect to the database at `address`, which must be there in any case.
 
         Raises:
             StoreAddressInvalid: it is not an address of a PostgreSQL database.
             StoreUnavailable: no server answers there, or it refuses this client.
         """
-        del must_exist  # whether it holds a store is seen by its schema
+        del must_exist, replaces  # whether it holds a store is seen by its schema
         try:
             given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
         except psycopg.ProgrammingError as error:

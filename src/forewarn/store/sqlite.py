@@ -27,6 +27,7 @@ from forewarn.store.sqlite_file import (
     NETWORK_SYSTEMS,
     DatabaseFile,
     FileInUse,
+    FileLost,
     file_system_of,
     sentence,
 )
@@ -98,12 +99,14 @@ class SqliteEngine(Engine):
         must_exist: bool,
         read_only: bool = False,
         beside: bool = False,
+        replaces: bool = False,
     ) -> None:
         """Open, and make if need be, the database at `path`; None keeps it in memory.
 
         Args:
             path: where it is.
             must_exist: whether a database must be there already.
+            replaces: whether it may take the place of a database that is gone.
             read_only: whether another process may go on writing it, and this one may not.
             beside: whether another process may go on writing it, and this one writes records
                 that the other does not.
@@ -126,7 +129,7 @@ class SqliteEngine(Engine):
             at = self._connect(str(path), _WRITER_SETTINGS) if beside else self._reader(path)
             self._writer = at
             return
-        self._file = self._taken(path, must_exist=must_exist) if path else None
+        self._file = self._taken(path, must_exist=must_exist, replaces=replaces) if path else None
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
             try:
@@ -233,11 +236,13 @@ class SqliteEngine(Engine):
             self._writer.close()
         self._let_go()
 
-    def _taken(self, path: Path, *, must_exist: bool) -> DatabaseFile:
+    def _taken(self, path: Path, *, must_exist: bool, replaces: bool) -> DatabaseFile:
         try:
             if must_exist and not (path.exists() and path.stat().st_size):
                 raise StoreMissing(place=self.place)
-            return DatabaseFile(path)
+            return DatabaseFile(path, replaces=replaces)
+        except FileLost as lost:
+            raise StoreMissing(place=self.place) from lost
         except FileInUse as held:
             raise StoreInUse(place=self.place, pid=held.pid) from held
         except OSError as error:

@@ -34,6 +34,9 @@ _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 _DATABASE_HEAD = b"SQLite format 3\x00"
 
+_HELD = "a store was here"
+"""Second line of the lock file once a store was opened: the file outlives a lost database."""
+
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """Return the kind of the file system that has a path, such as `ext4`; empty: unknown."""
@@ -54,14 +57,21 @@ class FileInUse(Exception):
         self.pid = pid
 
 
+class FileLost(Exception):
+    """The lock file remembers a database that is gone, or empty."""
+
+
 class DatabaseFile:
     """The files of one SQLite database, held by the one process that writes it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, replaces: bool = False) -> None:
         """Take the files, and make the database's own where there is none.
+
+        `replaces`: whether it may take the place of a database that is gone.
 
         Raises:
             FileInUse: another process holds them.
+            FileLost: there is none, and there was one.
             OSError: they cannot be made or opened.
         """
         self._path = path
@@ -77,13 +87,14 @@ class DatabaseFile:
         self._held: list[int] = []
         self._file = -1
         try:
-            self._hold()
+            self._hold(replaces=replaces)
         except BaseException:
             self.release()
             raise
 
     def opened(self) -> None:
         """Note the database and its log as they are now that SQLite has opened both."""
+        self._sign(known=True)
         with suppress(OSError):
             self._log = os.open(self.log_path, os.O_RDONLY)
             self._held.append(self._log)
@@ -120,13 +131,15 @@ class DatabaseFile:
         while self._held:
             os.close(self._held.pop())
 
-    def _hold(self) -> None:
+    def _hold(self, *, replaces: bool) -> None:
         path = self._path
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
         self._held.append(lock)
         self._lock(lock, pid_in=lock)
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
+        known = _HELD in os.read(lock, 64).decode(errors="replace")
+        if known and not replaces and not (path.exists() and path.stat().st_size):
+            raise FileLost
+        self._sign(known=known)
         # Kept open as long as SQLite is at work: closing it would drop SQLite's own locks.
         file = self._file = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
         self._held.append(file)
@@ -137,12 +150,17 @@ class DatabaseFile:
         self._identity = _identity(status)
         self._size = status.st_size
 
+    def _sign(self, *, known: bool) -> None:
+        text = f"{os.getpid()}\n{_HELD if known else ''}"
+        os.ftruncate(self._held[0], 0)
+        os.pwrite(self._held[0], text.encode(), 0)
+
     def _lock(self, file: int, *, pid_in: int) -> None:
         try:
             _lock(file)
         except OSError as error:
-            pid = "" if file != pid_in else os.read(pid_in, 32).decode(errors="replace").strip()
-            raise FileInUse(pid or "unknown") from error
+            text = "" if file != pid_in else os.read(pid_in, 64).decode(errors="replace")
+            raise FileInUse(text.partition("\n")[0].strip() or "unknown") from error
 
     def _is_whole(self, size: int) -> bool:
         """Whether a database that has become shorter says so itself, as after VACUUM."""
@@ -159,6 +177,14 @@ class DatabaseFile:
         lost = self._log_begun and not begins
         self._log_begun = begins
         return not lost
+
+
+def remembers_store(path: Path) -> bool:
+    """Return whether the lock file of a database says that it was opened before."""
+    try:
+        return _HELD in Path(f"{path}.lock").read_text("utf-8", "replace")
+    except OSError:
+        return False
 
 
 def sentence(error: OSError) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from forewarn.drivers import Progress
 from forewarn.drivers.command.runner import ProgramRuns
+from forewarn.drivers.host_command import COMMAND
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_records import TaskForgotten, TaskRecords
 from forewarn.programs import ANSWER_BEGINS, ProgramFailed, ProgramLimits, program_output
-from forewarn.validation.fields import Number, Text
-from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.fields import Number
+from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace, value
 
@@ -30,15 +31,14 @@ TIMEOUT_S = 3600.0
 #: How often a task is asked after, in seconds.
 POLL_S = 2.0
 
-_WORDS = ListOf(Text(4096), 100, 1)
 _OPTIONS = Form(
     "CommandDriver",
     "A driver whose work is done by programs.",
     (
-        Field("begin", _WORDS, "Begins a task, or does it all.", required=True),
-        Field("progress", _WORDS, "Reports how far a task is; without it `begin` does it all."),
-        Field("abort", _WORDS, "Undoes or stops what a task left behind; `begin` is ended anyway."),
-        Field("discover", _WORDS, "Lists the machines there are."),
+        Field("begin", COMMAND, "Begins a task, or does it all.", required=True),
+        Field("progress", COMMAND, "Reports how far a task is; without it `begin` does it all."),
+        Field("abort", COMMAND, "Undoes what a task left behind; `begin` is ended anyway."),
+        Field("discover", COMMAND, "Lists the machines there are."),
         Field("timeout_s", Number(1, 7 * 86_400), "How long `begin` may take."),
         Field("call_timeout_s", Number(0.1, 3600), "How long each other program may take."),
         Field("poll_s", Number(0.1, 86_400), "How often a task is asked after."),

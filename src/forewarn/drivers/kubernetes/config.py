@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from forewarn.drivers.host_command import COMMAND
 from forewarn.urls import is_protected
 from forewarn.validation.fields import Boolean, Integer, Number, Text
-from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.forms import Field, Form
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: A day, in seconds.
 DAY_S = 86_400
-#: Words of one command.
-WORDS_MAX = 100
 
 
 @value
@@ -77,7 +76,7 @@ FORM = Form(
         Field("restart_when_late", Boolean(), "Restart a VM whose migration takes longer."),
         Field("reboot_timeout_s", _SECONDS, "Longest reboot of a node."),
         Field("reboot_annotation", Text(253), "Annotation that has a node rebooted."),
-        Field("reboot_command", ListOf(Text(4096), WORDS_MAX), "Reboots a node."),
+        Field("reboot_command", COMMAND, "Reboots a node."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
         Field("evict_unmanaged", Boolean(), "Evict pods that nobody starts again, too."),
         Field("lost_after_s", Integer(0, DAY_S), "When a silent node is reported lost."),

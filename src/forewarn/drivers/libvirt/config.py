@@ -10,10 +10,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forewarn.drivers.host_command import COMMAND
 from forewarn.errors import CallerError
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import Boolean, Integer, Text
-from forewarn.validation.forms import Field, Form, ListOf, Named
+from forewarn.validation.forms import Field, Form, Named
 from forewarn.validation.toml_reader import read_toml
 from forewarn.values import value
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Hosts of one file.
 HOSTS_MAX = 100_000
-#: Words of one command.
-WORDS_MAX = 100
 #: A day, in seconds.
 DAY_S = 86_400
 
@@ -93,7 +92,6 @@ class LibvirtConfig:
         return (uris.migration_uri or uris.uri) if uris else host
 
 
-_COMMAND = ListOf(Text(4096), WORDS_MAX)
 _SECONDS = Integer(1, DAY_S)
 _DOMAIN = Integer(0, 1_000_000)
 _HOST = Form(
@@ -145,9 +143,9 @@ FORM = Form(
         Field("migration_tls", Boolean(), "Whether a guest's memory is sent by TLS."),
         Field("shutdown_timeout_s", Integer(0, DAY_S), "Longest polite shutdown."),
         Field("reboot_timeout_s", _SECONDS, "Longest reboot of a host."),
-        Field("reboot_command", _COMMAND, "Reboots a host."),
-        Field("update_command", _COMMAND, "Updates a host under suspended guests."),
-        Field("fence_command", _COMMAND, "Makes sure that a host is off."),
+        Field("reboot_command", COMMAND, "Reboots a host."),
+        Field("update_command", COMMAND, "Updates a host under suspended guests."),
+        Field("fence_command", COMMAND, "Makes sure that a host is off."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
         Field("lost_after_s", Integer(0, DAY_S), "When a silent host is reported lost."),
     ),

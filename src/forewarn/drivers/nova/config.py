@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from forewarn.drivers.host_command import COMMAND
 from forewarn.validation.fields import Boolean, Integer, Text
-from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.forms import Field, Form
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Words of one command.
-WORDS_MAX = 100
 #: A day, in seconds.
 DAY_S = 86_400
 #: What is done with a live migration that does not end in time.
@@ -62,7 +61,6 @@ class NovaConfig:
     lost_after_s: int = 0
 
 
-_COMMAND = ListOf(Text(4096), WORDS_MAX)
 _SECONDS = Integer(1, DAY_S)
 
 
@@ -86,9 +84,9 @@ FORM = Form(
         Field("unreachable_timeout_s", _SECONDS, "Longest silence of Nova's API."),
         Field("host_timeout_s", _SECONDS, "Longest absence of a compute service."),
         Field("enable_after_drain", Boolean(), "Whether a drained host is enabled again."),
-        Field("reboot_command", _COMMAND, "Reboots a host."),
-        Field("update_command", _COMMAND, "Updates a host under paused servers."),
-        Field("fence_command", _COMMAND, "Makes sure that a host is off."),
+        Field("reboot_command", COMMAND, "Reboots a host."),
+        Field("update_command", COMMAND, "Updates a host under paused servers."),
+        Field("fence_command", COMMAND, "Makes sure that a host is off."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
         Field("lost_after_s", Integer(0, DAY_S), "When a host that is down is reported lost."),
     ),

@@ -39,8 +39,8 @@ class AddressUnavailable(OurError):
     status = 503
     message = "Cannot listen on {text}: {reason}."
     advice = (
-        "Is the address on this machine, the port free, and are you allowed to use it? Another"
-        " one is named with `--listen` (`make emulate ARGS='--listen …'`) or [listen] metadata."
+        "Check that the address is on this machine, the port free, and you are allowed to use it;"
+        " or choose another with `--listen` or [listen] metadata."
     )
 
 

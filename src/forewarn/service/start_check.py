@@ -1,0 +1,126 @@
+"""What a start would refuse, found without serving anybody: `forewarn serve --check`.
+
+It opens what a start opens, in the same order and by the same functions, and closes it again, so
+that a fault has one error. A service that runs holds its store and its ports; then taken ports are
+notes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api.listener import (
+    AZURE,
+    FEED,
+    METRICS,
+    OPERATOR,
+    UNIX,
+    OperatorAddressTaken,
+    clean_up,
+    open_listener,
+    taken,
+)
+from forewarn.azure.server import check_certificate
+from forewarn.clock import SystemClock
+from forewarn.connection_table import listeners_at
+from forewarn.ids import Ids
+from forewarn.metadata.http import addresses
+from forewarn.service.daemon import Daemon, tls_of
+from forewarn.service.observers import traces_module
+from forewarn.store.errors import StoreInUse
+from forewarn.store.inspection import StoreFacts, inspect_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from forewarn.api.listener import Purpose
+    from forewarn.settings import Settings, StoreSettings
+
+
+async def check_start(settings: Settings) -> tuple[str, ...]:
+    """Return a sentence about each thing that a start would find, and could live with.
+
+    Raises:
+        ForewarnError: what the start would end with.
+    """
+    Daemon(settings, clock=SystemClock(), ids=Ids())
+    store, notes = await asyncio.to_thread(_check_store, settings.store)
+    if settings.otlp.endpoint:
+        await traces_module()
+    for section in (settings.feed, settings.operator):
+        tls_of(section)
+    check_certificate(settings.azure)
+    for probe in _probes(settings):
+        try:
+            await probe()
+        except (OperatorAddressTaken, addresses.AddressUnavailable) as error:
+            if not store.held:
+                raise
+            notes.append(str(error))
+    return tuple(notes)
+
+
+def _check_store(settings: StoreSettings) -> tuple[StoreFacts, list[str]]:
+    try:
+        facts = inspect_store(settings.url, must_exist=settings.must_exist)
+    except StoreInUse as error:
+        return StoreFacts(held=True), [str(error)]
+    notes = {
+        "There is no store yet: a start creates it.": facts.missing,
+        "The store is of an earlier version: a start brings it up to date.": facts.outdated,
+        "Another process holds the store's lease: a start stands by.": facts.held,
+    }
+    return facts, [note for note, holds in notes.items() if holds]
+
+
+def _probes(settings: Settings) -> Iterator[Callable[[], Awaitable[None]]]:
+    """Return what tries each address, in the order of a start."""
+    listen = settings.listen
+    if listen.metrics:
+        yield partial(_probe, listen.metrics, METRICS)
+    if settings.feed.listen:
+        yield partial(_probe_feed, settings.feed.listen)
+    for address in listen.metadata:
+        yield partial(_probe_metadata, address, shared=listen.workers > 0)
+    for address, purpose in (
+        (listen.local, OPERATOR),
+        (listen.operator, OPERATOR),
+        (settings.azure.listen, AZURE),
+    ):
+        if address:
+            yield partial(_probe, address, purpose)
+
+
+async def _probe(address: str, purpose: Purpose) -> None:
+    place = _beside(address)
+    try:
+        open_listener(place, purpose).close()
+    except OperatorAddressTaken as error:
+        raise taken(address, purpose, error.__cause__) from error
+    if place != address:
+        clean_up(place)
+
+
+async def _probe_metadata(address: str, *, shared: bool) -> None:
+    try:
+        addresses.open_listener(addresses.parse(_beside(address)), shared=shared).close()
+    except addresses.AddressUnavailable as error:
+        reason = error.facts["reason"]
+        raise addresses.AddressUnavailable(text=address, reason=reason) from error
+
+
+async def _probe_feed(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        listeners = await listeners_at(host.strip("[]"), int(port))
+    except OSError as error:
+        raise taken(address, FEED, error) from error
+    for listener in listeners:
+        listener.close()
+
+
+def _beside(address: str) -> str:
+    """Return a Unix socket beside the one of an address, which a running service may have."""
+    return f"{address[:-1]}~" if address.startswith(UNIX) else address

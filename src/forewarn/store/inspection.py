@@ -1,0 +1,94 @@
+"""What opening a store would find, without making, changing or claiming it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.store import RESTORING, Store
+from forewarn.store.addresses import engine_of
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreMissing,
+    StoreUnavailable,
+    StoreUnrestored,
+)
+from forewarn.store.migrations import check_steps, every_step
+from forewarn.store.sqlite import SqliteEngine
+from forewarn.store.sqlite_file import remembers_store, sentence
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.store.engine import Engine
+
+#: Seconds between two looks at the lease; its holder renews it more often.
+LEASE_LOOK_S = 2.0
+
+
+@value
+class StoreFacts:
+    """A usable store, as it is now."""
+
+    #: Whether opening it would create it.
+    missing: bool = False
+    #: Whether opening it would bring its schema up to date.
+    outdated: bool = False
+    #: Whether another process holds its lease.
+    held: bool = False
+
+
+def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
+    """Return facts about the store at an address. Cost: opening it and loading its state.
+
+    Raises: what `open_store` and `Store.load` do.
+    """
+    make = engine_of(address)
+    path = make.args[0] if getattr(make, "func", None) is SqliteEngine else None  # type: ignore[attr-defined]
+    if path and not (path.exists() and path.stat().st_size):
+        if must_exist or remembers_store(path):
+            raise StoreMissing(place=str(path))
+        _check_directory(path)
+        return StoreFacts(missing=True)
+    engine = make(must_exist=must_exist)
+    try:
+        return _inspect(engine, must_exist=must_exist)
+    finally:
+        engine.close()
+
+
+def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
+    try:
+        with engine.reading() as transaction:
+            done = transaction.rows("schema_steps")
+    except StoreContradiction:  # there is no such table yet
+        done = []
+    if not done:
+        if must_exist:
+            raise StoreMissing(place=engine.place)
+        return StoreFacts(missing=True)
+    check_steps(engine.place, done, every_step())
+    if len(done) < len(every_step()):
+        return StoreFacts(outdated=True)
+    store = Store(engine)
+    store.check()
+    store.look()
+    if store.epoch == RESTORING:
+        raise StoreUnrestored(place=store.place)
+    lease = store.lease()
+    if not lease.holder or isinstance(engine, SqliteEngine):
+        return StoreFacts()
+    time.sleep(LEASE_LOOK_S)
+    return StoreFacts(held=store.lease() != lease)
+
+
+def _check_directory(path: Path) -> None:
+    directory = path.absolute().parent
+    if not directory.is_dir():
+        reason = sentence(FileNotFoundError(2, "No such file or directory", str(path)))
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        reason = f"Permission denied: {path}.lock"
+    else:
+        return
+    raise StoreUnavailable(place=str(path), reason=reason)
