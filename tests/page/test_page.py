@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import Role
+from forewarn.core.access import Grant, Role
+from forewarn.settings import OidcSettings, OperatorSettings
+from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.page.browser import PROGRAM, Browser
 
@@ -391,15 +393,67 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         fill(page, "mouse", "#token", live.add_token("shop-ci", Role.OWNER, owner="shop"))
         page.key("Enter")
         page.until("document.querySelector('.connection.live')")
-        page.until("document.querySelector('[data-act=request_work]')")
+        page.see("shop-ci · owner of shop")
         assert page.run("document.querySelector('#views').innerText").split() == [
             *("Fleet", "Work", "VMs", "History")
         ]
-        assert page.run("document.querySelectorAll('[data-act=put_host]').length") == 0
+        assert page.run("document.querySelectorAll('[data-act]').length") == 0
         page.problems.clear()  # the browser notes the answer of 401
         page.open("about:blank")
     finally:
         live.stop()
+
+
+def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> None:
+    """A person sees only what is theirs, answers for it, and is offered nothing else."""
+    issuer = Issuer()
+    issuer.groups = ["shop"]
+    oidc = OidcSettings(issuer=issuer.url, client_id=CLIENT)
+    live = Live(replace(SETTINGS, operator=OperatorSettings(), oidc=oidc))
+    try:
+        _announce_for_two_owners(live)
+        page.open(f"{live.url}/#/operations/op-2")
+        press(page, "keyboard", "#single-sign-on")
+        page.see("kim · owner of shop")
+        page.until("document.querySelectorAll('[data-act=approve_event]').length === 2")
+        assert page.run("location.hash + location.search") == "#/operations/op-2"
+        text = page.run("document.querySelector('main').innerText")
+        assert "web" in text
+        assert "db" not in text
+        offered = page.run(
+            "[...document.querySelectorAll('main [data-act]')].map(e => e.dataset.act)"
+        )
+        assert set(offered) == {"approve_operation", "approve_event", "postpone_event"}
+        press(page, "mouse", "[data-act=approve_event]")
+        press(page, "mouse", "dialog [type=submit]")
+        page.until("document.querySelectorAll('[data-act=approve_event]').length === 1")
+        press(page, "mouse", "[data-act=postpone_event]")
+        fill(page, "mouse", "#field-until", "+3h")
+        press(page, "mouse", "dialog [type=submit]")
+        page.see("was withdrawn, and is still to be done")
+        press(page, "mouse", "#sign-out")
+        page.see("Sign in to Forewarn")
+        page.problems.clear()  # the browser notes each answer of 401
+        page.open("about:blank")
+    finally:
+        live.stop()
+        issuer.stop()
+
+
+def _announce_for_two_owners(live: Live) -> None:
+    """Announce a maintenance of a host with VMs of two owners; one is the issuer's group shop."""
+    live.daemon.control.submit(Grant("group:shop", Role.OWNER, "shop"), "test").result(20)
+    groups = {**FLEET["groups"], "web": {"owner": "shop"}, "db": {"owner": "bank"}}
+    groups["cache"] = {"owner": "shop"}
+    vms = {**FLEET["vms"], "cache-0": {"host": "h1", "group": "cache"}}
+    operator = {"Authorization": f"Bearer {TOKEN}"}
+    live.call("PUT", "/v1/topology", {**FLEET, "groups": groups, "vms": vms}, headers=operator)
+    live.enable("web-0", "db-0", "cache-0")
+    live.call("PUT", "/v1/policy", {"postponing": "PT6H"}, headers=operator)
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M"}
+    live.call("POST", "/v1/maintenances", form, headers=operator)
+    live.call("POST", "/v1/maintenances/m-1/start", headers=operator)
+    live.settle()
 
 
 def test_signing_in_takes_the_operators_token(page: Browser) -> None:

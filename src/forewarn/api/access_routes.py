@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
@@ -27,7 +28,7 @@ from forewarn.validation.forms import Field, Form
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from forewarn.control.plane import StateView
     from forewarn.core.topology import Topology
@@ -111,8 +112,12 @@ _WHOAMI: Schema = {
     "properties": {
         "principal": schemas.TEXT,
         "bindings": {"type": "array", "items": _BINDING.schema()},
+        "can": {
+            **schemas.TEXTS,
+            "description": "The operationIds that are permitted, for some owner or all.",
+        },
     },
-    "required": ["principal", "bindings"],
+    "required": ["principal", "bindings", "can"],
     "additionalProperties": False,
 }
 _ALLOWED: Schema = {
@@ -123,9 +128,11 @@ _ALLOWED: Schema = {
 }
 
 
-async def _whoami(call: ApiCall) -> ApiResponse:
-    bindings = _BINDING.each(_bindings_of(call.principal))
-    return ApiResponse({"principal": call.principal.name, "bindings": bindings})
+async def _whoami(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
+    principal = call.principal
+    can = [each.name for each in every() if principal.owners_for(each.permission) != frozenset()]
+    bindings = _BINDING.each(_bindings_of(principal))
+    return ApiResponse({"principal": principal.name, "bindings": bindings, "can": can})
 
 
 def _bindings_of(principal: Principal) -> list[_Binding]:
@@ -219,21 +226,21 @@ async def _revoke_token(call: ApiCall) -> ApiResponse:
     return ApiResponse(b"", 204)
 
 
-def routes() -> tuple[Route, ...]:
-    """Return the routes of access."""
-    return _ROUTES
+def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
+    """Return the routes of access; `every` returns all routes of the API."""
+    whoami = Route(
+        method="GET",
+        path="/v1/whoami",
+        name="whoami",
+        summary="Show the caller, their roles, and what they may call.",
+        act=partial(_whoami, every),
+        answer=_WHOAMI,
+    )
+    return (whoami, *_ROUTES)
 
 
 _BINDINGS = listed("bindings", _BINDING.schema())
 _ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/whoami",
-        name="whoami",
-        summary="Show the caller and their roles.",
-        act=_whoami,
-        answer=_WHOAMI,
-    ),
     Route(
         method="GET",
         path="/v1/access/can-i",

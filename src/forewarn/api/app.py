@@ -103,6 +103,7 @@ def build_app(
 
 def every_route(extra: Sequence[Route] = (), oidc: Oidc | None = None) -> tuple[Route, ...]:
     """Return the whole table of routes, with those that describe it."""
+    described = _Description()
     all_routes = (
         *fleet_routes.routes(),
         *work_routes.routes(),
@@ -115,12 +116,11 @@ def every_route(extra: Sequence[Route] = (), oidc: Oidc | None = None) -> tuple[
         *outcome_routes.routes(),
         *service_routes.routes(),
         *overview_routes.routes(),
-        *access_routes.routes(),
+        *access_routes.routes(lambda: described.routes),
         *audit_routes.routes(),
         *sign_in_routes.routes(oidc),
         *extra,
     )
-    described = _Description()
     described.routes = (*all_routes, *described.own_routes())
     return described.routes
 

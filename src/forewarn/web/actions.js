@@ -1,6 +1,6 @@
 // Everything an operator can do: a dialog with the API's own form, a confirmation, the refusal's reason.
 
-import { call, caller, get, part, query } from "./api.js";
+import { call, get, may, part, query } from "./api.js";
 import { fill, h, note } from "./dom.js";
 import { link, plural, words } from "./format.js";
 import { search, suggest } from "./suggest.js";
@@ -41,7 +41,10 @@ const ACTIONS = {
     ["Complete", "complete_operation", "", (each) => each.state === "running"],
     ["Retry", "retry_operation", "", (each) => each.state === "running"],
   ],
-  events: [["Approve", "approve_operation", "first"]],
+  events: [
+    ["Approve", "approve_operation", "first"],
+    ["Postpone", "postpone_event", "", (each) => each.maintenance],
+  ],
   maintenances: [
     ["Start", "start_maintenance", "first", (each) => each.state === "draft"],
     ["Pause", "pause_maintenance", "", (each) => each.state === "running"],
@@ -94,6 +97,8 @@ const COMMON = new Set([
   "until",
   "sequence",
 ]);
+/** Members of a group that its owner does not change. */
+const GROUP_FIXED = new Set(["kind", "owner", "fault_domain_count"]);
 const EXAMPLES = {
   not_before: "+30m, or 2027-01-15T08:00:00Z",
   duration: "90s, 15m or PT15M",
@@ -136,7 +141,7 @@ export function buttons(kind, name, record = {}, done = () => {}) {
     "div",
     { className: "buttons", role: "group", aria: { label: `What can be done to ${name}` } },
     ACTIONS[kind]
-      .filter(([, , , may]) => !may || may(record))
+      .filter(([, route, , fits]) => may(route) && (!fits || fits(record)))
       .map(([label, route, look = ""]) =>
         h(
           "button",
@@ -152,8 +157,13 @@ export function buttons(kind, name, record = {}, done = () => {}) {
   );
 }
 
-const plain = (name, label, onclick) =>
-  h("button", { type: "button", className: "plain", data: { act: name }, onclick }, label);
+/** Returns a button for an action, or nothing if the caller may not do it. */
+export const button = (route, label, className, onclick) =>
+  may(route)
+    ? h("button", { type: "button", className, data: { act: route }, onclick }, label)
+    : "";
+
+const plain = (route, label, onclick) => button(route, label, "plain", onclick);
 
 export const offer = {
   /** What can be done to the fleet as a whole. */
@@ -161,27 +171,19 @@ export const offer = {
     h(
       "div",
       { className: "buttons", role: "group", aria: { label: "What can be done to the fleet" } },
-      h(
-        "button",
-        {
-          type: "button",
-          data: { act: "request_work" },
-          onclick: () => act("request_work", { label: "Ask for work" }),
-        },
-        "Ask for work",
-      ),
-      caller.wholeFleet
-        ? [
-            plain("put_host", "Add host", () =>
-              act("put_host", { label: "Add a host", fresh: true }),
-            ),
-            plain("put_group", "Add group", () =>
-              act("put_group", { label: "Add a group", fresh: true }),
-            ),
-            plain("put_vm", "Add VM", () => act("put_vm", { label: "Add a VM", fresh: true })),
-            plain("apply_topology", "Apply file", () => topology()),
-          ]
+      may("reboot_host") // owners ask for work at their VMs
+        ? button("request_work", "Ask for work", "", () =>
+            act("request_work", { label: "Ask for work" }),
+          )
         : "",
+      plain("put_host", "Add host", () => act("put_host", { label: "Add a host", fresh: true })),
+      may("remove_group")
+        ? plain("put_group", "Add group", () =>
+            act("put_group", { label: "Add a group", fresh: true }),
+          )
+        : "",
+      plain("put_vm", "Add VM", () => act("put_vm", { label: "Add a VM", fresh: true })),
+      plain("apply_topology", "Apply file", () => topology()),
     ),
 };
 
@@ -259,7 +261,10 @@ export async function act(
   dialog({
     title,
     text: CONSEQUENCES[route] ?? row.summary,
-    fields: fieldsOf(row.form, before, fresh),
+    fields: fieldsOf(row.form, before, fresh).map((each) => ({
+      ...each,
+      fixed: route === "put_group" && !may("remove_group") && GROUP_FIXED.has(each.name),
+    })),
     confirm: label,
     danger,
     warn: /^(update|reboot|migrate|degrade|fail|remove)_host$/.test(route)
@@ -309,7 +314,8 @@ function control(field) {
     ? h("span", { className: "hint", id: `${id}-hint` }, schema.description)
     : "";
   const described = schema.description ? { describedby: `${id}-hint` } : {};
-  const common = { id, name: field.name, required: field.required, aria: described };
+  const { name, required, fixed: disabled } = field;
+  const common = { id, name, required, disabled, aria: described };
   let input;
   if (schema.type === "boolean") {
     input = h("input", { ...common, type: "checkbox", checked: value === true });

@@ -1,7 +1,7 @@
 // The operator API: requests, refusals, the token, and streams of server-sent events.
 
 const KEY = "forewarn-token";
-/** @type {(wrong: boolean) => void} */
+/** @type {(why: string) => void} */
 let signIn = () => {};
 /** Milliseconds by which the service's clock is ahead of this machine's steady one. */
 const clock = { at: Date.now(), seen: performance.now(), speed: 1, held: 0 };
@@ -21,8 +21,18 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
 };
 
-/** Who has signed in: `wholeFleet` is false where every role is for one owner. */
-export const caller = { wholeFleet: true };
+/** Who has signed in, and the operations of the API that they may call. */
+export const caller = { principal: "", roles: "", can: new Set() };
+
+/** Whether the caller may call an operation of the API, for some of what they see. */
+export const may = (route) => caller.can.has(route);
+
+/** Reads who the caller is; nothing is offered that they may not do. */
+export async function recognize() {
+  const { principal, bindings, can } = await get("/v1/whoami");
+  const roles = bindings.map((each) => (each.owner ? `${each.role} of ${each.owner}` : each.role));
+  Object.assign(caller, { principal, roles: roles.join(", "), can: new Set(can) });
+}
 
 /** Says who is to ask for a token when one is needed. */
 export function onSignIn(action) {
@@ -75,7 +85,8 @@ async function send(method, path, options) {
   }
   if (!answer.ok) {
     const reply = await answer.json().catch(() => ({}));
-    if (answer.status === 401) signIn(reply.error?.code === "token-wrong");
+    if (answer.status === 401)
+      signIn(reply.error?.code === "token-wrong" ? reply.error.message : "");
     throw new Refusal(answer.status, reply.error ?? {});
   }
   return answer;

@@ -1,6 +1,6 @@
 // Beginning, signing in, and which view is shown for which address.
 
-import { caller, get, hold, now, onSignIn, Refusal, token } from "./api.js";
+import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
 import { fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
@@ -13,17 +13,16 @@ import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { search, suggest } from "./suggest.js";
 
 const main = document.getElementById("main");
-/** Addresses and names of the views; owners may not read what belongs to the whole fleet. */
+/** Addresses and names of the views, and what each one reads. */
 const VIEWS = [
-  ["", "Fleet"],
-  ["work", "Work"],
-  ["maintenances", "Maintenances"],
-  ["vms", "VMs"],
-  ["policy", "Policy"],
-  ["outbox", "Outbox"],
-  ["history", "History"],
+  ["", "Fleet", "get_overview"],
+  ["work", "Work", "list_operations"],
+  ["maintenances", "Maintenances", "list_maintenances"],
+  ["vms", "VMs", "list_vms"],
+  ["policy", "Policy", "export_policy"],
+  ["outbox", "Outbox", "list_destinations"],
+  ["history", "History", "list_history"],
 ];
-const OF_THE_FLEET = new Set(["maintenances", "policy", "outbox"]);
 let hasEmulator = false;
 let leave = null;
 let turn = 0;
@@ -68,8 +67,8 @@ async function route() {
 }
 
 function drawViews(view) {
-  const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator"]] : VIEWS;
-  const shown = all.filter(([name]) => caller.wholeFleet || !OF_THE_FLEET.has(name));
+  const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
+  const shown = all.filter(([, , route]) => may(route));
   const parents = { operations: "work", hosts: "vms", groups: "vms" };
   const current = parents[view] ?? view;
   fill(
@@ -84,7 +83,7 @@ function drawViews(view) {
 
 let asking = false;
 
-function askToken(wrong) {
+async function askToken(why = "") {
   if (asking) return;
   asking = true;
   unfollow();
@@ -98,11 +97,7 @@ function askToken(wrong) {
     autocomplete: "current-password",
     aria: { describedby: "token-hint" },
   });
-  const refusal = h(
-    "p",
-    { className: "refusal", role: "alert" },
-    wrong ? "This token is unknown." : "",
-  );
+  const refusal = h("p", { className: "refusal", role: "alert" }, why);
   const form = h(
     "form",
     { className: "card sign-in" },
@@ -137,6 +132,37 @@ function askToken(wrong) {
   });
   fill(main, form);
   input.focus();
+  const begun = await call("POST", "/v1/sign-in/begin").catch(() => null);
+  if (!begun || !asking) return;
+  const depart = () => {
+    sessionStorage.setItem(RETURN, location.hash);
+    location.href = begun.url;
+  };
+  form.append(
+    h(
+      "button",
+      { type: "button", id: "single-sign-on", onclick: depart },
+      "Sign in with your account",
+    ),
+  );
+}
+
+/** Key of the view that was left to sign in. */
+const RETURN = "forewarn-return";
+
+/** Ends a sign-in that the issuer has sent the browser back from. */
+async function arrive() {
+  const back = new URLSearchParams(location.search);
+  if (!back.has("state")) return;
+  window.history.replaceState(null, "", `/${sessionStorage.getItem(RETURN) ?? ""}`);
+  sessionStorage.removeItem(RETURN);
+  if (!back.has("code")) throw new Refusal(403, { message: "The issuer refused to sign you in." });
+  await call("POST", "/v1/sign-in", { code: back.get("code"), state: back.get("state") });
+}
+
+async function signOut() {
+  await call("POST", "/v1/sign-out").catch(() => {});
+  askToken();
 }
 
 // --- the bar ----------------------------------------------------------------------------------
@@ -204,7 +230,7 @@ function startBar() {
     drawClock();
     route();
   });
-  document.getElementById("sign-out").addEventListener("click", () => askToken(false));
+  document.getElementById("sign-out").addEventListener("click", signOut);
   document.getElementById("find").addEventListener("submit", find);
   const input = /** @type {HTMLInputElement} */ (document.getElementById("find-name"));
   suggest(input, search, ({ kind, name }) => {
@@ -247,10 +273,13 @@ async function find(event) {
 }
 
 async function begin() {
+  await recognize();
   await start();
-  const { bindings } = await get("/v1/whoami");
-  caller.wholeFleet = bindings.some((each) => !each.owner);
-  document.getElementById("sign-out").hidden = !token.get();
+  const who = document.getElementById("caller");
+  setText(who, `${caller.principal.replace(/^\w+:/, "")} · ${caller.roles || "no role"}`);
+  who.title = caller.principal;
+  document.getElementById("sign-out").hidden =
+    !token.get() && !caller.principal.startsWith("oidc:");
   await route();
   hasEmulator = await isEmulator();
   drawViews(location.hash.replace(/^#\/?/, "").split(/[/?]/)[0]);
@@ -265,4 +294,7 @@ listen((what) => {
   if (hasEmulator && (what === "time" || what === "all")) readClock().then(drawClock);
 });
 window.addEventListener("hashchange", () => asking || route());
-begin().catch((error) => error.status !== 401 && refused(main, error));
+arrive()
+  .catch((error) => askToken(`${error.message} ${error.advice}`))
+  .then(() => (asking ? undefined : begin()))
+  .catch((error) => error.status !== 401 && refused(main, error));

@@ -1,6 +1,6 @@
 // Maintenances: work on many hosts in waves, what they wait for, and how far they are.
 
-import { act, buttons, dialog, unasked } from "./actions.js";
+import { act, button, buttons, dialog, unasked } from "./actions.js";
 import { call, get, part, query } from "./api.js";
 import { fill, h, note, table } from "./dom.js";
 import {
@@ -76,16 +76,7 @@ export function maintenances(main) {
           "div",
           { className: "head" },
           h("h1", {}, "Maintenances"),
-          h(
-            "button",
-            {
-              type: "button",
-              className: "first",
-              data: { act: "create_maintenance" },
-              onclick: describe,
-            },
-            "Describe one",
-          ),
+          button("create_maintenance", "Describe one", "first", describe),
         ),
         reply.maintenances.length
           ? h("div", { className: "stories" }, reply.maintenances.map(card))

@@ -1,7 +1,7 @@
 // The maintenance policy with its windows, and the destinations of the outbox.
 
-import { act, dialog } from "./actions.js";
-import { call, get, getText, query } from "./api.js";
+import { act, button, dialog } from "./actions.js";
+import { call, get, getText, may, query } from "./api.js";
 import { fill, h, note, table } from "./dom.js";
 import { chip, count, moment, span } from "./format.js";
 import { kept } from "./records.js";
@@ -25,16 +25,7 @@ export function policy(main) {
           "div",
           { className: "head" },
           h("h1", {}, "Policy"),
-          h(
-            "button",
-            {
-              type: "button",
-              className: "first",
-              data: { act: "apply_policy" },
-              onclick: () => change(text),
-            },
-            "Change",
-          ),
+          button("apply_policy", "Change", "first", () => change(text)),
         ),
         h(
           "section",
@@ -171,14 +162,16 @@ export function outbox(main) {
 }
 
 const action = (route, label, name, danger = false) =>
-  h(
-    "button",
-    {
-      type: "button",
-      className: danger ? "small danger" : "small",
-      data: { act: route },
-      aria: { label: `${label} ${name}` },
-      onclick: () => act(route, { name, label, danger }),
-    },
-    label,
-  );
+  may(route)
+    ? h(
+        "button",
+        {
+          type: "button",
+          className: danger ? "small danger" : "small",
+          data: { act: route },
+          aria: { label: `${label} ${name}` },
+          onclick: () => act(route, { name, label, danger }),
+        },
+        label,
+      )
+    : "";

@@ -188,7 +188,7 @@ export function operation(main, id) {
             whyOf(each, blockers),
             h("h2", {}, "Events"),
             events.length
-              ? events.map(eventCard)
+              ? events.map((event) => eventCard({ ...event, maintenance: each.maintenance }))
               : h(
                   "p",
                   { className: "soft" },
