@@ -253,6 +253,22 @@ def test_event_grid_gets_its_schema_after_its_handshake(receiver: Receiver) -> N
     service.stop()
 
 
+def test_owners_destination_has_only_what_is_theirs(receiver: Receiver) -> None:
+    """Of work on a shared host it is sent the owner's VMs and events. Source: P-3."""
+    service = started(receiver, owner="shop", batch=100)
+    service.enable("web-0", "db-0")
+    service.post("/v1/hosts/h1/reboot", description="two owners")
+    service.document("web-0")
+    wait_until(lambda: status(service)["sequence"] == last(service))
+    told = [each["data"] for each in receiver.events()]
+    assert not [each for each in told if "db" in json.dumps(each)]
+    by_action = {each["action"]: each for each in told}
+    assert by_action["operation.announced"]["operation"]["vms"] == ["web-0"]
+    assert by_action["operation.announced"]["actor"] == "operator"
+    assert by_action["vm.added"]["vm"] == "web-1"
+    service.stop()
+
+
 def test_event_grid_is_validated_by_its_url(receiver: Receiver) -> None:
     """Who cannot echo the code opens the URL that came with it. Source: Z-2."""
     service = started(receiver, kind="event-grid", callback="https://forewarn.example/")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.auth import NotPermitted
 from forewarn.control.plane import StateView
-from forewarn.core.access import Permission
+from forewarn.core.access import Permission, actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.maintenance_stimuli import PostponeHosts
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Views of owners kept between two commits, and layouts between two changes of the fleet.
 SCOPES_MAX = 64
-#: Replacement for the name of another actor.
-SOMEBODY = "operator"
 
 
 def scoped_view(view: StateView, owners: frozenset[str]) -> StateView:
@@ -95,12 +93,12 @@ def narrowed_operation(
         operation.events if events is None else tuple([e for e in operation.events if e in events])
     )
     if len(own) == len(operation.vms):
-        return replace(operation, events=shown, actor=_actor(operation.actor, layout))
+        return replace(operation, events=shown, actor=actor_for_owner(operation.actor, layout.vms))
     return replace(
         operation,
         vms=own,
         events=shown,
-        actor=_actor(operation.actor, layout),
+        actor=actor_for_owner(operation.actor, layout.vms),
         reason="",
         progress="",
         progress_percent=-1,
@@ -145,14 +143,6 @@ def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
             pass  # built from the caller's own state
         case _:
             raise AssertionError(stimulus)
-
-
-def _actor(actor: str, layout: Topology) -> str:
-    """Return the actor of an entry, replaced if it is another's VM or a named principal."""
-    kind, _, rest = actor.partition(" ")
-    if kind == "vm" and rest.partition(" ")[0] in layout.vms:
-        return actor
-    return SOMEBODY if kind in {"vm", "operator", "azure"} else kind
 
 
 class ScopedReader(StoreReader):
@@ -204,5 +194,5 @@ class ScopedReader(StoreReader):
         text = entry.text if entry.group else f"{subject}{ACTIONS[entry.action]}"
         vm = entry.vm if entry.vm in self._layout.vms else ""
         host = entry.host if entry.host in self._layout.hosts else ""
-        actor = _actor(entry.actor, self._layout)
+        actor = actor_for_owner(entry.actor, self._layout.vms)
         return replace(recorded, entry=replace(entry, text=text, vm=vm, host=host, actor=actor))

@@ -14,7 +14,7 @@ from forewarn.errors import CallerError
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 #: Longest name of a principal: a certificate's URI may be one.
 PRINCIPAL_LENGTH_MAX = 256
@@ -168,6 +168,18 @@ def proved(
     if token is None or not right or 0 < token.expires_ms <= now_ms:
         return None
     return token
+
+
+#: Shown to an owner in place of a principal that is not theirs.
+SOMEBODY = "operator"
+
+
+def actor_for_owner(actor: str, vms: Container[str]) -> str:
+    """Return the actor of an entry as an owner reads it, who has these VMs. Source: P-3."""
+    kind, _, rest = actor.partition(" ")
+    if kind == "vm" and rest.partition(" ")[0] in vms:
+        return actor
+    return SOMEBODY if kind in {"vm", "operator", "azure"} else kind
 
 
 #: A caller who has not been recognised.

@@ -9,13 +9,15 @@ import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from forewarn.core.access import actor_for_owner
+from forewarn.core.actions import ACTIONS
 from forewarn.core.records import to_row
 from forewarn.protocol.timestamps import iso8601
 from forewarn.store import HistoryPage
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, Image
@@ -50,10 +52,13 @@ class EventMaker:
         #: Operation -> the last entry that was taken in, and its records as they were then.
         self._known: OrderedDict[int, tuple[int, _Rows]] = OrderedDict()
 
-    def make(self, recorded: Recorded) -> CloudEvent:
-        """Return the event of an entry; raises a `ForewarnError` if the store cannot be asked."""
+    def make(self, recorded: Recorded, groups: Collection[str] | None = None) -> CloudEvent:
+        """Return the event of an entry, as the owner of these groups reads it; None: as everybody.
+
+        Raises a `ForewarnError` if the store cannot be asked.
+        """
         entry = recorded.entry
-        data: dict[str, object] = {
+        data: CloudEvent = {
             "sequence": recorded.seq,
             "action": entry.action,
             "actor": entry.actor,
@@ -71,6 +76,8 @@ class EventMaker:
             events = [rows[place] for each in touched if (place := ("event", each)) in rows]
             data["operation"] = _operation(operation) if operation else None
             data["events"] = [_event(each) for each in events]
+            if groups is not None:
+                _narrow(data, entry, rows, groups)
         return self._event(recorded.seq, entry, data)
 
     def gap(self, first: int, last: int, at_ms: int) -> CloudEvent:
@@ -124,6 +131,23 @@ class EventMaker:
                 _apply(rows, recorded.entry.images)
             page = replace(page, after=entries[-1].seq)
         return rows
+
+
+def _narrow(data: CloudEvent, entry: Entry, rows: _Rows, groups: Collection[str]) -> None:
+    """Remove what an owner of these groups may not read; the operation concerns them."""
+    own: set[str] = set()
+    for (kind, _), row in rows.items():
+        if kind == "event" and row["group"] in groups:
+            own.update(json.loads(str(row["resources"])))
+    data["actor"] = actor_for_owner(entry.actor, own)
+    data["events"] = [each for each in data["events"] if each["group"] in groups]
+    if not entry.group:
+        data["text"] = f"op-{entry.operation}: {ACTIONS[entry.action]}"
+        data["vm"] = entry.vm if entry.vm in own else ""
+    operation = data["operation"]
+    if operation and not own.issuperset(operation["vms"]):
+        operation["vms"] = [each for each in operation["vms"] if each in own]
+        operation["reason"] = ""
 
 
 def body_of(events: Sequence[CloudEvent], *, batch: bool) -> bytes:

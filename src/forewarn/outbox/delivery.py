@@ -16,6 +16,7 @@ from forewarn.errors import ForewarnError
 from forewarn.outbox.cloudevents import EventMaker
 from forewarn.store import HistoryPage
 from forewarn.store.errors import StoreLost
+from forewarn.store.reading import owners_text
 from forewarn.values import Word
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Destination:
     #: Actions that are sent, as shell patterns.
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
+    #: Only what concerns this owner's VMs, as they may read it; empty: everything. Source: P-3.
+    owner: str = ""
     #: What events name as where they come from; empty: the store's epoch.
     source: str = ""
 
@@ -163,11 +166,19 @@ class Delivery:
     ) -> list[tuple[int, CloudEvent]]:
         """Return the events of a page, each with the entry it is of."""
         events = []
-        first = page[0]
+        first, owner = page[0], self.destination.owner
+        groups = None
+        if owner:
+            groups = self.store.groups_of(owner)
+            wanted = HistoryPage(
+                after=after, before=page[-1].seq + 1, limit=PAGE, owners=owners_text([owner])
+            )
+            own = {each.seq for each in self.store.history(wanted)}
+            page = [each for each in page if each.seq in own]
         if first.seq > after + 1:
             events.append((first.seq - 1, maker.gap(after + 1, first.seq - 1, first.entry.at_ms)))
         events += [
-            (each.seq, maker.make(each))
+            (each.seq, maker.make(each, groups))
             for each in page
             if self.destination.wants(each.entry.action)
         ]

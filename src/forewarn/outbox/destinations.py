@@ -36,6 +36,7 @@ COMMON = (
     ),
     Field("include", _PATTERNS, "Actions that are sent, as shell patterns (default: all)."),
     Field("exclude", _PATTERNS, "Actions that are not, of those (default: none)."),
+    Field("owner", Text(), "Only what concerns this owner's VMs, as they may read it."),
     Field("source", Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."),
     Field("timeout_s", Number(0.1, 3600), "How long one delivery may take (default: 10)."),
 )
@@ -161,6 +162,7 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
         sink,
         include=tuple(read.get("include", default)),
         exclude=tuple(read.get("exclude", ())),
+        owner=read.get("owner", ""),
         source=read.get("source", ""),
     )
 

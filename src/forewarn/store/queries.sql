@@ -96,6 +96,9 @@ SELECT {group} FROM vm_group ORDER BY name
 -- name: load_vm
 SELECT {vm} FROM vm ORDER BY name
 
+-- name: groups_of
+SELECT name FROM vm_group WHERE owner = :owner
+
 -- name: load_operation
 SELECT {operation} FROM operation
 WHERE state = 'planned' OR state = 'announced' OR state = 'running'

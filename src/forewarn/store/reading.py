@@ -234,6 +234,10 @@ class StoreReader:
         [(removed, newest)] = self.rows("history_bounds")
         return int(removed), int(newest)
 
+    def groups_of(self, owner: str) -> frozenset[str]:
+        """Return the names of an owner's groups."""
+        return frozenset(str(name) for (name,) in self.rows("groups_of", owner=owner))
+
     def entries(self, after: int = 0) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first.
 
