@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Digest before the first record.
 START = ""
+#: Request of the record that says up to which record retention has removed older ones; its object
+#: is the head of what was removed.
+TRIMMED = "audit.trimmed"
 #: What is recorded of a call that was carried out.
 DONE = "done"
 
@@ -43,19 +46,19 @@ class CallRecord:
     fingerprint: str = ""
 
 
+#: Members of a record that its digest covers.
+SIGNED = ("at_ms", "principal", "address", "request", "object", "outcome")
+
+
 def digest_after(before: str, sequence: int, record: CallRecord) -> str:
     """Return the digest of a record behind another digest."""
-    fields = [
-        before,
-        sequence,
-        record.at_ms,
-        record.principal,
-        record.address,
-        record.request,
-        record.object,
-        record.outcome,
-    ]
+    fields = [before, sequence, *[getattr(record, name) for name in SIGNED]]
     return sha256(json.dumps(fields).encode()).hexdigest()
+
+
+def head_of(sequence: int, digest: str) -> str:
+    """Return a head as people and programs keep it."""
+    return f"{sequence}:{digest}"
 
 
 def signature_of(key: bytes, sequence: int, digest: str) -> str:
@@ -68,19 +71,41 @@ def first_fault(
 ) -> tuple[int, str]:
     """Return the first wrong sequence number and the reason; 0 if the chain is valid.
 
+    A chain may begin later than with its first record: then a record of its own says which head
+    the removed records had.
+
     Args:
-        records: every record from the first, with its number and its digest.
+        records: every record in order, with its number and its digest.
         heads: digests that are known from elsewhere, by number.
     """
     digest, expected = START, 1
+    #: The first record, until a later one proves what was before it.
+    unproved: tuple[int, CallRecord, str] | None = None
+    begun = 1
     for sequence, record, given in records:
+        if expected == 1 < sequence:
+            unproved = sequence, record, given
+            begun = expected = sequence
         if sequence != expected:
             return expected, "is missing"
-        digest = digest_after(digest, sequence, record)
+        begins = unproved is not None and sequence == begun
+        digest = given if begins else digest_after(digest, sequence, record)
         if digest != given:
             return sequence, "was changed, or one before it"
         if heads.get(sequence, digest) != digest:
             return sequence, "is not what its signed head says"
+        if unproved and record.request == TRIMMED and _follows(record.object, *unproved):
+            unproved = None
         expected += 1
-    last = max(heads, default=0)
-    return (expected, "is missing") if last >= expected else (0, "")
+    if unproved:
+        return begun - 1, "is missing"
+    earlier = max((each for each in heads if each < begun), default=0)
+    if earlier:
+        return earlier, "is not among these; add the export that has it"
+    return (expected, "is missing") if max(heads, default=0) >= expected else (0, "")
+
+
+def _follows(head: str, sequence: int, record: CallRecord, digest: str) -> bool:
+    """Whether a record is the next one after a head."""
+    removed, _, before = head.partition(":")
+    return removed == str(sequence - 1) and digest_after(before, sequence, record) == digest

@@ -17,7 +17,7 @@ from forewarn.cli.main import main
 from forewarn.core.access import Role
 from forewarn.settings import AuditSettings, OperatorSettings, StoreSettings
 from forewarn.store import open_store
-from tests.api.live import SETTINGS, TOKEN, Json, Live
+from tests.api.live import NOW_MS, SETTINGS, TOKEN, Json, Live
 from tests.api.test_auth import bearer
 
 KEY = "k" * 32
@@ -149,6 +149,37 @@ def test_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
     store.close()
     assert len(found) == 2
     assert first_fault(found, {}) == (0, "")
+
+
+def test_trimmed_chain_is_verified_with_and_without_its_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Retention exports old records, and says in the chain where it begins. Source: P-7."""
+    live = Live()
+    monkeypatch.setenv("FOREWARN_SERVER", live.url)
+    audit, control = live.daemon.store.audit, live.daemon.control
+    for number in range(6):
+        assert live.call("PUT", f"/v1/hosts/h{number}", {}).status == 201
+        live.advance(60)
+    [second] = audit.page(1, 1)
+    for _ in range(2):
+        exported = audit.trim(tmp_path, oldest_ms=NOW_MS + 150_000, now_ms=live.clock.now_ms())
+        if exported:
+            control.audit(exported)
+        live.settle()
+    assert [each.seq for each in audit.page(0, 10)] == [4, 5, 6, 7]
+    assert main(["audit", "verify"]) == 0
+    assert "4 records intact from 4 on" in capsys.readouterr().out
+    old = ["audit", "verify", "--head", f"2:{second.digest}"]
+    assert main(old) == 1
+    assert main(["audit", "export"]) == 0
+    rest = tmp_path / "rest.jsonl"
+    rest.write_text(capsys.readouterr().out.partition("\n")[2])
+    [older] = tmp_path.glob("audit-*.gz")
+    assert main([*old, "--file", str(older), "--file", str(rest)]) == 0
+    rest.write_text("".join(rest.read_text().splitlines(keepends=True)[1:]))
+    assert main(["audit", "verify", "--file", str(rest)]) == 1
+    live.stop()
 
 
 def test_change_that_cannot_be_audited_is_refused() -> None:

@@ -7,12 +7,15 @@ import hmac
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from forewarn.audit_chain import digest_after, signature_of
 from forewarn.cli.main import main
 from forewarn.outbox.destinations import DestinationInvalid, make_destinations
+from forewarn.settings import AuditSettings
 from forewarn.store import Retention
 from tests.api.live import FLEET, Json, Live
 from tests.outbox.rig import Receiver, Request, delivering, is_complete
@@ -266,6 +269,30 @@ def test_owners_destination_has_only_what_is_theirs(receiver: Receiver) -> None:
     assert by_action["operation.announced"]["operation"]["vms"] == ["web-0"]
     assert by_action["operation.announced"]["actor"] == "operator"
     assert by_action["vm.added"]["vm"] == "web-1"
+    service.stop()
+
+
+def test_signed_heads_of_the_audit_are_carried_elsewhere(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain that was written again as a whole is found by a head from elsewhere. P-7."""
+    table = {"kind": "webhook", "url": receiver.url, "include": ["audit.head"]}
+    service = Live(replace(delivering({"heads": table}), audit=AuditSettings(key="k" * 32)))
+    service.fleet(**FLEET)
+    wait_until(receiver.events)
+    [told] = [each["data"] for each in receiver.events()]
+    sequence, _, digest = told["head"].partition(":")
+    assert told["signature"] == signature_of(b"k" * 32, int(sequence), digest)
+    monkeypatch.setenv("FOREWARN_SERVER", service.url)
+    verify = ["audit", "verify", "--head", told["head"]]
+    assert main(verify) == 0
+    with service.daemon.store._engine.writing() as transaction:
+        transaction.run_text("UPDATE audit SET principal = 'mallory' WHERE seq = 1")
+        [only] = service.daemon.store.audit.page(0, 10)
+        forged = digest_after("", 1, replace(only.record, principal="mallory"))
+        transaction.run_text(f"UPDATE audit SET digest = '{forged}' WHERE seq = 1")
+    assert main(["audit", "verify"]) == 0
+    assert main(verify) == 1
     service.stop()
 
 

@@ -295,12 +295,12 @@ def test_keeper_trims_at_the_start(
         def now_ms(self) -> int:
             return story.now_ms + 2
 
-    gone = HistoryKeeper(story.store, Retention(tmp_path / "gone", max_age_ms=1), Later())  # type: ignore[arg-type]
+    gone = HistoryKeeper(story.store, Retention(tmp_path / "gone", max_age_ms=1), Later(), print)  # type: ignore[arg-type]
     wait_until(lambda: "could not be trimmed" in caplog.text)
     assert gone._thread.daemon  # no process is kept alive for it
     gone.stop()
     assert not gone._thread.is_alive()
-    keeper = HistoryKeeper(story.store, Retention(tmp_path, max_age_ms=1), Later())  # type: ignore[arg-type]
+    keeper = HistoryKeeper(story.store, Retention(tmp_path, max_age_ms=1), Later(), print)  # type: ignore[arg-type]
     wait_until(lambda: not sequences(story.store))
     keeper.stop()
     assert issubclass(ExportFailed, ForewarnError)

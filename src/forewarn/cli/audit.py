@@ -5,11 +5,12 @@ The client checks the chain, so that a compromised service cannot hide a manipul
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.audit_chain import CallRecord, first_fault, signature_of
+from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
 from forewarn.cli.output import note, print_json, print_json_line, print_table
 from forewarn.cli.parsing import whole_number
 from forewarn.errors import CallerError
@@ -44,7 +45,10 @@ def add_commands(commands: CommandGroup) -> None:
         "verify", "check that no record was changed, removed or moved", run=_verify
     )
     verify.add_argument(
-        "--file", metavar="FILE", help="verify the output of `export` instead of the service"
+        "--file",
+        metavar="FILE",
+        action="append",
+        help="verify exports instead of the service: of `export` or retention, in their order",
     )
     verify.add_argument(
         "--head",
@@ -83,16 +87,16 @@ def _verify(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise AuditUnreadable(what=arguments.key_file, reason=error.strerror) from error
     last: Answer = {"sequence": 0, "digest": ""}
-    forged = 0
+    forged, began = 0, 1
 
     def records() -> Iterator[tuple[int, CallRecord, str]]:
-        nonlocal last, forged
-        for each in _from_file(arguments.file) if arguments.file else _served(arguments):
+        nonlocal last, forged, began
+        for each in _from_files(arguments.file) if arguments.file else _served(arguments):
+            began = began if last["sequence"] else each["sequence"]
             last = each
             if key and each["signature"] != signature_of(key, each["sequence"], each["digest"]):
                 forged = forged or each["sequence"]
-            names = ("at_ms", "principal", "address", "request", "object", "outcome")
-            record = CallRecord(*(each[name] for name in names))
+            record = CallRecord(*(each[name] for name in SIGNED))
             yield each["sequence"], record, each["digest"]
 
     wrong, reason = first_fault(records(), heads)
@@ -103,7 +107,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     elif wrong:
         print(f"record {wrong} {reason}")
     else:
-        print(f"{last['sequence']} records intact; head {last['sequence']}:{last['digest']}")
+        head = head_of(last["sequence"], last["digest"])
+        first = f" from {began} on; earlier ones are in exports" if began > 1 else ""
+        print(f"{last['sequence'] + 1 - began} records intact{first}; head {head}")
     if not wrong and not (key or heads):
         note("to detect a chain that was rewritten completely, give --head or --key-file")
     return REFUSED if wrong else OK
@@ -121,9 +127,15 @@ def _served(arguments: argparse.Namespace) -> Iterator[Answer]:
             return
 
 
+def _from_files(paths: list[str]) -> Iterator[Answer]:
+    for path in paths:
+        yield from _from_file(path)
+
+
 def _from_file(path: str) -> Iterator[Answer]:
+    opened = gzip.open if path.endswith(".gz") else open
     try:
-        with Path(path).open(encoding="utf-8") as lines:
+        with opened(path, "rt", encoding="utf-8") as lines:
             yield from map(json.loads, lines)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.audit_chain import CallRecord
     from forewarn.clock import Clock
     from forewarn.store import Retention, Store
 
@@ -26,11 +29,18 @@ STOP_S_MAX = 1.0
 class HistoryKeeper:
     """Exports and deletes history beyond its limits until it is stopped."""
 
-    def __init__(self, store: Store, retention: Retention, clock: Clock) -> None:
-        """Begin."""
+    def __init__(
+        self,
+        store: Store,
+        retention: Retention,
+        clock: Clock,
+        record: Callable[[CallRecord], None],
+    ) -> None:
+        """Begin; `record` writes into the audit what was exported of it."""
         self._store = store
         self._retention = retention
         self._clock = clock
+        self._record = record
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
@@ -43,7 +53,7 @@ class HistoryKeeper:
     def _run(self) -> None:
         while True:
             try:
-                self._store.trim(self._retention, self._clock.now_ms())
+                self._trim(self._clock.now_ms())
             except ForewarnError as error:
                 text = "history could not be trimmed: %s"
                 log.warning(text, error, extra={"action": error.code})
@@ -51,3 +61,14 @@ class HistoryKeeper:
                 log.exception("history could not be trimmed, by a bug")
             if self._stopping.wait(LOOK_S):
                 return
+
+    def _trim(self, now_ms: int) -> None:
+        retention = self._retention
+        self._store.trim(retention, now_ms)
+        if retention.max_age_ms:
+            oldest_ms = now_ms - retention.max_age_ms
+            exported = self._store.audit.trim(
+                retention.directory, oldest_ms=oldest_ms, now_ms=now_ms
+            )
+            if exported is not None:
+                self._record(exported)

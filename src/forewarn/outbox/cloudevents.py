@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from forewarn.audit_chain import head_of
 from forewarn.core.access import actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.records import to_row
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, Image
     from forewarn.store import Recorded, Store
+    from forewarn.store.audit import AuditEntry
 
 #: A CloudEvent in its JSON form.
 CloudEvent: TypeAlias = dict[str, Any]
@@ -33,6 +35,8 @@ MEDIA, BATCH_MEDIA = "application/cloudevents+json", "application/cloudevents-ba
 TYPE_PREFIX = "forewarn."
 #: Type of the event that stands for entries that history no longer has.
 GAP = "outbox.gap"
+#: Action of the event that carries the audit's head; sent where `include` names it.
+AUDIT_HEAD = "audit.head"
 #: Operations whose records are remembered between two entries.
 REMEMBERED_MAX = 1024
 #: Entries of one operation read at a time.
@@ -85,6 +89,19 @@ class EventMaker:
         text = f"history {first} to {last} was removed before it was delivered; see its export"
         data = {"sequence": last, "first": first, "last": last, "action": GAP, "text": text}
         return {**self._head(last, at_ms), "type": TYPE_PREFIX + GAP, "data": data}
+
+    def head(self, newest: AuditEntry) -> CloudEvent:
+        """Return the event that carries the signed head of the audit."""
+        head = head_of(newest.seq, newest.digest)
+        data = {
+            "sequence": newest.seq,
+            "action": AUDIT_HEAD,
+            "text": f"the head of the audit is {head}",
+            "head": head,
+            "signature": newest.signature,
+        }
+        event = {**self._head(newest.seq, newest.record.at_ms), "type": TYPE_PREFIX + AUDIT_HEAD}
+        return {**event, "id": f"audit-{newest.seq}", "data": data}
 
     def _event(self, seq: int, entry: Entry, data: Mapping[str, object]) -> CloudEvent:
         operation = f"op-{entry.operation}" if entry.operation else ""

@@ -13,8 +13,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from forewarn.errors import ForewarnError
-from forewarn.outbox.cloudevents import EventMaker
+from forewarn.outbox.cloudevents import AUDIT_HEAD, EventMaker
 from forewarn.store import HistoryPage
+from forewarn.store.audit import HEAD_LOGGED_MS
 from forewarn.store.errors import StoreLost
 from forewarn.store.reading import owners_text
 from forewarn.values import Word
@@ -67,6 +68,11 @@ class Destination:
     #: What events name as where they come from; empty: the store's epoch.
     source: str = ""
 
+    @property
+    def wants_heads(self) -> bool:
+        """Whether the audit's head is sent: only where it is named, and never to an owner."""
+        return AUDIT_HEAD in self.include and not self.owner
+
     def wants(self, action: str) -> bool:
         """Whether transitions of this kind are sent."""
         wanted = any(fnmatchcase(action, pattern) for pattern in self.include)
@@ -82,6 +88,9 @@ class Delivery:
     clock: Clock
     #: The last entry that was delivered, or passed over.
     cursor: int
+    #: Number of the last record whose head was sent, and when, ms since the epoch UTC.
+    head: int = 0
+    head_ms: int = 0
     sent: int = 0
     failures: int = 0
     #: Since when it fails, ms since the epoch UTC; 0: it does not.
@@ -135,12 +144,23 @@ class Delivery:
         while True:
             self.news.clear()
             after = self.cursor
+            await self._deliver_head(maker)
             page = await asyncio.to_thread(self._page, after)
             if page:
                 await self._deliver_page(page, maker, after)
             else:
                 self._recovered()
                 await _waited(self.news, LOOK_S)
+
+    async def _deliver_head(self, maker: EventMaker) -> None:
+        """Send the head of the audit, at most once a minute, where it is wanted and new."""
+        now_ms = self.clock.now_ms()
+        if not self.destination.wants_heads or abs(now_ms - self.head_ms) < HEAD_LOGGED_MS:
+            return
+        for newest in await asyncio.to_thread(self.store.audit.newest, 1):
+            if newest.seq != self.head:
+                await self.destination.sink.send([maker.head(newest)])
+                self.head, self.head_ms = newest.seq, now_ms
 
     def _page(self, after: int) -> list[Recorded]:
         entries = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))

@@ -34,7 +34,11 @@ COMMON = (
     Field(
         "kind", Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`.", required=True
     ),
-    Field("include", _PATTERNS, "Actions that are sent, as shell patterns (default: all)."),
+    Field(
+        "include",
+        _PATTERNS,
+        "Actions that are sent, as shell patterns (default: all); `audit.head` adds the audit's.",
+    ),
     Field("exclude", _PATTERNS, "Actions that are not, of those (default: none)."),
     Field("owner", Text(), "Only what concerns this owner's VMs, as they may read it."),
     Field("source", Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."),

@@ -8,11 +8,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from forewarn.audit_chain import START, CallRecord, digest_after, signature_of
+from forewarn.audit_chain import (
+    SIGNED,
+    START,
+    TRIMMED,
+    CallRecord,
+    digest_after,
+    head_of,
+    signature_of,
+)
+from forewarn.store.retention import PAGE, write_export
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from forewarn.store.engine import Engine, Transaction
 
@@ -79,6 +89,42 @@ class AuditTrail:
             log.info(
                 "audit record %d has digest %s", *self._drafted, extra={"action": "audit.head"}
             )
+
+    def trim(self, directory: Path, *, oldest_ms: int, now_ms: int) -> CallRecord | None:
+        """Export records that are older; return the record that says so, which is to be written.
+
+        The next call removes what that record names: nothing goes before both are durable.
+
+        Raises:
+            ExportFailed: they could not be exported.
+        """
+        with self._engine.reading() as transaction:
+            rows = transaction.rows("audit_trimmed")
+        removed = int(str(rows[0][0]).partition(":")[0]) if rows else 0
+        while (first := self.page(0, 1)) and first[0].seq <= removed:
+            with self._engine.writing() as transaction:
+                transaction.run("audit_trim", last=removed, count=PAGE)
+        with self._engine.reading() as transaction:
+            [(last,)] = transaction.rows("audit_old", oldest_ms=oldest_ms)
+        if int(last) <= removed:
+            return None
+        name = f"audit-{removed + 1:012}-{last:012}"
+        write_export(directory, name, self._exported(removed, int(last)))
+        [newest] = self.page(int(last) - 1, 1)
+        head = head_of(newest.seq, newest.digest)
+        return CallRecord(now_ms, "", "", TRIMMED, head)
+
+    def _exported(self, after: int, last: int) -> Iterator[dict[str, object]]:
+        """Yield records as an export has them."""
+        while after < last:
+            for each in self.page(after, min(PAGE, last - after)):
+                after = each.seq
+                yield {
+                    "sequence": each.seq,
+                    **{name: getattr(each.record, name) for name in SIGNED},
+                    "digest": each.digest,
+                    "signature": each.signature,
+                }
 
     def newest(self, count: int) -> list[AuditEntry]:
         """Return the last records, in their order."""

@@ -152,6 +152,16 @@ VALUES (
     :seq, :at_ms, :principal, :address, :request, :object, :outcome, :digest, :signature
 )
 
+-- name: audit_trimmed
+SELECT object FROM audit WHERE request = 'audit.trimmed' ORDER BY seq DESC LIMIT 1
+
+-- name: audit_old
+SELECT COALESCE(MAX(seq), 0) FROM audit
+WHERE at_ms < :oldest_ms AND seq < (SELECT MAX(seq) FROM audit)
+
+-- name: audit_trim
+DELETE FROM audit WHERE seq <= :last AND seq < (SELECT MIN(seq) FROM audit) + :count
+
 -- name: audit
 SELECT seq, at_ms, principal, address, request, object, outcome, digest, signature
 FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit

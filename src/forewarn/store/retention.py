@@ -22,7 +22,7 @@ from forewarn.store.reading import HistoryPage
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from typing import Protocol
 
@@ -134,24 +134,37 @@ def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
 
 def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range) -> int:
     """Write entries as JSON lines, each with whole images; return when the last one happened."""
-    name = f"history-{which[0]:012}-{which[-1]:012}.jsonl.gz"
-    target = retention.directory / name
-    unfinished = target.with_name(f".{name}.part")
     at_ms = 0
+
+    def lines() -> Iterator[dict[str, object]]:
+        nonlocal at_ms
+        for recorded in _until(store.entries(), which[-1]):
+            whole = rows.whole(recorded.entry)
+            if recorded.seq >= which[0]:
+                at_ms = whole.at_ms
+                yield {"sequence": recorded.seq, **_told(whole)}
+
+    write_export(retention.directory, f"history-{which[0]:012}-{which[-1]:012}", lines())
+    return at_ms
+
+
+def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
+    """Write compressed JSON lines, whole or not at all.
+
+    Raises:
+        ExportFailed: the file could not be written.
+    """
+    target = directory / f"{name}.jsonl.gz"
+    unfinished = target.with_name(f".{target.name}.part")
     try:
         with os.fdopen(os.open(unfinished, _NEW, 0o600), "wb") as file:
             with gzip.open(file, "wb") as packed:
-                for recorded in _until(store.entries(), which[-1]):
-                    whole = rows.whole(recorded.entry)
-                    if recorded.seq >= which[0]:
-                        at_ms = whole.at_ms
-                        packed.write(_line({"sequence": recorded.seq, **_told(whole)}) + b"\n")
+                packed.writelines(_line(each) + b"\n" for each in lines)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(target)
     except OSError as error:
-        raise ExportFailed(directory=retention.directory, reason=error.strerror) from error
-    return at_ms
+        raise ExportFailed(directory=directory, reason=error.strerror) from error
 
 
 def _told(entry: Entry) -> dict[str, object]:
