@@ -318,7 +318,7 @@ class HistorySettings:
     """Limits of history. Entries are exported before deletion; ended work stays."""
 
     max_age_days: int = 0
-    """Entries older than this are exported and deleted, once an hour; 0: no limit."""
+    """Entries and audit records older than this are exported and deleted, hourly; 0: no limit."""
     max_bytes: int = 0
     """Largest history, in bytes without indexes; the oldest entries go first; 0: no limit."""
     export_directory: str = ""
