@@ -34,6 +34,10 @@ class Nobody:
         """Never asked."""
         raise NotImplementedError(vm)
 
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Never asked."""
+        raise NotImplementedError(vm, event_id)
+
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Forget it."""
 

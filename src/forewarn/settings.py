@@ -132,6 +132,8 @@ class MetadataSettings:
     """Longest hold of a first answer while the control plane enables the group. B-1."""
     approve_timeout_s: float = 30.0
     """Longest hold of an approval until it is durable; then 503, and the client repeats it."""
+    outcomes: bool = False
+    """Whether a VM may ask for the outcome of its events, at `/forewarn/outcomes/EVENT`. X-1."""
     wait_timeout_s: float = 300.0
     """Longest `wait` of a long poll; a longer one is cut to this. Source: E-9."""
 

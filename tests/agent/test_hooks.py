@@ -94,7 +94,8 @@ def test_marks_stay_until_every_end_is_written_down(tmp_path: Path) -> None:
 
 def test_output_that_floods_is_dropped_as_it_comes(tmp_path: Path) -> None:
     """A hook that prints without end fills no disk; it is looked at all the more often."""
-    children = ChildProcesses(HookRoom(str(tmp_path / "hooks")), Identity("vm_0"), grace_s=0.1)
+    settings = AgentSettings({"stop_grace_s": 0.1})
+    children = ChildProcesses(HookRoom(str(tmp_path / "hooks")), Identity("vm_0"), settings)
     flood = f"head -c {4 * OUTPUT_BYTES_MAX} /dev/zero; exec sleep 600"
     spec = json.dumps({"prepare": ["sh", "-c", flood]})
     step = PreparationStep("drain", spec=spec)

@@ -61,6 +61,8 @@ class Control:
     on_enable: Callable[[str], None] | None = None
     left: set[tuple[str, frozenset[str]]] = field(default_factory=set)
     """VMs that have left the hosts of a node while an event was there."""
+    outcomes: dict[tuple[str, str], str] = field(default_factory=dict)
+    """VM and event -> its outcome, as JSON."""
     clients: dict[str, str] = field(default_factory=dict)
     """VM -> the client of its last poll."""
     failing: set[str] = field(default_factory=set)
@@ -93,6 +95,13 @@ class Control:
             future.set_result(None)
         if self.on_enable is not None:
             self.on_enable(vm)
+        return future
+
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Return the outcomes that the test has set."""
+        future = asyncio.get_running_loop().create_future()
+        text = self.outcomes.get((vm, event_id), "")
+        future.set_result(ApprovalAnswer(accepted=bool(text), outcome=text))
         return future
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:

@@ -64,7 +64,7 @@ def test_every_transition_is_delivered_in_order(receiver: Receiver) -> None:
 
 
 def test_event_is_a_cloud_event_of_its_transition(receiver: Receiver) -> None:
-    """An event has CloudEvents' attributes and says what was true at its transition. D-6."""
+    """An event has CloudEvents' attributes and says what was true at its transition. D-6, X-1."""
     receiver.status = 503  # everything is delivered only when the operation is over
     service = started(receiver)
     service.enable("web-0", "db-0")
@@ -94,6 +94,11 @@ def test_event_is_a_cloud_event_of_its_transition(receiver: Receiver) -> None:
     assert event["id"] == event["sequence"] == f"{event['data']['sequence']:012}"
     assert event["time"] == "2027-01-15T08:00:00Z"
     assert event["data"]["operation"]["vms"] == ["web-0"]
+    assert event["data"]["events"][0]["outcome"] is None
+    [ended] = by_action["operation.succeeded"]["data"]["events"]
+    shown = service.get(f"/v1/events/{ended['id']}/outcome")
+    assert ended["outcome"]["result"] == "completed"
+    assert ended["outcome"].items() <= shown.items()
     service.stop()
 
 

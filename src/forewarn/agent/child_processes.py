@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from forewarn.agent.commands import hook_command, hook_settings
+from forewarn.agent.commands import hook_command, hook_settings, own_command
 from forewarn.agent.core.values import HookEnded
 from forewarn.agent.hooks import NEVER_STARTED, HookRoom, hook_environment, hook_input
 from forewarn.errors import reason_of
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forewarn.agent.child import Child
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.values import HookIntent
+    from forewarn.agent.settings import AgentSettings
 
 LOOK_MS = 50  # how often a child is looked after where no descriptor shows its end
 TRIM_MS = 250  # how often output is looked at; the journal's disk must not be filled by it
@@ -39,17 +40,18 @@ class Running:
 class ChildProcesses:
     """The hooks that run, by key."""
 
-    def __init__(self, room: HookRoom, identity: Identity, *, grace_s: float) -> None:
+    def __init__(self, room: HookRoom, identity: Identity, settings: AgentSettings) -> None:
         """Start none yet.
 
         Args:
             room: Where hooks leave their marks.
             identity: This VM.
-            grace_s: Seconds between asking a hook to end and ending it.
+            settings: The grace between asking a hook to end and ending it; outcomes.
         """
         self._room = room
         self._identity = identity
-        self._grace_ms = int(grace_s * 1000)
+        self._settings = settings
+        self._grace_ms = int(settings.stop_grace_s * 1000)
         self._running: dict[str, Running] = {}
         self._trim_ms = 0
         self._failed: list[HookEnded] = []
@@ -63,6 +65,9 @@ class ChildProcesses:
         try:
             os.makedirs(state, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
             command = hook_command(intent.step.spec, intent.phase)
+            if self._settings.outcomes and intent.phase in ("recover", "cancel") and command:
+                words = (self._settings.endpoint, intent.event.event_id, *command)
+                command = own_command("do", "outcome", *words)
             env = {**os.environ, **hook_environment(intent, name=name, state=state)}
             env["FOREWARN_SETTINGS"] = hook_settings(intent.step.spec)
             others = self._identity.others_in(intent.event.resources)

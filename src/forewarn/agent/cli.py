@@ -285,6 +285,7 @@ STARTER = """\
 # freeze_tolerated_s = 9 # shorter freezes are approved at once
 # stop_grace_s = 5.0     # between asking a hook to end and ending it
 # inhibit_shutdown = false # let logind delay a shutdown while hooks run
+# outcomes = false       # tell recovery hooks how the event ended; the service must show it
 # state_dir = "/var/lib/forewarn-agent"
 # hooks_dir = "/etc/forewarn-agent"   # holds prepare.d, approve.d, recover.d, cancel.d
 # check_permissions = true # refuse configuration and hooks that other users can write

@@ -43,9 +43,9 @@ class Holdings:
         self.status: StatusServer | None = None
         self.status = self._status(settings)
 
-    def calls(self, identity: Identity, *, grace_s: float) -> ChildProcesses:
+    def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:
         """Return what runs the steps of this VM."""
-        return ChildProcesses(self.room, identity, grace_s=grace_s)
+        return ChildProcesses(self.room, identity, settings)
 
     def change(self, settings: AgentSettings) -> None:
         """Take what other settings ask for in place of what there is.

@@ -188,7 +188,7 @@ class Runner:
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state, self._state = self._state, None
-        self._children = self._holdings.calls(self.identity, grace_s=settings.stop_grace_s)
+        self._children = self._holdings.calls(self.identity, settings)
         reason = "unreadable"
         try:
             self.core = AgentEngine(self.identity, settings.rules, journal=state)

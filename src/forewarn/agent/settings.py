@@ -32,6 +32,7 @@ DEFAULTS: dict[str, object] = {
     "freeze_tolerated_s": 9,
     "stop_grace_s": 5.0,
     "inhibit_shutdown": False,
+    "outcomes": False,
     "log": "text",
     "status_listen": "",
     "status_cert": "",
@@ -69,6 +70,8 @@ class AgentSettings:
     """Seconds between asking a hook to end and ending it."""
     inhibit_shutdown: bool
     """Whether logind is asked to delay a shutdown while hooks run."""
+    outcomes: bool
+    """Whether recovery hooks are told the outcome; the service must show it. Source: X-1."""
     log: str
     """`text` or `json`."""
     status_listen: str

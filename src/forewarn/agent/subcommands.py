@@ -22,12 +22,15 @@ USAGE_STATUS = 2
 def do(words: list[str]) -> int:
     """Do what the words say, with JSON on standard input, and return the exit status.
 
-    `notify` and `peers` stand alone; a preparation is followed by its phase.
+    `notify` and `peers` stand alone; a preparation is followed by its phase, `outcome` by endpoint,
+    event and a hook's command.
     """
     name, phase = (*words, "", "")[:2]
     try:
         if name in OWN:
             return int(importlib.import_module(OWN[name]).main(json.load(sys.stdin)))
+        if name == "outcome":
+            return int(importlib.import_module("forewarn.agent.outcome").main(*words[1:]))
         known = PREPARATIONS.get(name)
         if known is None or phase not in ("prepare", "recover", "cancel"):
             sys.stderr.write(f"There is no preparation {name!r} with phase {phase!r}.\n")

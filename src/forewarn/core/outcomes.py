@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.protocol.timestamps import iso8601
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
@@ -90,3 +91,27 @@ class EventOutcome:
         if not (operation.started_ms and operation.ended_ms):
             return None
         return (operation.ended_ms - operation.started_ms) // 1000
+
+    def form(self) -> dict[str, object]:
+        """Return what the event's VMs and other systems may know, for JSON; names as in the API.
+
+        Host, approvers and reasons are for operators.
+        """
+        operation = self.operation
+        times_ms = operation.not_before_ms, operation.started_ms, operation.ended_ms
+        not_before, started, ended = (iso8601(each) if each else None for each in times_ms)
+        interruption_ms = operation.interruption_ms
+        return {
+            "event": self.event.id,
+            "type": operation.impact.value,
+            "result": self.result.value,
+            "notice_promised_s": operation.notice_s,
+            "notice_given_s": self.notice_given_s,
+            "not_before": not_before,
+            "started": started,
+            "start": self.start.value,
+            "ended": ended,
+            "lasted_s": self.lasted_s,
+            "duration_s": operation.duration_s,
+            "interruption_ms": interruption_ms if interruption_ms >= 0 else None,
+        }

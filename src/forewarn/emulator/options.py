@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
 #: The emulator's defaults for serving VMs.
-METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True)
+METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True, outcomes=True)
 #: A group the emulator enabled stays so: moving the clock a week ahead is not silence, nor does it
 #: make a call of the simulated driver hang. Source: B-4, R-1.
 NEVER_S = 100 * 366 * 24 * 3600

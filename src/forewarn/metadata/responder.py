@@ -22,6 +22,7 @@ from forewarn.metadata.routing import (
     Planned,
     RefuseRequest,
     ShowDocument,
+    ShowOutcome,
     planned,
     refused,
 )
@@ -70,6 +71,8 @@ class Hold(NamedTuple):
     """Whether a fault delays the request: it is answered only then. Source: E-10."""
     approval: ApprovalRequest | None = None
     """Hand this to the control plane; its answer is the request's."""
+    outcome: tuple[str, str] | None = None
+    """Ask the control plane for the outcome of this VM's event, by its id. Source: X-1."""
     enable: bool = False
     """Have the VM's group enabled; its view changes with that. Source: B-1."""
 
@@ -196,7 +199,12 @@ class Responder:
         return self._answer(asked, BUSY)
 
     def decided(self, asked: PendingRequest, outcome: ApprovalAnswer | None) -> Send:
-        """Return the answer to an approval; None: nobody decided. Source: A-1, A-3, A-6."""
+        """Return what the control plane decided; None: nothing. Source: A-1, A-3, A-6, X-1."""
+        if isinstance(asked.planned.plan, ShowOutcome):
+            if outcome is None:
+                return self._answer(asked, BUSY)
+            body = outcome.outcome.encode()
+            return self._answer(asked, Response(200, body, JSON) if body else NOT_FOUND)
         if outcome is None:
             self.figures.approvals_unanswered += 1
             return self._answer(asked, BUSY)
@@ -246,6 +254,9 @@ class Responder:
             return self.look_again(asked, now_s)
         if isinstance(plan, ApproveEvents):
             return self._approve(asked, caller, peer, now_s=now_s)
+        if isinstance(plan, ShowOutcome):
+            until_s = now_s + self.settings.approve_timeout_s
+            return Hold(until_s, outcome=(caller.vm, plan.event_id))
         if isinstance(plan, DescribeInstance):
             return self._answer(asked, described(caller, plan))
         if isinstance(plan, GiveToken):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INSTANCE_PATH = "/metadata/instance"
 VERSIONS_PATH = "/metadata/versions"
 ATTESTED_PATH = "/metadata/attested/document"
+OUTCOMES_PATH = "/forewarn/outcomes/"
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105 - a path
 
 #: Clients written in the year in which the header came may leave it out. Source: E-2.
@@ -109,7 +110,22 @@ class AttestInstance:
     refusal: Response | None
 
 
-Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance | GiveToken | AttestInstance
+@value
+class ShowOutcome:
+    """Show the VM the outcome of one of its events. Source: X-1."""
+
+    event_id: str
+
+
+Plan = (
+    RefuseRequest
+    | ShowDocument
+    | ApproveEvents
+    | DescribeInstance
+    | GiveToken
+    | AttestInstance
+    | ShowOutcome
+)
 
 
 @value
@@ -170,6 +186,10 @@ def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
         resource = request.query.get("resource", "")
         missing = None if resource else refusal(400, "invalid_request")
         return GiveToken(resource, _without_header(request) or missing)
+    if settings.outcomes and path.startswith(OUTCOMES_PATH):
+        refusal_or_none = _not_get(request) or _without_header(request)
+        event_id = path.removeprefix(OUTCOMES_PATH).upper()
+        return RefuseRequest(refusal_or_none) if refusal_or_none else ShowOutcome(event_id)
     if path == ATTESTED_PATH:
         return _plan_attested(request, settings)
     if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):

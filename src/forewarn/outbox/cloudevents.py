@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from forewarn.audit_chain import head_of
 from forewarn.core.access import actor_for_owner
 from forewarn.core.actions import ACTIONS
-from forewarn.core.records import to_row
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.outcomes import EventOutcome
+from forewarn.core.records import from_row, to_row
 from forewarn.protocol.timestamps import iso8601
 from forewarn.store import HistoryPage
 from forewarn.values import replace
@@ -79,7 +81,7 @@ class EventMaker:
             operation = rows.get(("operation", entry.operation))
             events = [rows[place] for each in touched if (place := ("event", each)) in rows]
             data["operation"] = _operation(operation) if operation else None
-            data["events"] = [_event(each) for each in events]
+            data["events"] = [_event(each, operation) for each in events]
             if groups is not None:
                 _narrow(data, entry, rows, groups)
         return self._event(recorded.seq, entry, data)
@@ -199,10 +201,19 @@ def _operation(row: Row) -> dict[str, object]:
     }
 
 
-def _event(row: Row) -> dict[str, object]:
+def _event(row: Row, operation: Row | None) -> dict[str, object]:
+    """Return an event as of its row; one that has ended with its outcome. Source: X-1."""
+    event = from_row("event", row)
+    assert isinstance(event, Event)
+    outcome = None
+    if operation and not event.live:
+        work = from_row("operation", operation)
+        assert isinstance(work, Operation)
+        outcome = EventOutcome(event, work).form()
     return {
-        "id": row["id"],
-        "group": row["group"],
-        "resources": json.loads(str(row["resources"])),
-        "state": row["state"],
+        "id": event.id,
+        "group": event.group,
+        "resources": list(event.resources),
+        "state": event.state.value,
+        "outcome": outcome,
     }

@@ -213,6 +213,10 @@ class Follower:
         self._ask(partial(feed.EnableMessage, vm=vm)).add_done_callback(answered)
         return done
 
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Ask the control plane for the outcome of a VM's event. Source: X-1."""
+        return self._ask(partial(feed.OutcomeMessage, vm=vm, event_id=event_id))
+
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Hand poll marks on; while the feed is away or slow they are gathered. Source: B-2.
 
@@ -245,7 +249,8 @@ class Follower:
             writer.write(feed.line_of(feed.VmPollsMessage(part)))
 
     def _ask(
-        self, message: Callable[[int], feed.ApproveMessage | feed.EnableMessage]
+        self,
+        message: Callable[[int], feed.ApproveMessage | feed.EnableMessage | feed.OutcomeMessage],
     ) -> asyncio.Future[ApprovalAnswer]:
         future: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= PENDING_MAX:

@@ -135,6 +135,8 @@ class ApprovalAnswer(Row, frozen=True):
     accepted: bool
     error: str = ""
     """Why not, in one sentence, for the body of the refusal."""
+    outcome: str = ""
+    """The outcome that was asked for, as JSON; empty: the VM has no such event. Source: X-1."""
 
 
 class FeedStart(Row, frozen=True, tag="start"):
@@ -224,6 +226,14 @@ class EnableMessage(Row, frozen=True, tag="enable"):
     vm: str
 
 
+class OutcomeMessage(Row, frozen=True, tag="outcome"):
+    """A node asks for the outcome of a VM's event. Source: X-1."""
+
+    number: int
+    vm: str
+    event_id: str
+
+
 POLLED_MAX = 1000
 """Groups or VMs in one message of polls."""
 
@@ -283,7 +293,14 @@ class _DocumentRow(Row, frozen=True):
 ServerMessage: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
 """What a node is sent."""
 Asked: TypeAlias = (
-    Follow | Ack | Pong | ApproveMessage | EnableMessage | PollMessage | VmPollsMessage
+    Follow
+    | Ack
+    | Pong
+    | ApproveMessage
+    | EnableMessage
+    | OutcomeMessage
+    | PollMessage
+    | VmPollsMessage
 )
 """What a node says; `Follow` first."""
 
@@ -296,6 +313,9 @@ class Upstream(Protocol):
 
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Enable the group of this VM, which asks for the first time. Source: B-1."""
+
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Look up the outcome of a VM's event. Source: X-1."""
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note that VMs of these groups asked within a second, until `age_ms` ago. Source: B-2."""

@@ -62,6 +62,14 @@ class NodeRequests:
         refused.cancel()
         return refused
 
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Look up the outcome of an event of a VM of its hosts."""
+        if self._serves(vm, "show an outcome to"):
+            return self._upstream.outcome(vm, event_id)
+        refused: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+        refused.cancel()
+        return refused
+
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note which groups with VMs on its hosts asked."""
         own = frozenset(group for group in groups if self._scopes.shows_group(self._feed, group))

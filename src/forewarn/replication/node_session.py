@@ -20,6 +20,7 @@ from forewarn.replication.messages import (
     FeedCurrent,
     FeedUnreadable,
     Follow,
+    OutcomeMessage,
     Ping,
     PollMessage,
     Pong,
@@ -156,6 +157,10 @@ class NodeSession:
                 self._count_request()
                 enabled = self._upstream.enable(vm)
                 enabled.add_done_callback(partial(self._enabled, number))
+            case OutcomeMessage(number, vm, event_id):
+                self._count_request()
+                found = self._upstream.outcome(vm, event_id)
+                found.add_done_callback(partial(self._approved, number))
             case Follow():
                 raise FeedUnreadable(reason="a node says only once who it is")
 

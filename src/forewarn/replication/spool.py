@@ -76,6 +76,10 @@ class Spool:
         """Ask the control plane to enable a group. Source: B-1."""
         return self._follower.enable(vm)
 
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Ask the control plane for the outcome of a VM's event. Source: X-1."""
+        return self._follower.outcome(vm, event_id)
+
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Hand poll marks on. Source: B-2."""
         self._follower.polled(groups, age_ms)

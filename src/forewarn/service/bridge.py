@@ -61,6 +61,9 @@ class RemoteNodes(Protocol):
 #: without them is given their names. Source: M-4.
 SHOWN_S_MAX = 10.0
 
+#: Outcomes that are looked up at a time; a VM that asks beyond them is answered 503.
+LOOKUPS_MAX = 64
+
 #: Nodes that one line of the log names.
 NAMED_MAX = 20
 
@@ -84,6 +87,9 @@ class Bridge:
         self._doubtful = False
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
+        #: Finds the outcome of a VM's event, on a thread; set by the service.
+        self.find_outcome: Callable[[str, str], ApprovalAnswer] = no_outcome
+        self._lookups = 0
         #: Called on the event loop with the groups that asked, once a second, and how long ago
         #: that was, in ms; must be quick.
         self.on_polled: Callable[[frozenset[str], int], None] = lambda *_: None
@@ -194,6 +200,21 @@ class Bridge:
         asked.add_done_callback(lambda done: self._tell(_enabled, done, answer))
         return answer
 
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+        """Look up the outcome of a VM's event, on a thread. Source: X-1."""
+        found: asyncio.Future[ApprovalAnswer]
+        if self._lookups >= LOOKUPS_MAX:
+            found = self._loop.create_future()
+            found.cancel()
+            return found
+        self._lookups += 1
+        found = asyncio.ensure_future(asyncio.to_thread(self.find_outcome, vm, event_id))
+        found.add_done_callback(self._looked_up)
+        return found
+
+    def _looked_up(self, _: object) -> None:
+        self._lookups -= 1
+
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note which groups asked. Source: B-2."""
         assert self._control is not None
@@ -213,6 +234,11 @@ class Bridge:
     ) -> None:
         """Settle an answer on the event loop, after all earlier publications."""
         self.call(lambda: settle(done, answer))
+
+
+def no_outcome(_vm: str, _event_id: str) -> ApprovalAnswer:
+    """Find nothing."""
+    return ApprovalAnswer(accepted=False)
 
 
 def _approved(done: Future[Committed], answer: asyncio.Future[ApprovalAnswer]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import json
 import logging
 import os
 import socket
@@ -27,9 +28,11 @@ from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.core.access import proved
+from forewarn.core.outcomes import EventOutcome
 from forewarn.drivers.registry import make_drivers
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
+from forewarn.replication.messages import ApprovalAnswer
 from forewarn.service.bridge import Bridge
 from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
@@ -209,6 +212,7 @@ class Daemon:
         self.control.poll_of = self.metadata.service.poll_of
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
+        bridge.find_outcome = self._find_outcome
         bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
         self.metrics_address = await observers.attach(
             self.control,
@@ -266,6 +270,15 @@ class Daemon:
     def _ask_control(self, answer: Callable[[], object]) -> None:
         """Call `answer` once the run loop has answered, or has ended."""
         self.control.read(lambda _: None).add_done_callback(lambda _: answer())
+
+    def _find_outcome(self, vm: str, event_id: str) -> ApprovalAnswer:
+        """Return the outcome of an event that names a VM, as JSON; on a thread. Source: X-1."""
+        event = self.store.event(event_id)
+        operation = self.store.operation(event.operation) if event else None
+        if event is None or operation is None or vm not in event.resources:
+            return ApprovalAnswer(accepted=False)
+        outcome = EventOutcome(event, operation).form()
+        return ApprovalAnswer(accepted=True, outcome=json.dumps(outcome))
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return the counters of the metadata processes of this service, by their names."""

@@ -35,7 +35,7 @@ from forewarn.ids import Ids
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from types import TracebackType
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from forewarn.protocol.documents import Document, ScheduledEvent
 
@@ -122,6 +122,17 @@ class AsyncClient:
             PeerError: it was not to be had within `patience_s`.
         """
         return await self._persist(self._name)
+
+    async def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
+        """Return how an event of this VM ended: `result`, times, `interruption_ms`. Source: X-1.
+
+        The service is asked once.
+
+        Raises:
+            PeerError: the service shows no outcomes, this VM has no such event, or no answer came.
+        """
+        request = self._dialogue.outcome_request(event)
+        return self._dialogue.take_outcome(await self._exchange("GET", request))
 
     @property
     def version(self) -> str:

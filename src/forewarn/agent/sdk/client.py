@@ -146,6 +146,17 @@ class Client:
         """
         return self._persist(lambda: self._text(NAME_PATH))
 
+    def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
+        """Return how an event of this VM ended: `result`, times, `interruption_ms`. Source: X-1.
+
+        The service is asked once.
+
+        Raises:
+            PeerError: the service shows no outcomes, this VM has no such event, or no answer came.
+        """
+        request = self._dialogue.outcome_request(event)
+        return self._dialogue.take_outcome(self._exchange("GET", request))
+
     @property
     def version(self) -> str:
         """The api-version in use."""

@@ -16,11 +16,14 @@ from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from typing import Any
+
     from forewarn.agent.sdk.http import Endpoint
 
 FIXED_ENDPOINT = "http://169.254.169.254"
 """Where the service is found in production. Source: E-1."""
 
+OUTCOMES_PATH = "/forewarn/outcomes/"
 NAME_PATH = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 INSTANCE_PATH = "/metadata/instance?api-version=2021-02-01"
 HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "application/json"))
@@ -182,6 +185,11 @@ class Dialogue:
         """Return the request for another page of the metadata, such as `NAME_PATH`."""
         return self._request("GET", path)
 
+    def outcome_request(self, event: ScheduledEvent | str) -> bytes:
+        """Return the request for the outcome of an event. Source: X-1."""
+        (event_id,) = event_ids_of((event,))
+        return self.get_request(f"{OUTCOMES_PATH}{event_id}?format=json")
+
     def _request(self, method: str, path: str, *, body: bytes = b"") -> bytes:
         target = self.target
         headers = (*HEADERS, ("Content-Type", "application/json")) if body else HEADERS
@@ -243,6 +251,15 @@ class Dialogue:
         if answer.status != 200:
             raise _trouble(answer)
         return answer.body.decode("utf-8", "replace").strip()
+
+    def take_outcome(self, answer: HttpResponse) -> dict[str, Any]:
+        """Return the outcome of an event.
+
+        Raises:
+            TemporarilyUnavailable: The service shows none.
+        """
+        outcome: dict[str, Any] = json.loads(self.take_text(answer))
+        return outcome
 
     def _named(self, document: Document) -> Document:
         """Return the document with plain resource names; only the oldest has underscores."""

@@ -212,7 +212,7 @@ class _ApplicationHoldings(Holdings):
         super().__init__(settings, embedded=True)
         self.functions = _FunctionCalls(self.room, functions, cancelled=cancelled, loop=loop)
 
-    def calls(self, identity: Identity, *, grace_s: float) -> ChildProcesses:  # noqa: ARG002
+    def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:  # noqa: ARG002
         """Return the calls, which outlive a loop that starts over."""
         return self.functions
 
@@ -238,7 +238,7 @@ class _FunctionCalls(ChildProcesses):
         cancelled: threading.Event,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        super().__init__(room, Identity(STEP), grace_s=STOP_S)
+        super().__init__(room, Identity(STEP), AgentSettings({"stop_grace_s": STOP_S}))
         self._functions = functions
         self._cancelled = cancelled
         self._loop = loop

@@ -337,6 +337,9 @@ class Connection:
         if hold.approval is not None:
             future = service.upstream.approve(hold.approval)
             future.add_done_callback(partial(self._decided, asked))
+        if hold.outcome is not None:
+            future = service.upstream.outcome(*hold.outcome)
+            future.add_done_callback(partial(self._decided, asked))
 
     def _decided(self, asked: PendingRequest, future: asyncio.Future[ApprovalAnswer]) -> None:
         failed = future.cancelled() or future.exception() is not None

@@ -1,0 +1,33 @@
+"""Asks for the outcome of an event, then becomes the recovery hook that is told it. Source: X-1.
+
+It is a process of its own, so that the agent waits for nothing. A hook runs also without outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from forewarn.agent.sdk.client import Client
+from forewarn.errors import ForewarnError
+
+TIMEOUT_S = 2.0
+"""How long the service may take."""
+
+
+def main(endpoint: str, event_id: str, *command: str) -> int:
+    """Run a hook with `FOREWARN_OUTCOME`, the outcome as JSON, and `FOREWARN_EVENT_RESULT`."""
+    try:
+        client = Client(endpoint, timeout_s=TIMEOUT_S, patience_s=0, wait_s=0)
+        outcome = client.outcome(event_id)
+    except ForewarnError as error:
+        sys.stderr.write(f"The outcome of event {event_id} is not known: {error}\n")
+        outcome = {"result": "unknown"}
+    os.environ["FOREWARN_OUTCOME"] = json.dumps(outcome)
+    os.environ["FOREWARN_EVENT_RESULT"] = str(outcome["result"])
+    if sys.platform == "win32":
+        import subprocess  # noqa: PLC0415 - only there: no process can become another
+
+        return subprocess.run(command, check=False).returncode
+    return os.execvp(command[0], command)  # noqa: S606 - as configured
