@@ -124,11 +124,14 @@ def test_process_that_dies_makes_no_plan(how: str) -> None:
         '{"id": "not one", "body": "{}"}',
         f'{{"id": "{"0" * 16}", "body": "{{"}}',
         f'{{"id": "{"0" * 16}", "body": "[]"}}',
-        json.dumps({"id": "0" * 16, "body": '{"waves":[],"blocked":[],"bound":[1],"limits":[]}'}),
+        json.dumps(
+            {"id": "0" * 16, "body": '{"waves":[],"moves":{},"blocked":[],"bound":[1],"limits":[]}'}
+        ),
         json.dumps(
             {
                 "id": "0" * 16,
-                "body": '{"waves":[[1,1,1,1,1,0,["window","",0,0],["elsewhere"]]],"blocked":[],'
+                "body": '{"waves":[[1,1,1,1,1,0,["window","",0,0],["elsewhere"]]],"moves":{},'
+                '"blocked":[],'
                 '"bound":[1,""],"limits":[]}',
             }
         ),

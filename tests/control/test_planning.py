@@ -122,7 +122,6 @@ def test_planner_sees_the_fleet_as_it_is() -> None:
     ]
     assert [*fleet.vm_hosts] == [0, 0, 1, 1, 2]
     assert [*fleet.vm_groups] == [0, 1, 0, 2, 1]
-    assert [*fleet.vm_sizes] == [1] * 5
 
 
 def test_size_of_a_task_counts_hosts_and_vms() -> None:

@@ -248,7 +248,7 @@ def test_plan_is_made_again_later_than_now() -> None:
     rig.tell(words.StartMaintenance(number))
     made = rig.planned(number)
     blocked = f'["h0","{Code.OWNER_REST.value}","anna",{rig.now_ms - 1},{rig.now_ms}]'
-    body = f'{{"waves":[],"blocked":[{blocked}],"bound":[0,""],"limits":[]}}'
+    body = f'{{"waves":[],"moves":{{}},"blocked":[{blocked}],"bound":[0,""],"limits":[]}}'
     made = replace(made, plan=replace(made.plan, body=read_plan(body)))
     outcome = step(rig.state, made, now_ms=rig.now_ms, terms=rig.terms())
     [planned] = outcome.changes.maintenances.values()

@@ -293,7 +293,9 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
     checker.take(Changes(0, maintenances={1: asked}, policies={"fleet": applied}), START_MS)
 
     def plan_made(ahead_ms: int, service_ms: int) -> None:
-        body = read_plan('{"waves": [], "blocked": [], "bound": [0, ""], "limits": []}')
+        body = read_plan(
+            '{"waves": [], "moves": {}, "blocked": [], "bound": [0, ""], "limits": []}'
+        )
         plan = MaintenancePlan("p", 1, "", START_MS + ahead_ms, body)
         checker.take(Changes(0, plans={"p": plan}), service_ms)
 

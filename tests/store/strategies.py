@@ -243,6 +243,7 @@ maintenances = st.builds(
 
 PLAN_TEXT = (
     '{"waves":[[1,2,3,4,5,0,["window","nights",0,0],["h0"]]],'
+    '"moves":{"h0":[["v","h1"]]},'
     '"blocked":[["h1","host-failed","h1",6,0]],"bound":[1,"why"],"limits":[["rack","",2]]}'
 )
 

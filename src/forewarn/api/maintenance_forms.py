@@ -44,6 +44,11 @@ MAINTENANCE_FORM = Form(
             "Duration of the work on each host.",
             required=True,
         ),
+        Field(
+            "move_vms",
+            Duration(1, DURATION_S_MAX),
+            "VMs leave each host first, within this time, and stay where they go.",
+        ),
         Field("impact", forms.IMPACTS, "Impact shown to VMs, if the cause allows a choice."),
         Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
         Field("description", Text(), "Description shown to VMs instead of the default."),
@@ -129,4 +134,5 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
         canary_hosts=tuple(form.get("canary_hosts", ())),
         gate=form.get("gate", ""),
         max_failures=form.get("max_failures", policy.max_failures),
+        move_s=form.get("move_vms", 0),
     )

@@ -12,7 +12,7 @@ from forewarn.api.maintenance_forms import (
     asked_of,
 )
 from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
-from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, MaintenanceView
+from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceView
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXTS
@@ -24,6 +24,7 @@ from forewarn.core.maintenance import Maintenance, MaintenancePlan
 from forewarn.core.maintenance_refusals import UnknownPlan
 from forewarn.core.outlook import outlook
 from forewarn.core.refusals import Unknown
+from forewarn.core.room import room_of
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound
 from forewarn.validation.fields import Text
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 
+_ROOM: Schema = {"type": "array", "items": ROOM.schema()}
 _PLAN: Schema = {
     "type": "object",
-    "properties": {"plan": PLAN.schema()},
-    "required": ["plan"],
+    "properties": {"plan": PLAN.schema(), "room": _ROOM},
+    "required": ["plan", "room"],
     "additionalProperties": False,
 }
 _PREVIEW: Schema = {
@@ -47,9 +49,10 @@ _PREVIEW: Schema = {
     "properties": {
         "plan": PLAN.schema(),
         "groups": {"type": "array", "items": OUTLOOK.schema()},
+        "room": _ROOM,
         "not_asked": TEXTS,
     },
-    "required": ["plan", "groups", "not_asked"],
+    "required": ["plan", "groups", "room", "not_asked"],
     "additionalProperties": False,
 }
 _NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -91,6 +94,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
         deadline_ms=asked.deadline_ms,
         budgets=asked.budgets,
         canary_hosts=asked.canary_hosts,
+        move_s=asked.move_s,
     )
     now_ms = call.control.clock.now_ms()
 
@@ -105,7 +109,13 @@ async def _preview(call: ApiCall) -> ApiResponse:
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
     groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
     unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))
-    shown = {"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups), "not_asked": unasked}
+    room = await call.control.compute(lambda: room_of(kept, topology))
+    shown = {
+        "plan": PLAN.of(kept),
+        "groups": OUTLOOK.each(groups),
+        "room": ROOM.each(room),
+        "not_asked": unasked,
+    }
     return ApiResponse(shown)
 
 
@@ -142,7 +152,9 @@ async def _plan(call: ApiCall) -> ApiResponse:
     plan = await call.control.look_up(lambda store: store.maintenances.plan(plan_id))
     if plan is None or plan.maintenance != view.maintenance.number:
         raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
-    return ApiResponse({"plan": PLAN.of(plan)})
+    topology = await call.control.fleet()
+    room = await call.control.compute(lambda: room_of(plan, topology))
+    return ApiResponse({"plan": PLAN.of(plan), "room": ROOM.each(room)})
 
 
 async def _diff(call: ApiCall) -> ApiResponse:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.outlook import GroupOutlook
+    from forewarn.core.room import HostRoom
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.plan import Wave
     from forewarn.store.maintenances import HostWork
@@ -201,6 +202,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             for each in HostState
         ),
         Member("duration_s", WHOLE, lambda v: v.maintenance.duration_s, "Of each host."),
+        Member(
+            "move_s",
+            WHOLE,
+            lambda v: v.maintenance.move_s,
+            "How long VMs may take to leave a host first; 0: they stay on it.",
+        ),
         Member("earliest_start", TIME, lambda v: written(v.maintenance.earliest_ms)),
         Member("deadline", TIME, lambda v: written(v.maintenance.deadline_ms)),
         Member("priority", WHOLE, lambda v: v.maintenance.priority),
@@ -245,6 +252,29 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member("actor", TEXT, lambda v: v.maintenance.actor, "Actor who requested it."),
     ),
 )
+#: Wave, VM, host it leaves, host it goes to.
+MOVE: ObjectSchema[tuple[int, str, str, str]] = ObjectSchema(
+    "Move",
+    "A VM that leaves its host before the host is worked on, and stays where it goes.",
+    (
+        Member("wave", WHOLE, lambda m: m[0]),
+        Member("vm", TEXT, lambda m: m[1]),
+        Member("from", TEXT, lambda m: m[2]),
+        Member("to", TEXT, lambda m: m[3], "Empty: the driver's scheduler chooses."),
+    ),
+)
+ROOM: ObjectSchema[HostRoom] = ObjectSchema(
+    "HostRoom",
+    "The memory that VMs take of a host in a wave that moves VMs, in MiB.",
+    (
+        Member("wave", WHOLE, lambda r: r.wave),
+        Member("host", TEXT, lambda r: r.host),
+        Member("memory_mib", WHOLE, lambda r: r.memory_mib, "0: unknown."),
+        Member("before_mib", WHOLE, lambda r: r.before_mib),
+        Member("during_mib", WHOLE, lambda r: r.during_mib, "With VMs that arrive and leave."),
+        Member("after_mib", WHOLE, lambda r: r.after_mib),
+    ),
+)
 PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
     "Plan",
     "The waves of a plan, and the hosts without one.",
@@ -259,6 +289,16 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
             {"type": "array", "items": WAVE.schema()},
             lambda p: WAVE.each(
                 WaveView(wave.number, "planned", (), wave.hosts, wave) for wave in p.waves
+            ),
+        ),
+        Member(
+            "moves",
+            {"type": "array", "items": MOVE.schema()},
+            lambda p: MOVE.each(
+                (wave.number, vm, host, to)
+                for wave in p.waves
+                for host in wave.hosts
+                for vm, to in p.body.moves.get(host, ())
             ),
         ),
         Member(

@@ -96,6 +96,11 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--duration", default="PT10M", help="duration of the work on each host (default: PT10M)"
     )
+    parser.add_argument(
+        "--move-vms",
+        metavar="DURATION",
+        help="VMs leave each host first, within this time, and stay where they go",
+    )
     parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
     parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
     parser.add_argument("--earliest-start", metavar="TIME", help="nothing starts before")
@@ -140,6 +145,7 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
         "cause",
         "impact",
         "duration",
+        "move_vms",
         "reason",
         "description",
         "earliest_start",
@@ -230,7 +236,7 @@ def _postpone(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_full, watch  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_full, print_moves, watch  # noqa: PLC0415
 
     client = client_of(arguments)
     path = f"/v1/maintenances/{part(arguments.id)}"
@@ -240,6 +246,9 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print_full(answer, client.now_ms)
+    maintenance = answer["maintenance"]
+    if maintenance["move_s"] and maintenance["plan"]:
+        print_moves(client.get(f"{path}/plan"))
     return OK
 
 

@@ -5,6 +5,7 @@ Only `watch` calls the server.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import (
@@ -21,6 +22,7 @@ from forewarn.cli.output import (
 from forewarn.cli.plan_preview import calendar_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
+from forewarn.validation.durations import iso_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 NAMED_MAX = 6
 #: Most blocked hosts listed one by one; more are counted by blocker.
 BLOCKED_MAX = 10
+#: Most hosts for which it is listed where their VMs go.
+MOVES_MAX = 40
 #: States that only an operator changes.
 _AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
@@ -74,6 +78,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
                 "what",
                 f"{maintenance['cause']} of {maintenance['hosts']} hosts ({maintenance['impact']})",
             ),
+            ("moves", _moves(maintenance["move_s"])),
             ("reason", maintenance["reason"]),
             ("asked by", maintenance["actor"]),
             ("state", maintenance["state"]),
@@ -97,6 +102,10 @@ def print_full(answer: Answer, now_ms: int) -> None:
         print()
         print_waves(answer["waves"], now_ms)
     print_blocked(answer["blocked"])
+
+
+def _moves(move_s: int) -> str:
+    return f"VMs leave first, within {iso_duration(move_s)}, and stay away" if move_s else ""
 
 
 def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, object]]:
@@ -192,7 +201,31 @@ def print_preview(answer: Answer, now_ms: int) -> None:
     for lines in (calendar_lines(plan["waves"]), group_lines(answer["groups"])):
         for number, line in enumerate(lines):
             print(line if number else f"\n{line}")
+    print_moves(answer)
     print_blocked(plan["blocked"])
+
+
+def print_moves(answer: Answer) -> None:
+    """Print where the VMs of each host go by a plan, and how full the fullest host gets."""
+    to_hosts: dict[tuple[int, str], Counter[str]] = {}
+    for each in answer["plan"]["moves"]:
+        place = each["wave"], each["from"]
+        to_hosts.setdefault(place, Counter())[each["to"] or "the driver chooses"] += 1
+    if not to_hosts:
+        return
+    print()
+    rows = [
+        (wave, host, counts.total(), _some([f"{to} ({n})" for to, n in sorted(counts.items())]))
+        for (wave, host), counts in sorted(to_hosts.items())
+    ]
+    print_table(("wave", "host", "vms", "they go to, and stay"), rows[:MOVES_MAX])
+    if len(rows) > MOVES_MAX:
+        print(f"and {len(rows) - MOVES_MAX} hosts more; --json has all")
+    known = [each for each in answer["room"] if each["memory_mib"]]
+    if known:
+        full = max(known, key=lambda each: each["during_mib"] / each["memory_mib"])
+        used = f"{full['during_mib']} of {full['memory_mib']} MiB"
+        print(f"fullest: {full['host']} in wave {full['wave']}, {used}")
 
 
 def _moved(before: int, after: int) -> str:

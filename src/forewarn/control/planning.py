@@ -130,6 +130,21 @@ class FleetColumns:
     #: For each VM the numbers of its host and its group.
     vm_hosts: array[int]
     vm_groups: array[int]
+    #: None where no VM is to be moved.
+    room: RoomColumns | None = None
+
+
+@value
+class RoomColumns:
+    """What a plan that moves VMs is made from as well. Amounts of memory in MiB; 0: unknown."""
+
+    host_memory: array[int]
+    drivers: Column[str]
+    #: Drivers whose own scheduler chooses where VMs go.
+    scheduling: frozenset[str]
+    #: Names, with spaces between them.
+    vms: str
+    vm_memory: array[int]
 
 
 #: Makes a plan; see `made`.
@@ -178,7 +193,7 @@ def task_of(basis: PlanningSnapshot) -> PlannerTask:
     """
     return PlannerTask(
         basis.maintenance.number,
-        columns_of(basis.topology),
+        columns_of(basis.topology, _room_of(basis) if basis.maintenance.move_s else None),
         state_of(basis),
         basis.in_force,
         policy_of(basis),
@@ -195,17 +210,33 @@ def made(task: PlannerTask) -> MaintenancePlan:
     Raises:
         PlanRefused: the plan breaks a rule.
     """
-    fleet, policy = fleet_of(task.fleet), task.policy
+    fleet, policy, room = fleet_of(task.fleet), task.policy, task.fleet.room
     in_force = plan_of(task.in_force, task.asked) if task.in_force else None
     state = replace(task.state, in_force=in_force)
     plan = make_plan(fleet, state, policy, now_ms=task.now_ms, asked=task.asked)
     findings = check(plan, fleet, state=state, policy=policy)
     if findings:
         raise PlanRefused(maintenance=f"m-{task.maintenance}", finding=findings[0].sentence)
-    return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, plan_body(plan))
+    body = plan_body(plan, room.vms.split() if room else ())
+    return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, body)
 
 
-def columns_of(topology: Topology) -> FleetColumns:
+def _room_of(basis: PlanningSnapshot) -> RoomColumns:
+    """Return where there is room for VMs, in columns; costs hosts and VMs."""
+    hosts, vms = basis.topology.hosts, basis.topology.vms
+    vm_memory = array("i")
+    for some in _portions(vms.values()):
+        vm_memory.extend([vm.memory_mib for vm in some])
+    return RoomColumns(
+        array("i", [host.memory_mib for host in hosts.values()]),
+        _column(host.driver for host in hosts.values()),
+        basis.policy.scheduling_drivers,
+        " ".join(map(" ".join, _portions(vms))),
+        vm_memory,
+    )
+
+
+def columns_of(topology: Topology, room: RoomColumns | None = None) -> FleetColumns:
     """Return the fleet in columns; costs hosts and VMs."""
     hosts, groups = topology.hosts, topology.groups
     host_of = {name: number for number, name in enumerate(hosts)}
@@ -228,6 +259,7 @@ def columns_of(topology: Topology) -> FleetColumns:
         _column(group.owner for group in groups.values()),
         vm_hosts,
         vm_groups,
+        room,
     )
 
 
@@ -251,13 +283,25 @@ def _values(column: Column[_T]) -> Iterator[_T]:
 
 
 def fleet_of(columns: FleetColumns) -> planned.Fleet:
-    """Return the fleet as the planner sees it; costs hosts and VMs."""
+    """Return the fleet as the planner sees it; costs hosts and VMs.
+
+    Nobody knows how much room is left on a host with a VM of unknown memory: it has none.
+    """
+    room, count = columns.room, len(columns.fault_domains)
+    capacity = array("i", room.host_memory) if room else array("i", [0]) * count
+    for host, size in zip(columns.vm_hosts, room.vm_memory, strict=True) if room else ():
+        if not size:
+            capacity[host] = 0
+    drivers = _values(room.drivers) if room else iter([""] * count)
+    scheduling = room.scheduling if room else frozenset[str]()
     hosts = zip(
         columns.hosts.split(),
         _values(columns.zones),
         columns.fault_domains,
         columns.update_domains,
         _values(columns.labels),
+        capacity,
+        drivers,
         strict=True,
     )
     return planned.Fleet(
@@ -269,13 +313,16 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
                 update_domain=update_domain,
                 rack=dict(labels).get(RACK, ""),
                 labels=tuple(f"{key}={text}" for key, text in labels),
+                capacity=memory_mib,
+                driver=driver,
+                scheduled=driver in scheduling,
             )
-            for name, zone, fault_domain, update_domain, labels in hosts
+            for name, zone, fault_domain, update_domain, labels, memory_mib, driver in hosts
         ),
         tuple(map(planned.FleetGroup, columns.groups.split(), _values(columns.owners))),
         columns.vm_hosts,
         columns.vm_groups,
-        array("i", [1]) * len(columns.vm_hosts),
+        room.vm_memory if room else array("i", [0]) * len(columns.vm_hosts),
     )
 
 
@@ -284,7 +331,7 @@ def policy_of(basis: PlanningSnapshot) -> MaintenancePolicy:
     policy = basis.policy
     margin_s = -(-policy.notice_margin_ms // SECOND_MS)
     base = policy.maintenance
-    owed_s = max(base.notice_s, policy.notice_s[basis.maintenance.impact])
+    owed_s = max(base.notice_s, policy.notice_s[basis.maintenance.shown_impact])
     notice_s = owed_s + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
     notice_s += -(-basis.planning_ms // SECOND_MS)
     return replace(base, notice_s=notice_s)
@@ -295,6 +342,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
     return Asked(
         maintenance.hosts,
         maintenance.duration_s,
+        maintenance.move_s,
         earliest_ms=maintenance.earliest_ms,
         deadline_ms=maintenance.deadline_ms,
         budgets=maintenance.budgets,
@@ -340,7 +388,7 @@ def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
         return 0
     duration_s = operation.duration_s
     if operation.maintenance == basis.maintenance.number:
-        duration_s = max(duration_s, basis.maintenance.duration_s)
+        duration_s = max(duration_s, basis.maintenance.span_s(operation.cause))
     from_ms = operation.not_before_ms
     if operation.state is OperationState.RUNNING:
         from_ms = operation.started_ms
@@ -370,7 +418,7 @@ def _owners_disturbed(basis: PlanningSnapshot, live: Iterable[Live]) -> tuple[tu
 
 def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
     """Return a plan as the planner made it; who got notice is not needed any more."""
-    duration_ms = asked.duration_s * SECOND_MS
+    duration_ms = asked.host_s * SECOND_MS
     entries = tuple(
         PlanEntry(
             host,

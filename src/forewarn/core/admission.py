@@ -273,8 +273,7 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
         places.append(("vm", operation.target))
     else:
         places += [("host", operation.host), ("destination", operation.host)]
-    if operation.destination:
-        places.append(("host", operation.destination))
+    places += [("host", host) for host in operation.destinations]
     for place in places:
         other = next(_under_way(draft, operation, place), None)
         if other is not None:

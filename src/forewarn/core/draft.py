@@ -149,6 +149,13 @@ class Draft:
             for number in self.state.usage.waiting(disturbed):
                 self.look_at(number)
 
+    def wake_arrivals(self, hosts: Iterable[str]) -> None:
+        """Look again at operations that move VMs to hosts whose room has changed. Source: F-3."""
+        places = [("destination", host) for host in hosts]
+        for place in self.state.places.at(places):
+            for number in self.state.places.of(place):
+                self.look_at(number)
+
     def look_at(self, number: int) -> None:
         """Look at a live operation or maintenance again before this step ends."""
         operation = self.operation(number)
@@ -228,7 +235,10 @@ class Draft:
         Raises:
             FleetContradiction: the fleet would contradict itself; the step is to be undone.
         """
+        leaving = {vm.host for name in change.vms if (vm := self.topology.vms.get(name))}
         moved, hosts = self.state.lay_out(change)
+        arriving = {vm.host for vm in change.vms.values() if vm is not None}
+        self.wake_arrivals(leaving | arriving | change.hosts.keys())
         for number in moved:
             self.look_at(number)
             self.wake(self.state.operations[number])

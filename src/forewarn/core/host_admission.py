@@ -20,6 +20,7 @@ from forewarn.core.maintenance import Maintenance, Postponement, move_phase
 from forewarn.core.maintenance_refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.owner_rest import owners_of
 from forewarn.core.phase import Announcing, Due, Phase, Planning, Working
+from forewarn.core.room import is_outdated, lack_of_room, planned_placements
 from forewarn.core.topology import Health
 from forewarn.core.usage import subjects_of_host
 from forewarn.planning.blockers import Blocker, Code
@@ -61,7 +62,7 @@ class Admission:
             return Blocker(Code.HOST_FAILED, host, now_ms)
         if len(draft.state.operations) >= draft.policy.max_operations:
             return Blocker(Code.BUDGET, "operations of the service", now_ms)
-        notice_s = draft.policy.notice_s[maintenance.impact]
+        notice_s = draft.policy.notice_s[maintenance.shown_impact]
         if now_ms + notice_s * SECOND_MS + draft.policy.notice_margin_ms > wave.latest_start_ms:
             return Blocker(Code.NOTICE, f"wave {wave.number}", now_ms)
         for each in maintenance.postponed:
@@ -70,9 +71,22 @@ class Admission:
         resting = self._resting(host, wave)
         if resting is not None:
             return resting
-        before = work_before(draft, _probe(maintenance, host))
+        return self._obstacle(host)
+
+    def _obstacle(self, host: str) -> Blocker | None:
+        """Return what other work, VMs without a place to go, or a budget keep off a host."""
+        draft, maintenance, now_ms = self._draft, self._maintenance, self._draft.now_ms
+        if is_outdated(draft, maintenance, host):
+            return Blocker(Code.PLANNING, maintenance.id, now_ms)
+        probe = replace(
+            _probe(maintenance, host), placements=planned_placements(draft, maintenance, host)
+        )
+        before = work_before(draft, probe)
         if before is not None:
             return Blocker(before.code, before.subject, now_ms)
+        lack = lack_of_room(draft, probe)
+        if lack is not None:
+            return lack
         over = announce_shortage(draft, maintenance, host)
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 
@@ -125,7 +139,7 @@ class Admission:
         window may have closed, or its deadline may be missed.
         """
         draft, maintenance = self._draft, self._maintenance
-        end_ms = draft.now_ms + maintenance.duration_s * SECOND_MS
+        end_ms = draft.now_ms + maintenance.span_s(operation.cause) * SECOND_MS
         if draft.now_ms <= operation.requested_start_ms:
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
@@ -146,7 +160,8 @@ class Admission:
         put_ahead = draft.now_ms < operation.announced_ms
         if draft.policy_applied_ms < operation.created_ms and not put_back and not put_ahead:
             return ""
-        end_ms = operation.not_before_ms + self._maintenance.duration_s * SECOND_MS
+        span_s = self._maintenance.span_s(operation.cause)
+        end_ms = operation.not_before_ms + span_s * SECOND_MS
         if put_ahead and 0 < self._maintenance.deadline_ms < end_ms:
             return "it would end after the deadline"
         start_ms = max(operation.earliest_start_ms, draft.now_ms)
@@ -297,7 +312,7 @@ def _problem(
     latest_ms = from_ms + limit_s * SECOND_MS
     if until_ms > latest_ms:
         return f"the policy allows {iso8601(latest_ms)} at the latest"
-    duration_ms = maintenance.duration_s * SECOND_MS
+    duration_ms = (maintenance.move_s + maintenance.duration_s) * SECOND_MS
     if maintenance.deadline_ms and until_ms + duration_ms > maintenance.deadline_ms:
         return f"it would end after the deadline, {iso8601(maintenance.deadline_ms)}"
     end_ms = maintenance.deadline_ms or until_ms + HORIZON_MS

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import IllegalMove
 from forewarn.core.phase import (
     PHASE_MOVES,
@@ -20,7 +21,6 @@ from forewarn.core.phase import (
 from forewarn.values import Word, replace, value
 
 if TYPE_CHECKING:
-    from forewarn.core.impact import Cause, Impact
     from forewarn.planning.plan import Wave
     from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import Budget
@@ -79,7 +79,7 @@ class Maintenance:
     created_ms: int
     #: Who asked for it.
     actor: str
-    #: Time that each host takes, in seconds.
+    #: Time that the work on each host takes, in seconds.
     duration_s: int
     #: Why, for people.
     reason: str = ""
@@ -111,11 +111,25 @@ class Maintenance:
     gate: str = ""
     #: Hosts that may not start before a later time, by name. Source: F-8.
     postponed: tuple[Postponement, ...] = ()
+    #: VMs leave each host first, within this many seconds, and stay away; 0: they stay on it.
+    move_s: int = 0
 
     @property
     def id(self) -> str:
         """The maintenance's name for people and commands: `m-12`."""
         return f"m-{self.number}"
+
+    @property
+    def shown_impact(self) -> Impact:
+        """The impact that VMs get notice of: a live migration where they leave first."""
+        return Impact.FREEZE if self.move_s else self.impact
+
+    def span_s(self, cause: Cause) -> int:
+        """Return how long a host is under work from the start of an operation, in seconds.
+
+        Where its VMs leave by a live migration, the maintenance's own work follows.
+        """
+        return self.duration_s + (self.move_s if cause is Cause.LIVE_MIGRATION else 0)
 
     @property
     def live(self) -> bool:

@@ -96,6 +96,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
         canary_hosts=asked.canary_hosts,
         max_failures=asked.max_failures,
         gate=asked.gate,
+        move_s=asked.move_s,
         moved_ms=draft.now_ms,
     )
     count = len(maintenance.hosts)
@@ -124,6 +125,8 @@ def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
         return f"its impact cannot be {asked.impact.value if asked.impact else ''}"
     if not 1 <= asked.duration_s <= DURATION_S_MAX:
         return f"each host takes {asked.duration_s} s; give 1 to {DURATION_S_MAX}"
+    if not 0 <= asked.move_s <= DURATION_S_MAX:
+        return f"moving VMs away takes {asked.move_s} s; give 0 to {DURATION_S_MAX}"
     return "" if asked.max_failures >= 0 else "the failures it may have are negative"
 
 

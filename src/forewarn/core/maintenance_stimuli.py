@@ -31,6 +31,8 @@ class CreateMaintenance:
     max_failures: int = 0
     #: Name of the gate that is checked after each wave; empty: none.
     gate: str = ""
+    #: VMs leave each host first, within this many seconds, and stay away; 0: they stay on it.
+    move_s: int = 0
 
 
 @value

@@ -53,6 +53,8 @@ class NoticePolicy:
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
     overdue_after_s: int = 3600
+    #: Drivers whose own scheduler chooses where VMs go; empty text: so does the default driver.
+    scheduling_drivers: frozenset[str] = frozenset()
     #: Budgets, windows and pauses of maintenances until an operator applies others. Source: F-3.
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 

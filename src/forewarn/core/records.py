@@ -103,7 +103,7 @@ FIXED: dict[str, tuple[str, ...]] = {
     "operation": ("request", "cause", "impact", "source", "host", "of_vm", "created_ms"),
     "event": ("operation", "group"),
     "document": ("group",),
-    "maintenance": ("cause", "impact", "hosts", "created_ms", "actor", "duration_s"),
+    "maintenance": ("cause", "impact", "hosts", "created_ms", "actor", "duration_s", "move_s"),
     "target": ("maintenance", "host"),
 }
 

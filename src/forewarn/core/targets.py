@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import SECOND_MS
+from forewarn.core.impact import SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance import Target, TargetState
+from forewarn.core.maintenance import Maintenance, Target, TargetState
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -22,12 +22,20 @@ POLLED_BEFORE_S = 3600
 
 
 def operation_ended(draft: Draft, operation: Operation) -> None:
-    """Note how the work on a host has ended; one that was withdrawn is to be done again."""
+    """Note how the work on a host has ended; one that was withdrawn is to be done again.
+
+    Where its VMs have left, the maintenance's own work follows at once, before another VM can
+    come: nobody is on the host to get notice of it. Source: F-1.
+    """
     target = draft.target(operation.maintenance, operation.host)
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or target is None or target.operation != operation.number:
         return
-    if operation.state is OperationState.CANCELLED:
+    emptied = operation.state is OperationState.SUCCEEDED and is_move_away(maintenance, operation)
+    goes_on = maintenance.running or maintenance.keeps_announced
+    if emptied and goes_on and not draft.topology.vms_on(operation.host):
+        _work_on_emptied(draft, maintenance, target)
+    elif emptied or operation.state is OperationState.CANCELLED:
         text = f"host {target.host} is still to be done by {maintenance.id}"
         draft.remove("maintenance.host-withdrawn", text, target)
     else:
@@ -39,6 +47,37 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
         action = "maintenance.host-failed" if failed else "maintenance.host-done"
         draft.put(action, text, ended)
     draft.look_at(maintenance.number)
+
+
+def is_move_away(maintenance: Maintenance, operation: Operation) -> bool:
+    """Whether an operation moves VMs away before the maintenance's own work on their host."""
+    moved, wanted = operation.cause, maintenance.cause
+    return moved is Cause.LIVE_MIGRATION and wanted is not Cause.LIVE_MIGRATION
+
+
+def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> None:
+    number, host = draft.next_number(), target.host
+    description, duration_s = TRAITS[maintenance.cause].shown(maintenance.impact)
+    work = Operation(
+        number,
+        number,
+        maintenance.cause,
+        maintenance.impact,
+        Source.PLATFORM,
+        routine=True,
+        host=host,
+        vms=(),
+        of_vm=False,
+        description=maintenance.description or description,
+        duration_s=duration_s,
+        notice_s=draft.policy.notice_s[maintenance.impact],
+        created_ms=draft.now_ms,
+        actor=maintenance.actor,
+        maintenance=maintenance.number,
+    )
+    text = f"{work.id}: the VMs of host {host} have left; {maintenance.cause.value} follows"
+    draft.put("operation.planned", text, work, replace(target, operation=number))
+    draft.look_at(number)
 
 
 def driver_failed(draft: Draft, operation: Operation) -> None:

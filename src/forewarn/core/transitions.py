@@ -69,6 +69,7 @@ def announce(draft: Draft, operation: Operation) -> Operation:
     text = f"{operation.id} is announced{'' if heard else ' to nobody'}"
     draft.put("operation.announced", text, operation, *events)
     _touch(draft, operation, events)
+    draft.wake_arrivals(operation.destinations)
     for event in approved:
         approve_event(draft, event, by=())
     return operation
@@ -193,6 +194,7 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
         others = f" and {len(new) - 1} others elsewhere" if len(new) > 1 else ""
         text = f"{text}: {vm} goes to {host}{others}".removeprefix(": ")
     draft.put("operation.progressed", f"{further.id}: {text}", further)
+    draft.wake_arrivals(placements.values())
 
 
 def end(
@@ -225,12 +227,12 @@ def end(
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
     draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
     _touch(draft, ended, gone)
-    targets.operation_ended(draft, ended)
     draft.wake(ended)
     if abort:
         draft.abort.append(ended.number)
     if not failed:
         _settle_fleet(draft, ended)
+    targets.operation_ended(draft, ended)
     departures.note_end(draft, ended)
     return ended
 

@@ -12,7 +12,7 @@ from forewarn.core import transitions
 from forewarn.core.admission import plan as planned_operations
 from forewarn.core.agenda import StepRule
 from forewarn.core.host_admission import Admission, plan_again
-from forewarn.core.impact import SECOND_MS
+from forewarn.core.impact import SECOND_MS, Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
@@ -24,6 +24,7 @@ from forewarn.core.maintenance import (
     target_key,
 )
 from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
+from forewarn.core.room import lack_of_room, planned_placements
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.values import replace
 
@@ -151,10 +152,22 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     if not maintenance.running and not maintenance.keeps_announced:
         return f"{maintenance.id} is {maintenance.state.value}"
     admission = Admission(draft, maintenance)
-    closed = admission.closed_since(operation)
-    if not closed and draft.now_ms >= operation.not_before_ms:
+    closed = admission.closed_since(operation) or _crowded(draft, maintenance, operation)
+    at_once = not operation.requested_start_ms  # its VMs have left, and no notice runs
+    if not closed and (at_once or draft.now_ms >= operation.not_before_ms):
         return admission.too_late(operation)
     return closed
+
+
+def _crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
+    """Return that VMs are in the way of work, or have no room to leave; empty if not."""
+    if not maintenance.move_s:
+        return ""
+    if operation.cause is not Cause.LIVE_MIGRATION:
+        vms = draft.topology.vms_on(operation.host)
+        return f"vm {vms[0]} is on {operation.host}, which is to be empty" if vms else ""
+    lack = lack_of_room(draft, operation)
+    return lack.text if lack else ""
 
 
 def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
@@ -192,10 +205,11 @@ def _announce(
     draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, earliest_start_ms: int
 ) -> None:
     """Announce the work on one host, to start when its wave does."""
+    moves = maintenance.move_s and draft.topology.vms_on(host)
     asked = RequestMaintenance(
-        cause=maintenance.cause,
+        cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),
-        impact=maintenance.impact,
+        impact=Impact.FREEZE if moves else maintenance.impact,
         description=maintenance.description or None,
         not_before_ms=wave.latest_start_ms,
         queue=True,
@@ -206,6 +220,7 @@ def _announce(
         maintenance=maintenance.number,
         actor=maintenance.actor,
         earliest_start_ms=earliest_start_ms,
+        placements=planned_placements(draft, maintenance, host) if moves else (),
     )
     target = Target(
         target_key(maintenance.number, host),

@@ -89,6 +89,10 @@ class Driver(Protocol):
 
     A driver that keeps tasks where several writers reach them refuses calls of a generation
     lower than the highest it has seen, and does not begin what was aborted. Source: R-2.
+
+    A driver whose own scheduler chooses where VMs go has an attribute `schedules` that is true:
+    plans of maintenances then name no destination. Every other one takes each VM of a first attempt
+    where `operation.destination_of` says. Source: F-3.
     """
 
     name: str

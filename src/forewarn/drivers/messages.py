@@ -81,6 +81,7 @@ def task_message(verb: str, task: Task) -> dict[str, object]:
         "host": operation.host,
         "vms": list(operation.vms),
         "destination": operation.destination,
+        "placements": dict(operation.placements),
         "description": operation.description,
         "duration_s": operation.duration_s,
         "started": iso8601(operation.started_ms),

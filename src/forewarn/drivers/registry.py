@@ -60,6 +60,12 @@ def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]
     return drivers | {name: make_driver(name, options, store) for name, options in tables.items()}
 
 
+def scheduling(drivers: Mapping[str, Driver], default: str) -> frozenset[str]:
+    """Return the names of the drivers that choose where VMs go; empty text for the default one."""
+    names = {name for name, driver in drivers.items() if getattr(driver, "schedules", False)}
+    return frozenset({*names, ""} if default in names else names)
+
+
 def make_driver(name: str, options: Options, store: str = "") -> Driver:
     """Return one driver, which keeps records of tasks, if any, in the store at an address.
 

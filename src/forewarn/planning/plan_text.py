@@ -15,7 +15,7 @@ from forewarn.planning.policy import Budget, Scope
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from forewarn.planning.plan import Plan
     from forewarn.planning.policy import Subject
@@ -28,6 +28,8 @@ class PlanBody:
     text: str
     #: Those that were to come when it was made.
     waves: tuple[Wave, ...] = field(compare=False, repr=False)
+    #: Host -> where its VMs go first, as (VM, host); the host is empty where a driver chooses.
+    moves: dict[str, tuple[tuple[str, str], ...]] = field(compare=False, repr=False)
     #: Hosts that could not be done, by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...] = field(compare=False, repr=False)
     #: The number of waves that no plan could go below, and why.
@@ -40,8 +42,13 @@ class PlanBody:
         return read_plan, (self.text,)
 
 
-def plan_body(plan: Plan) -> PlanBody:
-    """Return waves, blockers, bound and limits of a plan; costs its hosts."""
+def plan_body(plan: Plan, vms: Sequence[str] = ()) -> PlanBody:
+    """Return waves, moves, blockers, bound and limits of a plan; costs its hosts and moves.
+
+    Args:
+        plan: the plan.
+        vms: names of the fleet's VMs; needed where any are moved.
+    """
     waves = [
         [
             wave.number,
@@ -55,10 +62,15 @@ def plan_body(plan: Plan) -> PlanBody:
         ]
         for wave in plan.waves
     ]
+    moves = {
+        entry.host: [[vms[move.vm], move.to_host] for move in entry.moves]
+        for entry in plan.entries
+        if entry.moves
+    }
     blocked = [[host, *_blocker_list(blocker)] for host, blocker in plan.blocked]
     bound = [plan.bound.waves, plan.bound.argument]
     limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits]
-    form = {"waves": waves, "blocked": blocked, "bound": bound, "limits": limits}
+    form = {"waves": waves, "moves": moves, "blocked": blocked, "bound": bound, "limits": limits}
     return read_plan(json.dumps(form, separators=(",", ":")))
 
 
@@ -75,9 +87,10 @@ def read_plan(text: str) -> PlanBody:
         Wave(number, shown_ms, early, late, end, tuple(hosts), _blocker(*waits), bool(canary))
         for number, shown_ms, early, late, end, canary, waits, hosts in form["waves"]
     )
+    moves = {host: tuple((vm, to) for vm, to in each) for host, each in form["moves"].items()}
     blocked = tuple((host, _blocker(*rest)) for host, *rest in form["blocked"])
     limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
-    return PlanBody(text, waves, blocked, WaveBound(*form["bound"]), limits)
+    return PlanBody(text, waves, moves, blocked, WaveBound(*form["bound"]), limits)
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:

@@ -29,7 +29,7 @@ from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.core.access import proved
 from forewarn.core.outcomes import EventOutcome
-from forewarn.drivers.registry import make_drivers
+from forewarn.drivers.registry import make_drivers, scheduling
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import ApprovalAnswer
@@ -38,7 +38,7 @@ from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
 from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     import ssl
@@ -118,7 +118,10 @@ class Daemon:
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
-        self.policy = policy_of(settings.lifecycle)
+        self.policy = replace(
+            policy_of(settings.lifecycle),
+            scheduling_drivers=scheduling(self.drivers, settings.drivers.default),
+        )
         #: Gives event ids; may be replaced before `start`. Source: D-3.
         self.new_guid: Callable[[], str] = partial(ids.guid, "event")
         #: Given the control plane before anybody can ask; may be replaced before `start`.

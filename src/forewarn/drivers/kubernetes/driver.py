@@ -52,6 +52,8 @@ def create(name: str, options: Mapping[str, object]) -> KubernetesDriver:
 class KubernetesDriver:
     """Carries operations out on nodes of a cluster, and on KubeVirt's VMs."""
 
+    schedules = True
+
     def __init__(self, config: KubernetesConfig, name: str = "kubernetes") -> None:
         """Ask nothing yet."""
         self.name = name

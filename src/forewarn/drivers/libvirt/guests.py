@@ -305,9 +305,10 @@ class Guests:
         return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
 
     def _destination(self, domain: Domain) -> str:
-        return self._task.operation.destination or self._room(
-            domain.name, domain.memory_kib, but=domain.host
-        )
+        """Return where a guest goes: as planned at first, then where there is room now."""
+        operation = self._task.operation
+        planned = operation.destination_of(domain.name) if operation.attempt == 1 else ""
+        return planned or self._room(domain.name, domain.memory_kib, but=domain.host)
 
     def _room(self, vm: str, kib: int, but: str = "") -> str:
         """Return the host with the most room. Costs a call of each host."""

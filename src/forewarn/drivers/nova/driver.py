@@ -53,6 +53,8 @@ def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
 class NovaDriver:
     """Carries operations out on the compute hosts of an OpenStack cloud."""
 
+    schedules = True
+
     def __init__(self, config: NovaConfig, records: TaskRecords) -> None:
         """Connect later, on first use."""
         self.name = records.driver

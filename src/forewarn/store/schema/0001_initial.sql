@@ -237,7 +237,9 @@ CREATE TABLE maintenance (
     forgiven BIGINT NOT NULL CHECK (forgiven >= 0),
     gate TEXT NOT NULL,
     -- Later starts that were granted to owners, by host (F-8).
-    postponed TEXT NOT NULL
+    postponed TEXT NOT NULL,
+    -- VMs leave each host first, within this many seconds; 0: they stay (F-1).
+    move_s BIGINT NOT NULL CHECK (move_s >= 0)
 );
 
 -- The hosts of a maintenance never change: they are not written again with its progress (F-1).

@@ -1,0 +1,145 @@
+"""VMs leave their hosts before a maintenance works on them: where to, and what can go wrong."""
+
+from __future__ import annotations
+
+from forewarn.core import maintenance_stimuli as words
+from forewarn.core.impact import Cause, Impact
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import (
+    ChangeTopology,
+    Complete,
+    DriverFailed,
+    Enable,
+)
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.planning.blockers import Code
+from tests.core.maintenance import MaintenanceRig
+
+
+def fleet(hosts: int = 4, *, spare: int = 1, policy: NoticePolicy | None = None) -> MaintenanceRig:
+    """Hosts with room for two VMs and one VM each; the last ones are empty."""
+    layout = ChangeTopology(
+        hosts=tuple(Host(f"h{n}", n, n, memory_mib=2048) for n in range(hosts)),
+        groups=tuple(Group(f"g{n}") for n in range(hosts - spare)),
+        vms=tuple(Vm(f"v{n}", f"h{n}", f"g{n}", memory_mib=1024) for n in range(hosts - spare)),
+    )
+    rig = MaintenanceRig(policy=policy or NoticePolicy())
+    rig.tell(layout, *(Enable(each.name) for each in layout.groups))
+    return rig
+
+
+def begun(rig: MaintenanceRig, host: str, vm: str, number: int) -> Operation:
+    """Have the VM of a host approve; return the move, which runs."""
+    rig.show()
+    operation = rig.working(number)[host]
+    rig.approve(vm, operation)
+    return rig.now(operation)
+
+
+def test_host_is_worked_on_once_its_vms_have_left() -> None:
+    """The VM is frozen for its move alone; the empty host reboots without notice. Source: F-1."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600)
+    move = begun(rig, "h0", "v0", number)
+    assert (move.cause, move.impact) == (Cause.LIVE_MIGRATION, Impact.FREEZE)
+    assert move.placements == (("v0", "h1"),)  # the fullest host with room
+    rig.finish(move)
+    assert rig.state.topology.vms["v0"].host == "h1"
+    assert rig.shown("g0") == []
+    work = rig.working(number)["h0"]
+    assert (work.cause, work.vms, work.state) == (Cause.HOST_REBOOT, (), OperationState.RUNNING)
+    rig.finish(work)
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    rig.check_replay()
+
+
+def test_hosts_are_emptied_and_refilled() -> None:
+    """All hosts are done, and no host ever holds more than it can. Source: F-3."""
+    rig = fleet(6)
+    number = rig.start(*(f"h{n}" for n in range(6)), move_s=600)
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    held = [len(rig.state.topology.vms_on(f"h{n}")) for n in range(6)]
+    assert sum(held) == 5
+    assert max(held) <= 2
+
+
+def test_fleet_without_room_waits_for_capacity() -> None:
+    """The blocker names the hosts that would have to give room. Source: F-4."""
+    rig = fleet(2, spare=0)
+    rig.tell(ChangeTopology(vms=(Vm("big", "h1", "g1", memory_mib=1024),)))
+    number = rig.start("h0", move_s=600)
+    assert rig.waits(number, "h0").code is Code.CAPACITY
+    assert rig.waits(number, "h0").subject == "h1"
+    rig.tell(ChangeTopology(removed=(("vm", "big"),)))
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_move_is_withdrawn_where_its_destination_fills_up() -> None:
+    """A VM that has come to the destination since is not squeezed; another host is planned. F-3."""
+    rig = fleet(4, spare=2)
+    number = rig.start("h0", move_s=600)
+    rig.show()
+    [(_, to)] = rig.working(number)["h0"].placements
+    rig.tell(ChangeTopology(vms=(Vm("new", to, "g1", memory_mib=2048 - 512),)))
+    again = rig.working(number)["h0"]
+    assert to not in again.destinations
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_move_is_withdrawn_where_its_destination_fails() -> None:
+    """Nobody is moved to a host that has failed since it was planned. Source: F-3."""
+    rig = fleet(4, spare=2)
+    number = rig.start("h0", move_s=600)
+    rig.show()
+    [(_, to)] = rig.working(number)["h0"].placements
+    rig.ask(Cause.HARDWARE_FAILURE, to)
+    assert to not in rig.working(number)["h0"].destinations
+
+
+def test_move_that_fails_counts_and_the_host_is_not_worked_on() -> None:
+    """Its VMs are on the host yet, so it does not reboot. Source: F-5."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600)
+    move = begun(rig, "h0", "v0", number)
+    rig.tell(DriverFailed(move.number, move.attempt, "no route"))
+    assert rig.maintenance(number).state is MaintenanceState.STOPPED
+    rig.tell(Complete(move.number, failed=True, reason="given up"))
+    assert not rig.working(number)
+    assert rig.state.topology.vms["v0"].host == "h0"
+
+
+def test_nothing_follows_the_move_of_a_paused_maintenance() -> None:
+    """The VMs have left, and the host waits; it is done without notice when it goes on. F-6."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600)
+    move = begun(rig, "h0", "v0", number)
+    rig.tell(words.PauseMaintenance(number))
+    rig.finish(move)
+    assert not rig.working(number)
+    rig.tell(words.ResumeMaintenance(number))
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    assert rig.state.topology.vms["v0"].host == "h1"
+
+
+def test_no_vm_arrives_where_others_are_on_their_way() -> None:
+    """Work by hand on a destination waits until the VMs have arrived. Source: G-1."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600)
+    other = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert rig.now(other).state is OperationState.PLANNED
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_driver_that_chooses_gets_no_destination() -> None:
+    """Its scheduler knows the room; where VMs went it reports. Source: F-3."""
+    rig = fleet(policy=NoticePolicy(scheduling_drivers=frozenset({""})))
+    number = rig.start("h0", move_s=600)
+    assert rig.plans[rig.maintenance(number).plan].body.moves == {"h0": (("v0", ""),)}
+    assert rig.working(number)["h0"].placements == ()
