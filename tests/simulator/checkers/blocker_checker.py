@@ -25,7 +25,7 @@ from forewarn.core.policy import maintenance_policy
 from forewarn.core.step import step
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
-from forewarn.planning.blockers import Code
+from forewarn.planning.blockers import NO_OTHER_HOST, Code
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 STEPS_MAX = 200
 """Steps in which what follows from a blocker's end must have come."""
 S = OperationState
-UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.WAVE, Code.UNKNOWN_HOST, Code.CAPACITY})
+UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.WAVE, Code.UNKNOWN_HOST})
 """What only the work of others ends, or nothing that can be drawn here."""
 
 
@@ -141,7 +141,9 @@ class WorldCopy:
 
     # ---- taking one blocker away ---------------------------------------------------------------
 
-    def remover(self, blocker: Blocker, maintenance: Maintenance) -> Callable[[], None] | None:
+    def remover(  # noqa: C901 - a flat table
+        self, blocker: Blocker, maintenance: Maintenance
+    ) -> Callable[[], None] | None:
         """Return what takes exactly this blocker away; None where nothing here can."""
         number, code = maintenance.number, blocker.code
         works = [each for each in self.state.targets.values() if each.maintenance == number]
@@ -164,9 +166,20 @@ class WorldCopy:
             return self._end_of(blocker.subject)
         if code in _POLICY_WITHOUT:
             return lambda: self._without(maintenance, _POLICY_WITHOUT[code])
+        if code is Code.CAPACITY:
+            roomy = self._roomy()
+            return None if blocker.subject == NO_OTHER_HOST else lambda: self._replanned(roomy)
         if code in UNDECIDED or blocker.clears_ms <= self.now_ms:
             return None
         return lambda: self._pass_time(blocker.clears_ms)
+
+    def _roomy(self) -> stimuli.ChangeTopology:
+        """Return a change that gives every host room for any VM, and every VM a known size."""
+        topology = self.state.topology
+        return stimuli.ChangeTopology(
+            hosts=tuple(replace(each, memory_mib=1 << 26) for each in topology.hosts.values()),
+            vms=tuple(replace(each, memory_mib=1) for each in topology.vms.values()),
+        )
 
     def _events(self, operation: int, group: str) -> tuple[str, ...]:
         known = self.state.operations[operation].events

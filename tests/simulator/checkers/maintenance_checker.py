@@ -6,22 +6,26 @@ own checker, as they are kept, beside what is durable. Nothing is changed.
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from forewarn.control.planning import asked_of, columns_of, fleet_of, plan_of
-from forewarn.core.impact import Source
+from forewarn.control.planning import asked_of, fleet_of, plan_of, snapshot, task_of
+from forewarn.core.impact import Cause, Source
 from forewarn.core.maintenance import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning import checker
 from forewarn.planning.plan import FleetState as Beside
+from forewarn.planning.plan import VmMove
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault
 from tests.simulator.checkers.maintenance_rules import closed, over_budget
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from collections import Counter
+    from collections.abc import Iterable, Iterator
 
+    from forewarn.control.planning import FleetColumns
     from forewarn.core.lifecycle import Operation
     from forewarn.core.maintenance import (
         Maintenance,
@@ -31,10 +35,14 @@ if TYPE_CHECKING:
     )
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
+    from forewarn.core.topology import Topology
+    from forewarn.planning.plan import PlanEntry
     from forewarn.planning.policy import MaintenancePolicy
 
 M = MaintenanceState
-OF_FLEET = frozenset({"fault-domain", "budget", "owner-rest"})
+OF_FLEET = frozenset(
+    {"fault-domain", "budget", "owner-rest", "groups", "moves", "arrivals", "capacity"}
+)
 """Rules that a plan keeps in the fleet that it was made for."""
 ANNOUNCED, RUNNING = "announced", "running"
 PLANNING_MS = 60_000
@@ -138,13 +146,9 @@ class MaintenanceChecker:
     def _broken_rule(self, plan: MaintenancePlan, *, same_fleet: bool) -> str:
         """Return the first rule that a plan breaks, other work aside: it may have begun since."""
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
-        topology, owed_s = state.topology, OWED_S[maintenance.impact.value]
+        topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
         kept = plan_of(plan, asked_of(maintenance))
-        groups = {
-            host: tuple({topology.vms[vm].group for vm in topology.vms_on(host)})
-            for host in maintenance.hosts
-        }
-        entries = tuple(replace(each, groups=groups[each.host]) for each in kept.entries)
+        entries = tuple(_filled(plan, kept.entries, topology))
         touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
         beside = Beside(
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
@@ -153,12 +157,32 @@ class MaintenanceChecker:
         )
         found = checker.check(
             replace(kept, entries=entries),
-            fleet_of(columns_of(topology)),
+            fleet_of(self._columns(maintenance)),
             state=beside,
             policy=replace(self.policy, notice_s=max(self.policy.notice_s, owed_s)),
         )
         ours = (each for each in found if same_fleet or each.rule not in OF_FLEET)
         return next((each.sentence for each in ours), "")
+
+    def _columns(self, maintenance: Maintenance) -> FleetColumns:
+        taken = snapshot(self.state, maintenance, policy=self._policy, now_ms=self._fleet_ms)
+        return task_of(taken).fleet
+
+    def _check_room(self, operation: Operation) -> None:
+        """F-3: the VMs on a destination and all those on their way to it fit there together."""
+        topology, arriving = self.state.topology, Counter[str]()
+        to_hosts = {to for _, to in operation.placements}
+        for each in self.state.operations.values():
+            for vm, to in each.placements if each.state.value != "planned" else ():
+                if to in to_hosts and vm in topology.vms and topology.vms[vm].host != to:
+                    arriving[to] += topology.vms[vm].memory_mib
+        for host in to_hosts:
+            self.premises["15: VMs move to a host with room"] += 1
+            used = sum(topology.vms[vm].memory_mib for vm in topology.vms_on(host))
+            most = topology.hosts[host].memory_mib
+            if used + arriving[host] > most:
+                text = f"{operation.id} takes VMs to {host}: {used} and {arriving[host]} of {most}"
+                raise Violation("15", f"{text} MiB")
 
     def _check_plan(self, plan: MaintenancePlan, now_ms: int, *, stepped_ms: int) -> None:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
@@ -212,7 +236,7 @@ class MaintenanceChecker:
         name = f"{host} of {maintenance.id} is postponed"
         if granted.until_ms > first_ms + self.policy.postpone_max_s * 1000:
             raise Violation("F-8", f"{name} for longer than the policy allows")
-        end_ms = granted.until_ms + maintenance.duration_s * 1000
+        end_ms = granted.until_ms + (maintenance.move_s + maintenance.duration_s) * 1000
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("F-8", f"{name} beyond the deadline")
 
@@ -274,8 +298,10 @@ class MaintenanceChecker:
         maintenance = self._maintenances[operation.maintenance]
         policy, name = self.policy, f"{operation.id} of {maintenance.id}"
         self._announced_by[operation.number] = policy
-        if maintenance.state is not M.RUNNING:
+        follows = maintenance.move_s and not operation.requested_start_ms  # its VMs have left
+        if maintenance.state is not M.RUNNING and not (follows and maintenance.keeps_announced):
             raise Violation("F-6", f"{name} is announced, which is {maintenance.state.value}")
+        self._check_room(operation)
         self._check_gate(operation, maintenance)
         self.premises["15: work is announced under a budget"] += bool(policy.budgets)
         stands = self._fleet_ms < self.state.plans[maintenance.plan].made_ms
@@ -287,7 +313,8 @@ class MaintenanceChecker:
             if over:
                 raise Violation("15", f"{name} is announced beyond the budget of {over}")
         start_ms = max(operation.earliest_start_ms, operation.announced_ms)
-        self._check_time(operation, start_ms, operation.not_before_ms)
+        if not follows:  # it starts at once, whatever notice nobody gets
+            self._check_time(operation, start_ms, operation.not_before_ms)
         self._check_late_enough(operation, operation.not_before_ms)
         wave = self._targets[f"{maintenance.number}/{operation.host}"].wave
         for target in self._targets.values():
@@ -343,6 +370,9 @@ class MaintenanceChecker:
         if maintenance.state is not M.RUNNING and not keeps:
             raise Violation("F-6", f"{name} starts, which is {maintenance.state.value}")
         at_ms = operation.started_ms
+        self._check_room(operation)
+        if maintenance.move_s and operation.cause is not Cause.LIVE_MIGRATION and operation.vms:
+            raise Violation("F-1", f"{name} starts with VMs on its host")
         self._check_time(operation, at_ms, at_ms)
         self._check_late_enough(operation, at_ms)
         if at_ms < operation.earliest_start_ms:
@@ -373,7 +403,7 @@ class MaintenanceChecker:
         maintenance, policy = self._maintenances[operation.maintenance], self.policy
         name, end_ms = (
             f"{operation.id} of {maintenance.id}",
-            last_ms + maintenance.duration_s * 1000,
+            last_ms + maintenance.span_s(operation.cause) * 1000,
         )
         self.premises["15: work meets a window"] += bool(policy.windows or policy.freezes)
         if closed(
@@ -382,6 +412,29 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} is {operation.state.value} for closed time")
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("15", f"{name} ends after the deadline")
+
+
+def _filled(
+    plan: MaintenancePlan, entries: Iterable[PlanEntry], topology: Topology
+) -> Iterator[PlanEntry]:
+    """Yield entries with what a kept plan leaves out: VMs that move, and groups on hosts then."""
+    number = {name: place for place, name in enumerate(topology.vms)}
+    at = {name: vm.host for name, vm in topology.vms.items()}
+    on = {host: set(topology.vms_on(host)) for host in topology.hosts}
+    for _, group in groupby(entries, key=lambda each: each.wave):
+        wave = list(group)
+        moves = {each.host: plan.body.moves.get(each.host, ()) for each in wave}
+        for entry in wave:
+            yield replace(
+                entry,
+                groups=tuple({topology.vms[vm].group for vm in on[entry.host]}),
+                moves=tuple(VmMove(number[vm], to) for vm, to in moves[entry.host] if vm in number),
+            )
+        for vm, to in (move for each in moves.values() for move in each if move[0] in at):
+            if to in on:
+                on[at[vm]].discard(vm)
+                on[to].add(vm)
+                at[vm] = to
 
 
 def _since(then: Clocked, now_ms: int, ahead_ms: int) -> int:

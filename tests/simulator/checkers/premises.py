@@ -14,6 +14,7 @@ PREMISES = (
     "15: an owner has rested from any work",
     "15: an owner has rested",
     "15: work is announced under a budget",
+    "15: VMs move to a host with room",
     "15: work meets a window",
     "17: a maintenance waits",
     "17: approval",

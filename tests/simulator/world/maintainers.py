@@ -12,6 +12,8 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.core.labels import select
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import maintenance_policy
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.planning.blockers import NO_OTHER_HOST
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.values import replace
@@ -38,6 +40,8 @@ OF_VMS = frozenset({Scope.GROUP, Scope.OWNER})
 """What counts VMs: a host with more of them than may be disturbed at once can never be done."""
 WINDOW_MIN = 240
 """Shortest window in minutes: a wave takes its notice and half an hour."""
+ROOMY_MIB = 1 << 20
+"""Memory of a host that any VMs fit on."""
 DURATIONS_S = (60, 600, 1800)
 """How long the work on a host may take."""
 
@@ -79,6 +83,7 @@ def maintain(people: Operators, dice: Dice) -> None:
         canary_hosts=hosts[:1] if dice.chance(200) else (),
         max_failures=dice.pick((0, 1, 5)),
         gate=dice.pick((GATE, POLLS)) if dice.chance(500) else "",
+        move_s=dice.pick(DURATIONS_S) if dice.chance(300) else 0,
     )
     answer = people.ask(ask, "operator")
     if answer.done() and answer.exception() is None:
@@ -134,8 +139,11 @@ def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> Stimulus | No
 
 
 def heal(people: Operators) -> None:
-    """Apply a policy under which every host can be done, however many VMs of a group it has."""
+    """Apply a policy under which every host can be done, and buy memory, so that VMs can leave."""
     world = people.world
+    hosts = world.checker.state.topology.hosts.values()
+    roomy = tuple(replace(each, memory_mib=ROOMY_MIB) for each in hosts)
+    people.submit(ChangeTopology(hosts=roomy), "operator")
     before = maintenance_policy(world.checker.state.policies.get("fleet"), world.policy)
     budgets = tuple(each for each in before.budgets if each.scope not in OF_VMS)
     people.submit(stimuli.ApplyPolicy(replace(before, budgets=budgets)), "operator")
@@ -144,11 +152,14 @@ def heal(people: Operators) -> None:
 def finish(people: Operators) -> None:
     """While a world heals: what halts goes on, what can never be done any more is cancelled."""
     heal(people)
+    world = people.world
     now_ms = people.world.service.clock.now_ms()
     for maintenance in list(people.world.checker.state.maintenances.values()):
         number = maintenance.number
         late = maintenance.deadline_ms and maintenance.deadline_ms < now_ms
-        if maintenance.state is M.DRAFT or late:
+        plan = world.checker.state.plans.get(maintenance.plan)
+        alone = plan and any(each.subject == NO_OTHER_HOST for _, each in plan.body.blocked)
+        if maintenance.state is M.DRAFT or late or alone:
             people.submit(stimuli.CancelMaintenance(number, "comes too late"), "operator")
         elif maintenance.state is not M.RUNNING:
             people.submit(stimuli.ResumeMaintenance(number), "operator")

@@ -68,6 +68,8 @@ NODES, NODES_BY_HOST = 3, 4
 """Nodes of a world, the service's own among them: where all serve everything, and by host."""
 BY_HOST_PERMILLE = 500
 """How often in a thousand nodes away from the service serve some hosts each. Source: M-1."""
+MEMORY_MIB = 1600
+"""Memory of hosts for each VM, in MiB, which takes 1200 on average: they are at 75 %."""
 PORTIONS_BYTES = (100, 1000, PORTION_BYTES)
 """Sizes of the feed's portions: small ones cut even a small fleet's changes."""
 SPOOLS_MAX = (0, 2, 1000)
@@ -121,6 +123,7 @@ class RandomFleet(Deployment):
         self.node_faults = NodeFaults(self, self.fault_counts)
         self._dice = Dice(plan.seed, "world")
         self._side_dice = Dice(plan.seed, "plans and gates")
+        self._memory_dice = Dice(plan.seed, "memory")
         self._restart_planned = False
         self.failover: Failover | None = None
         self.wanted: dict[str, Vm] = {}
@@ -181,6 +184,7 @@ class RandomFleet(Deployment):
                 update_domain=n % UPDATE_DOMAINS,
                 zone=ZONES[n // FAULT_DOMAINS % len(ZONES)],
                 labels=(("rack", f"r{n // RACK_HOSTS}"), ("row", ("even", "odd")[n % 2])),
+                memory_mib=MEMORY_MIB * self.plan.vms // self.plan.hosts,
             )
             for n in range(self.plan.hosts)
         )
@@ -221,6 +225,7 @@ class RandomFleet(Deployment):
             group=group.name,
             size=dice.pick(("Standard_D4", "Standard_D4", "Standard_NC6", "Standard_G5", "")),
             spot=dice.chance(200),
+            memory_mib=self._memory_dice.pick((512, 1024, 1024, 2048, 1024, 1024, 512, 2048)),
             addresses=(f"vm-{name}-{number}",),
         )
 
