@@ -65,9 +65,9 @@ class RecordsBeside:
     def close(self) -> None:
         """Close the connections; the next use makes new ones."""
         with self._lock:
-            engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
+            if self._engine is not None:
+                self._engine = None
+                self._closing()
 
     def _opened(self) -> Engine:
         with self._lock:
@@ -75,4 +75,5 @@ class RecordsBeside:
                 opener = engine_of(self.address)
                 of_file = getattr(opener, "func", None) is SqliteEngine
                 self._engine = opener(must_exist=True, **({"beside": True} if of_file else {}))
+                self._closing = weakref.finalize(self, self._engine.close)
             return self._engine

@@ -152,9 +152,10 @@ class ProgramRuns:
     def _look(self, operation: int, attempt: int, part: str) -> ProgramRun:
         notes = self._records.notes(operation).get(attempt, {})
         begun, end = part + BEGUN in notes, notes.get(part + END)
-        running = begun and end is None
-        if running:
-            running = self._lives((operation, attempt, part), notes)
+        key = operation, attempt, part
+        running = begun and end is None and self._lives(key, notes)
+        if end is not None:
+            self._beats.pop(key, None)
         return ProgramRun(begun, running, notes.get(part + ANSWER, ""), end)
 
     def _lives(self, key: tuple[int, int, str], notes: dict[str, str]) -> bool:
@@ -166,11 +167,8 @@ class ProgramRuns:
         known, since_ms = self._beats.get(key, ("", now_ms))
         if known != beat:
             since_ms = now_ms
-        lives = now_ms - since_ms < LOST_S * 1000
         self._beats[key] = beat, since_ms
-        if not lives:
-            del self._beats[key]
-        return lives
+        return now_ms - since_ms < LOST_S * 1000
 
 
 class _Reporter:

@@ -1,0 +1,115 @@
+"""What a driver knows of its tasks is found by the process that takes over. Source: R-2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.clock import SystemClock
+from forewarn.drivers.command import runner
+from forewarn.drivers.registry import make_driver
+from forewarn.drivers.task_records import TaskRecords
+from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.settings import (
+    DriverSettings,
+    ListenSettings,
+    MetadataSettings,
+    NamedTable,
+    OperatorSettings,
+    Settings,
+    StoreSettings,
+)
+from forewarn.store import open_store
+from tests.drivers.tasks import ended, now_ms, task
+from tests.e2e.crashing import FLEET, TERM_MS, Client, Doom, Life
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from forewarn.control.plane import ControlPlane
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """An empty database on a server of its own."""
+    with running_postgres() as server, server.database() as found:
+        yield found
+
+
+def serve(store: str, ready: Connection, begin: list[str]) -> None:
+    """Run a service whose hosts are rebooted by a program."""
+    program = NamedTable("mine", {"kind": "command", "begin": begin, "poll_s": 0.1})
+    settings = Settings(
+        listen=ListenSettings(metadata=("127.0.0.1:0",), operator="127.0.0.1:0"),
+        metadata=MetadataSettings(vm_by_query=True, rate_per_s=0),
+        operator=OperatorSettings(open_on_loopback=True),
+        store=StoreSettings(url=store),
+        drivers=DriverSettings(default="mine", tables=(program,)),
+    )
+
+    def lay_out(plane: ControlPlane) -> None:
+        if not plane.state.topology.vms:
+            plane.commit(FLEET, actor="test", now_ms=SystemClock().now_ms())
+
+    async def run() -> None:
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        daemon.term_ms, daemon.prepare = TERM_MS, lay_out
+        bound = await daemon.start()
+        ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
+        await daemon.ended.wait()
+
+    asyncio.run(run())
+
+
+def test_task_that_ended_well_is_found_after_a_failover(address: str, tmp_path: Path) -> None:
+    """Its program ends while nobody leads; the heir completes it, and begins nothing twice."""
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    begin = ["sh", "-c", f"echo begun >> {log}; until [ -e {gate} ]; do sleep 0.05; done"]
+    writer = Life(address, serve, begin)
+    assert writer.listening()
+    operator = Client(writer.operator, Doom(1000))
+    status, body = operator.ask("POST", "/v1/operations", {"cause": "host-lost", "targets": ["h1"]})
+    assert status < 300, body
+    wait_until(log.exists)
+    operator.close()
+    writer.kill()
+    gate.touch()
+    heir = Life(address, serve, begin)
+    assert heir.listening()
+    operator = Client(heir.operator, Doom(1000))
+
+    def state() -> str:
+        _, shown = operator.ask("GET", "/v1/operations/op-1")
+        return str(json.loads(shown)["operation"]["state"])
+
+    wait_until(lambda: state() == "succeeded")
+    operator.close()
+    heir.kill()
+    assert log.read_text().split() == ["begun"]
+
+
+def test_program_on_a_lost_machine_fails_and_never_ends_well(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat that stands still says so to a process that cannot look for the runner itself."""
+    monkeypatch.setattr(runner, "LOST_S", 1)
+    open_store(address).close()
+    records = TaskRecords(address, "mine")
+    driver = make_driver("mine", {"kind": "command", "begin": ["true"]}, address)
+    records.begin(task().key)
+    records.put(12, 1, {"runner": "elsewhere/1 17 4711", "beat": "1"})
+    assert not driver.progress(task(), now_ms()).failed
+    assert "nobody knows how far" in ended(driver, task()).failed
+    records.put(12, 1, {"end": ""})
+    assert driver.progress(task(), now_ms()).done, "it was only cut off"
+    records.close()
