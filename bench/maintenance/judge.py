@@ -33,7 +33,7 @@ class Limits:
 
 def judge(work: Sequence[Operation], limits: Limits) -> list[str]:
     """Return every promise that was broken, as sentences."""
-    ran = [each for each in work if each.started_ms]
+    ran = [each for each in work if each.execution.started_ms]
     done = Counter(each.host for each in ran if each.state.value == "succeeded")
     found = [f"{host} was worked on {count} times" for host, count in done.items() if count > 1]
     found += [f"{host} was never done" for host in limits.rack_of if host not in done]
@@ -42,7 +42,8 @@ def judge(work: Sequence[Operation], limits: Limits) -> list[str]:
 
 
 def _outside(operation: Operation, limits: Limits) -> Iterable[str]:
-    for name, at_ms in (("started", operation.started_ms), ("ended", operation.ended_ms)):
+    assert operation.execution.started_ms is not None
+    for name, at_ms in (("started", operation.execution.started_ms), ("ended", operation.ended_ms)):
         hour = datetime.fromtimestamp(at_ms / 1000, UTC).hour
         if not limits.from_hour <= hour < limits.to_hour:
             yield f"{operation.id} {name} at {datetime.fromtimestamp(at_ms / 1000, UTC)}"
@@ -50,7 +51,7 @@ def _outside(operation: Operation, limits: Limits) -> Iterable[str]:
 
 def _together(ran: Sequence[Operation], limits: Limits) -> Iterable[str]:
     """Go through all beginnings and ends in their order; what ends at a moment ends first."""
-    moments = [(each.started_ms, True, each.host) for each in ran]
+    moments = [(each.execution.started_ms, True, each.host) for each in ran]
     moments += [(each.ended_ms, False, each.host) for each in ran]
     fleet, racks = 0, Counter[str]()
     domains: defaultdict[str, Counter[int]] = defaultdict(Counter)

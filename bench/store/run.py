@@ -45,7 +45,7 @@ def steps(story: Story) -> Iterator[Stimulus]:
             yield NoticeShown((number,))
             for event_id in story.state.operations[number].events:
                 yield Acknowledge((event_id,))
-            attempt = story.state.operations[number].attempt
+            attempt = story.state.operations[number].execution.attempt
             yield DriverBegun(number, attempt)
             yield DriverDone(number, attempt)
 

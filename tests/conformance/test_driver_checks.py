@@ -209,7 +209,7 @@ class IgnoresRetry(Sound):
 
     def begin(self, task: Task) -> None:
         """Begin the first attempt alone."""
-        if task.operation.attempt == 1:
+        if task.attempt == 1:
             super().begin(task)
         else:
             self.far.begun[task.id] = 1

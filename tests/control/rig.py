@@ -53,11 +53,11 @@ class Noting(ManualDriver):
 
     def begin(self, task: Task) -> None:
         """Note which attempt is begun."""
-        self.begun.append(task.operation.attempt)
+        self.begun.append(task.attempt)
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Note which attempt is asked after."""
-        self.asked.append(task.operation.attempt)
+        self.asked.append(task.attempt)
         return Progress(again_ms=now_ms + self.again_after_ms if self.again_after_ms else 0)
 
     def abort(self, task: Task) -> None:

@@ -106,7 +106,7 @@ def test_failure_is_that_of_its_own_operation(
     running.settle()
     again = known(running, operation)
     assert again is not None
-    assert (again.attempt, again.reason) == (2, "")
+    assert (again.execution.attempt, again.reason) == (2, "")
     assert driver.calls[-2:] == [f"begin {again.id}/2", f"progress {again.id}/2"]
 
 

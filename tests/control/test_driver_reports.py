@@ -10,11 +10,11 @@ import pytest
 from forewarn.control.driver_calls import DaemonThreads
 from forewarn.control.driver_host import ProgressReports
 from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import with_execution
 from forewarn.core.stimulus import Approve, ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
-from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
 from tests.drivers.tasks import task as task_of
 
@@ -91,8 +91,8 @@ def test_share_that_is_none_is_left_out(share: object) -> None:
     running, _, number = telling(Progress(text="working", share=share))  # type: ignore[arg-type]
     try:
         running.settle()
-        assert running.plane.state.operations[number].progress_percent == -1
-        assert running.plane.state.operations[number].progress == "working"
+        assert running.plane.state.operations[number].execution.progress_percent == -1
+        assert running.plane.state.operations[number].execution.progress == "working"
     finally:
         running.loop.stop()
         running.store.close()
@@ -125,7 +125,9 @@ def test_host_that_a_driver_chooses_is_recorded_at_once() -> None:
         running.ask(Approve("v", operation.events))
         running.settle()
         running.pass_time(SECOND_MS)
-        assert running.plane.state.operations[operation.number].placements == (("v", "h2"),)
+        assert running.plane.state.operations[operation.number].execution.placements == (
+            ("v", "h2"),
+        )
         running.pass_time(SECOND_MS)
         assert running.plane.state.topology.vms["v"].host == "h2"
         texts = [entry.text for entry in running.entries(operation)]
@@ -214,7 +216,7 @@ def test_progress_is_told_less_often_the_longer_it_takes(
 ) -> None:
     """Five seconds apart, a twentieth of the time at least; a clock put back keeps none. R-1."""
     now_ms = 10 * HOUR_MS
-    operation = replace(task_of(7).operation, begun_ms=now_ms + begun_ms, attempt=3)
+    operation = with_execution(task_of(7).operation, begun_ms=now_ms + begun_ms, attempt=3)
     reports = ProgressReports()
     first = reports.report(operation, Progress(share=0.999), now_ms)
     assert first is not None
@@ -234,7 +236,7 @@ def test_end_and_silence_are_not_progress(said: Progress) -> None:
     operation = task_of(7).operation
     assert ProgressReports().report(operation, said, HOUR_MS) is None
     assert ProgressReports().report(operation, Progress(share=0.0), HOUR_MS) is not None
-    known = replace(operation, progress="x", progress_percent=0)
+    known = with_execution(operation, progress="x", progress_percent=0)
     assert ProgressReports().report(known, Progress(text="x", share=0.0), HOUR_MS) is None
     for news in (Progress(text="x", share=0.5), Progress(text="y", share=0.0)):
         assert ProgressReports().report(known, news, HOUR_MS) is not None
@@ -242,7 +244,7 @@ def test_end_and_silence_are_not_progress(said: Progress) -> None:
 
 def test_host_that_a_driver_chooses_is_that_of_its_own_operation() -> None:
     """And of the attempt that is under way. Source: M-1, R-1."""
-    operation = replace(task_of(7).operation, attempt=3)
+    operation = with_execution(task_of(7).operation, attempt=3)
     report = ProgressReports().report(operation, Progress(placements={"v": "h2"}), HOUR_MS)
     assert report is not None
     assert (report.operation, report.attempt, report.placements) == (7, 3, (("v", "h2"),))
@@ -254,7 +256,7 @@ def test_new_attempt_and_forgotten_one_are_told_at_once() -> None:
     reports = ProgressReports()
     assert reports.report(operation, Progress(text="a"), HOUR_MS)
     assert not reports.report(operation, Progress(text="b"), HOUR_MS)
-    again = replace(operation, attempt=operation.attempt + 1)
+    again = with_execution(operation, attempt=operation.execution.attempt + 1)
     assert reports.report(again, Progress(text="b"), HOUR_MS)
     assert not reports.report(again, Progress(text="c"), HOUR_MS)
     reports.forget(7)

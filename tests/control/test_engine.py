@@ -138,7 +138,7 @@ def test_driver_is_begun_again_when_the_store_lost_what_it_said(
     def begin(task: Task) -> None:
         if not running.driver.begun:
             monkeypatch.setattr(running.store, "commit", cut_once(running))
-        running.driver.begun.append(task.operation.attempt)
+        running.driver.begun.append(task.attempt)
         if fails:
             raise OSError("its board is dark")
 

@@ -20,7 +20,7 @@ from forewarn.control.planning import (
     task_of,
 )
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Execution, Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     Postponement,
@@ -159,23 +159,23 @@ def test_planner_is_asked_for_what_the_maintenance_says() -> None:
         ({"maintenance": 7, "duration_s": 900}, NOW_MS + 16 * MINUTE_MS),
         ({"maintenance": 8}, NOW_MS + 6 * MINUTE_MS),
         (
-            {"state": OperationState.RUNNING, "started_ms": NOW_MS - MINUTE_MS},
+            {"state": OperationState.RUNNING, "execution": Execution(NOW_MS - MINUTE_MS)},
             NOW_MS + 4 * MINUTE_MS,
         ),
         (
-            {"state": OperationState.RUNNING, "started_ms": NOW_MS - 5 * MINUTE_MS + 1},
+            {"state": OperationState.RUNNING, "execution": Execution(NOW_MS - 5 * MINUTE_MS + 1)},
             NOW_MS + 1,
         ),
         (
-            {"state": OperationState.RUNNING, "started_ms": NOW_MS - 5 * MINUTE_MS},
+            {"state": OperationState.RUNNING, "execution": Execution(NOW_MS - 5 * MINUTE_MS)},
             NOW_MS + 5 * MINUTE_MS,
         ),
         (
-            {"state": OperationState.RUNNING, "started_ms": 1, "duration_s": 60},
+            {"state": OperationState.RUNNING, "execution": Execution(1), "duration_s": 60},
             NOW_MS + 5 * MINUTE_MS,
         ),
         (
-            {"state": OperationState.RUNNING, "started_ms": 1, "duration_s": 900},
+            {"state": OperationState.RUNNING, "execution": Execution(1), "duration_s": 900},
             NOW_MS + 15 * MINUTE_MS,
         ),
     ],

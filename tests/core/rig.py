@@ -146,8 +146,8 @@ class Rig:
         """The driver begins and ends a running operation."""
         current = self.now(operation)
         self.tell(
-            DriverBegun(current.number, current.attempt),
-            DriverDone(current.number, current.attempt),
+            DriverBegun(current.number, current.execution.attempt),
+            DriverDone(current.number, current.execution.attempt),
         )
 
     def wait(self, ms: int) -> None:

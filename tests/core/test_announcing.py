@@ -167,7 +167,7 @@ def test_work_that_is_due_too_late_does_not_start() -> None:
     rig.now_ms = operation.not_before_ms
     rig.tell(Tick())
     assert rig.now(operation).reason == "it would end after the deadline"
-    assert not rig.now(operation).started_ms
+    assert not rig.now(operation).execution.started_ms
 
 
 def test_stopped_wave_that_is_over_is_not_checked_again() -> None:

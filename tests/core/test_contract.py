@@ -14,6 +14,7 @@ from forewarn.core import maintenance_refusals as of_maintenance
 from forewarn.core import maintenance_stimuli as words
 from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.labels import NothingSelected, SelectorInvalid
+from forewarn.core.lifecycle import Execution
 from forewarn.core.phase import Planning
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS
@@ -33,12 +34,13 @@ SAID: dict[str, object] = {
     "Operation.alert": "none",
     "Operation.state": "planned",
     "Operation.duration_s": -1,
-    "Operation.progress_percent": -1,
+    "Operation.execution": Execution(),
+    "Execution.progress_percent": -1,
+    "Execution.interruption_ms": -1,
     "Event.state": "scheduled",
     "Vm.os_type": "Linux",
     "DriverProgressed.percent": -1,
     "DriverDone.interruption_ms": -1,
-    "Operation.interruption_ms": -1,
     "State.mark": ("", 0),
     "NoticePolicy.max_user_operations": 10,
     "NoticePolicy.max_operations": 200_000,
@@ -51,7 +53,7 @@ VALUES = (
     *KINDS.values(),
     *(each for each in vars(stimulus).values() if isinstance(each, type)),
     *(each for each in vars(words).values() if isinstance(each, type)),
-    *(Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
+    *(Execution, Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
 )
 OF_VALUES = [
     pytest.param(kind, each.name, each.default, id=f"{kind.__name__}.{each.name}")

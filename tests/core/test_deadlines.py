@@ -230,6 +230,5 @@ def test_owner_that_rests_long_enough_is_not_waited_for(rest_s: int, *, waits: b
     rig.run()
     [work] = [each for each in rig.operations.values() if each.maintenance == number]
     earliest_ms = ended_ms + rest_s * 1000
-    assert work.started_ms >= earliest_ms
-    assert (work.started_ms < earliest_ms + 30 * MINUTE_MS) is True
+    assert 0 <= (work.execution.started_ms or 0) - earliest_ms < 30 * MINUTE_MS
     assert (work.announced_ms > ended_ms) is waits

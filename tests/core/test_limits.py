@@ -533,11 +533,15 @@ def test_wave_that_was_cut_is_followed_by_a_pause() -> None:
     assert rig.maintenance(number).rests_until_ms == ended_ms + 30 * MINUTE_MS
     rig.wait(26 * MINUTE_MS)
     rig.show()
-    assert not [each for each in rig.working(number).values() if each.started_ms]
+    assert not [each for each in rig.working(number).values() if each.execution.started_ms]
     rig.run()
     later = [each for each in rig.operations.values() if each.host in left]
-    assert {each.host for each in later if each.started_ms} == set(left)
-    assert all(each.started_ms >= ended_ms + 30 * MINUTE_MS for each in later if each.started_ms)
+    assert {each.host for each in later if each.execution.started_ms} == set(left)
+    assert all(
+        (each.execution.started_ms or 0) >= ended_ms + 30 * MINUTE_MS
+        for each in later
+        if each.execution.started_ms
+    )
     rig.check_replay()
 
 

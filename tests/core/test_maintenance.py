@@ -188,11 +188,11 @@ def test_host_that_ends_after_a_resumption_is_followed_by_a_pause() -> None:
     rig.refuses(before, PlanSuperseded)
     rig.plans_made = True
     rig.make_plan(number)
-    while not any(each.started_ms for each in rig.working(number).values()):
+    while not any(each.execution.started_ms for each in rig.working(number).values()):
         rig.wait(MINUTE_MS)
         rig.show()
-    starts = [each.started_ms for each in rig.working(number).values() if each.started_ms]
-    assert min(starts) >= ended_ms + 30 * MINUTE_MS
+    starts = [each.execution.started_ms for each in rig.working(number).values()]
+    assert min(filter(None, starts)) >= ended_ms + 30 * MINUTE_MS
     rig.check_replay()
 
 

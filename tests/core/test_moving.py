@@ -44,7 +44,7 @@ def test_host_is_worked_on_once_its_vms_have_left() -> None:
     number = rig.start("h0", move_s=600)
     move = begun(rig, "h0", "v0", number)
     assert (move.cause, move.impact) == (Cause.LIVE_MIGRATION, Impact.FREEZE)
-    assert move.placements == (("v0", "h1"),)  # the fullest host with room
+    assert move.execution.placements == (("v0", "h1"),)  # the fullest host with room
     rig.finish(move)
     assert rig.state.topology.vms["v0"].host == "h1"
     assert rig.shown("g0") == []
@@ -83,7 +83,7 @@ def test_move_is_withdrawn_where_its_destination_fills_up() -> None:
     rig = fleet(4, spare=2)
     number = rig.start("h0", move_s=600)
     rig.show()
-    [(_, to)] = rig.working(number)["h0"].placements
+    [(_, to)] = rig.working(number)["h0"].execution.placements
     rig.tell(ChangeTopology(vms=(Vm("new", to, "g1", memory_mib=2048 - 512),)))
     again = rig.working(number)["h0"]
     assert to not in again.destinations
@@ -96,7 +96,7 @@ def test_move_is_withdrawn_where_its_destination_fails() -> None:
     rig = fleet(4, spare=2)
     number = rig.start("h0", move_s=600)
     rig.show()
-    [(_, to)] = rig.working(number)["h0"].placements
+    [(_, to)] = rig.working(number)["h0"].execution.placements
     rig.ask(Cause.HARDWARE_FAILURE, to)
     assert to not in rig.working(number)["h0"].destinations
 
@@ -106,7 +106,7 @@ def test_move_that_fails_counts_and_the_host_is_not_worked_on() -> None:
     rig = fleet()
     number = rig.start("h0", move_s=600)
     move = begun(rig, "h0", "v0", number)
-    rig.tell(DriverFailed(move.number, move.attempt, "no route"))
+    rig.tell(DriverFailed(move.number, move.execution.attempt, "no route"))
     assert rig.maintenance(number).state is MaintenanceState.STOPPED
     rig.tell(Complete(move.number, failed=True, reason="given up"))
     assert not rig.working(number)
@@ -142,4 +142,4 @@ def test_driver_that_chooses_gets_no_destination() -> None:
     rig = fleet(policy=NoticePolicy(scheduling_drivers=frozenset({""})))
     number = rig.start("h0", move_s=600)
     assert rig.plans[rig.maintenance(number).plan].body.moves == {"h0": (("v0", ""),)}
-    assert rig.working(number)["h0"].placements == ()
+    assert rig.working(number)["h0"].execution.placements == ()

@@ -77,9 +77,9 @@ def test_failed_event_and_measured_interruption_are_kept(rig: Rig) -> None:
     operation = rig.ask(Cause.REBOOT, "web_0")
     rig.approve("web_0", operation)
     rig.tell(Retry(operation.number), DriverDone(operation.number, 2, interruption_ms=340))
-    assert outcome_of(rig, operation).operation.interruption_ms == 340
+    assert outcome_of(rig, operation).operation.execution.interruption_ms == 340
     other = rig.ask(Cause.REBOOT, "web_1")
     rig.approve("web_1", other)
     rig.tell(Complete(other.number, failed=True, reason="seen to"))
     ended = outcome_of(rig, other)
-    assert (ended.result, ended.operation.interruption_ms) == (EventResult.FAILED, -1)
+    assert (ended.result, ended.operation.execution.interruption_ms) == (EventResult.FAILED, -1)

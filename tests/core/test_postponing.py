@@ -36,9 +36,12 @@ def test_announced_host_is_withdrawn_alone() -> None:
     assert rig.waits(number, "h0").clears_ms == until_ms
     rig.run()
     assert rig.maintenance(number).state is MaintenanceState.DONE
-    [last] = [each for each in rig.operations.values() if each.host == "h0" and each.started_ms]
-    assert last.started_ms >= until_ms
-    assert last.started_ms - last.announced_ms >= last.notice_s * SECOND_MS
+    [last] = [
+        each for each in rig.operations.values() if each.host == "h0" and each.execution.started_ms
+    ]
+    started_ms = last.execution.started_ms or 0
+    assert started_ms >= until_ms
+    assert started_ms - last.announced_ms >= last.notice_s * SECOND_MS
     rig.check_replay()
 
 

@@ -22,6 +22,7 @@ from forewarn.core.lifecycle import (
     move_alert,
     move_event,
     move_operation,
+    with_execution,
 )
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.stimulus import (
@@ -63,8 +64,8 @@ def test_reports_of_drivers_count_each_by_itself() -> None:
     rig = small()
     first, second, third = (rig.ask(Cause.HARDWARE_FAILURE, host) for host in ("h0", "h1", "h2"))
     rig.finish(third)
-    failed = DriverFailed(first.number, first.attempt, "no power")
-    done = [DriverDone(each.number, each.attempt) for each in (third, second)]
+    failed = DriverFailed(first.number, first.execution.attempt, "no power")
+    done = [DriverDone(each.number, each.execution.attempt) for each in (third, second)]
     rig.tell(Reports((done[0], failed, done[1])))
     assert rig.now(first).reason == "no power"
     assert [rig.now(each).state for each in (first, second)] == [S.RUNNING, S.SUCCEEDED]
@@ -206,7 +207,7 @@ def test_failed_execution_waits_for_the_operator() -> None:
     assert "no answer" in rig.why(operation)[0].text
     assert not rig.tell(DriverFailed(operation.number, 1, "again")).changes
     rig.tell(Retry(operation.number))
-    assert (rig.now(operation).attempt, rig.now(operation).reason) == (2, "")
+    assert (rig.now(operation).execution.attempt, rig.now(operation).reason) == (2, "")
     assert rig.begun == [operation.number] * 2
     rig.finish(operation)
     assert rig.now(operation).state is S.SUCCEEDED
@@ -359,7 +360,7 @@ def test_work_that_nobody_is_asked_about_starts_at_the_time_asked_for() -> None:
     rig.wait(60 * MINUTE_MS - 1)
     assert rig.now(operation).state is OperationState.ANNOUNCED
     rig.wait(1)
-    assert rig.now(operation).started_ms == asked_ms
+    assert rig.now(operation).execution.started_ms == asked_ms
 
 
 def test_repair_answers_with_what_it_has_withdrawn() -> None:
@@ -491,6 +492,6 @@ def test_operation_is_named_for_people() -> None:
 def test_vm_goes_where_the_driver_has_said_or_else_where_it_was_asked() -> None:
     """Whichever is known of each VM. Source: R-1."""
     operation = small().ask(Cause.HOST_LOST, "h0", destination="h1")
-    chosen = replace(operation, placements=(("web_0", "h2"),))
+    chosen = with_execution(operation, placements=(("web_0", "h2"),))
     assert chosen.destination_of("web_0") == "h2"
     assert chosen.destination_of("db_0") == "h1"

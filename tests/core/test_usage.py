@@ -72,7 +72,7 @@ def test_work_by_hand_counts_at_the_start() -> None:
     assert rig.now(by_hand).state is OperationState.RUNNING
     number = rig.start("h4", "h7")
     rig.wait(DAY_MS // 24)
-    running = [each for each in rig.working(number).values() if each.started_ms]
+    running = [each for each in rig.working(number).values() if each.execution.started_ms]
     assert len(running) <= 1
     rig.finish(by_hand)
     rig.run()

@@ -153,7 +153,7 @@ def test_running_work_waits_for_its_driver() -> None:
     late = "the driver works on h2: copying, 40 % done; it takes longer than it should"
     assert blocker(rig, 1).text == f"op-1 of h2: {late}"
     rig.tell(Retry(1))
-    assert (rig.now(1).progress, rig.now(1).progress_percent) == ("", -1)
+    assert (rig.now(1).execution.progress, rig.now(1).execution.progress_percent) == ("", -1)
     assert blocker(rig, 1).text == "op-1 of h2: the driver has not begun to work on h2"
 
 
@@ -321,7 +321,7 @@ def test_postponed_host_is_kept_back_from_a_wave_that_comes_too_soon() -> None:
     assert rig.waits(number).subject == "alice"
     assert rig.run() == [{"h0"}]
     [operation] = rig.operations.values()
-    assert operation.started_ms >= until_ms
+    assert (operation.execution.started_ms or 0) >= until_ms
 
 
 @pytest.mark.parametrize(
@@ -386,8 +386,10 @@ def test_postponing_leaves_a_paused_maintenance_paused() -> None:
     assert rig.maintenance(number).state is MaintenanceState.PAUSED
     rig.tell(words.ResumeMaintenance(number))
     rig.run()
-    [late] = [each for each in rig.operations.values() if each.host == "h1" and each.started_ms]
-    assert late.started_ms >= until_ms
+    [late] = [
+        each for each in rig.operations.values() if each.host == "h1" and each.execution.started_ms
+    ]
+    assert (late.execution.started_ms or 0) >= until_ms
 
 
 # -- what a plan means for each group, held against a count of everything ------------------------

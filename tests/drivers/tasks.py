@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Execution, Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
 from tests.waiting import wait_until
 
@@ -29,8 +29,7 @@ def task(number: int = 12, attempt: int = 1, generation: int = 1, **facts: objec
         of_vm=False,
         description="kernel",
         state=OperationState.RUNNING,
-        started_ms=now_ms(),
-        attempt=attempt,
+        execution=Execution(now_ms(), attempt=attempt),
     )
     for name, fact in facts.items():
         setattr(operation, name, fact)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.lifecycle import Operation
+from forewarn.core.lifecycle import Execution, Operation, with_execution
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.libvirt.config import Fallback, HostConfig, LibvirtConfig
 from forewarn.drivers.libvirt.driver import LibvirtDriver, TaskCalledOff, TaskUnknown
@@ -75,7 +75,7 @@ def task(lab: Laboratory, cause: Cause, impact: Impact | None = None) -> Task:
             vms=("a1",),
             of_vm=traits.target.value == "vm",
             description=traits.description,
-            attempt=1,
+            execution=Execution(attempt=1),
         )
     )
 
@@ -227,7 +227,9 @@ def test_retry_moves_no_guest_that_has_gone(
     driver = LibvirtDriver(config)
     assert carried_out(driver, given).done
     there = home(lab)
-    assert carried_out(driver, Task(replace(given.operation, attempt=2))) == Progress(done=True)
+    assert carried_out(driver, Task(with_execution(given.operation, attempt=2))) == Progress(
+        done=True
+    )
     wait_until(lambda: boots(lab) == before + 1, what="its boot", limit_s=WAIT_S)
     assert home(lab) == there != given.operation.host
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Task
 from forewarn.drivers.libvirt.driver import LibvirtDriver
-from forewarn.values import replace
 from tests.libvirt.laboratory import WAIT_S
 from tests.libvirt.test_driver import boots, carried_out, config, guest, home, task
 from tests.waiting import wait_until
@@ -53,7 +53,7 @@ def test_work_ends_once_though_libvirtd_is_killed(
     for attempt in range(2, RETRIES_MAX):
         if ended.done:
             break
-        given = Task(replace(given.operation, attempt=attempt))
+        given = Task(with_execution(given.operation, attempt=attempt))
         ended = carried_out(driver, given)
     assert ended.done, ended
     wanted = before + (cause is Cause.REBOOT)

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.lifecycle import Operation
+from forewarn.core.lifecycle import Execution, Operation
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.nova.driver import NovaDriver
 from forewarn.drivers.task_records import TaskRecords
@@ -54,8 +54,7 @@ def task(
             description=traits.description,
             duration_s=traits.duration_s,
             created_ms=number,
-            started_ms=SystemClock().now_ms(),
-            attempt=attempt,
+            execution=Execution(SystemClock().now_ms(), attempt=attempt),
         ),
         generation=7,
     )

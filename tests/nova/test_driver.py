@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Task
 from forewarn.drivers.nova.client import CloudUnconfigured
 from forewarn.drivers.nova.config import NovaConfig
@@ -157,10 +158,10 @@ def test_retry_after_a_failure_asks_again(small: SmallCloud, config: NovaConfig)
     small.actions[-1]["events"][0] |= {"result": "Error", "traceback": "x\nBadHost: no power\n"}
     said = carried_out(driver, given)
     assert said.failed == f"Nova failed: rebooting of {second}: BadHost: no power"
-    again = Task(replace(given.operation, attempt=2), given.generation)
+    again = Task(with_execution(given.operation, attempt=2), given.generation)
     assert done(driver, again)
     assert small.done('"reboot"') == 3
-    third = Task(replace(given.operation, attempt=3), given.generation)
+    third = Task(with_execution(given.operation, attempt=3), given.generation)
     assert done(driver, third)
     assert small.done('"reboot"') == 5
 
@@ -224,7 +225,7 @@ def test_failed_migration_is_told_in_novas_words(small: SmallCloud, config: Nova
     assert "NoValidHost: No valid host was found" in said.failed
     assert small.servers[off]["OS-EXT-SRV-ATTR:host"] == "h2"
     small.failing.clear()
-    assert done(nova(config), Task(replace(given.operation, attempt=2), 7))
+    assert done(nova(config), Task(with_execution(given.operation, attempt=2), 7))
     assert small.done('"os-migrateLive"') == 2
 
 
@@ -367,7 +368,7 @@ def test_removed_server_has_the_rest_of_its_notice(small: SmallCloud, config: No
     """It is shut down, and deleted once it is off or the notice is over. Source: R-5, N-1."""
     given = task(Cause.EVICTION, "h1", small.server("a"))
     small.holding.add("os-stop")
-    driver, started_ms = nova(config), given.operation.started_ms
+    driver, started_ms = nova(config), given.operation.execution.started_ms or 0
     driver.begin(given)
     for later_ms in (0, 1000, 4999):
         assert driver.progress(given, started_ms + later_ms).text.startswith("shutting ")

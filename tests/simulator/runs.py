@@ -192,7 +192,7 @@ def _waits(world: World) -> dict[str, tuple[int, int, int]]:
         count, early, waited_s = waits.get(each.cause.value, (0, 0, 0))
         waits[each.cause.value] = (
             count + 1,
-            early + (each.started_ms < each.not_before_ms),
+            early + ((each.execution.started_ms or 0) < each.not_before_ms),
             waited_s + waited_ms // 1000,
         )
     return waits

@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 import pytest
 
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Execution, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, MaintenanceState, Target, TargetState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes
@@ -92,7 +92,12 @@ def test_pause_is_over_by_true_time_after_the_clock_was_put_back(
 
     def takes(number: int, state: OperationState, at_ms: int, ahead_ms: int) -> None:
         operation = replace(
-            WORK, number=number, host=f"h{number}", state=state, started_ms=at_ms, maintenance=1
+            WORK,
+            number=number,
+            host=f"h{number}",
+            state=state,
+            execution=Execution(at_ms),
+            maintenance=1,
         )
         done = state is not OperationState.RUNNING
         what = TargetState.DONE if done else TargetState.WORKING

@@ -84,7 +84,7 @@ class RandomWork:
         if not running:
             return words.Tick()
         one = self._random.choice(running)
-        number, attempt = one.number, one.attempt
+        number, attempt = one.number, one.execution.attempt
         reports: tuple[Stimulus, ...] = (
             words.DriverBegun(number, attempt),
             words.DriverProgressed(number, attempt, "migrating", self._random.randrange(101)),

@@ -75,7 +75,10 @@ class Story:
             self.tell(Acknowledge((event_id,)))
         operation = self.state.operations[number]
         assert operation.state is OperationState.RUNNING
-        self.tell(DriverBegun(number, operation.attempt), DriverDone(number, operation.attempt))
+        self.tell(
+            DriverBegun(number, operation.execution.attempt),
+            DriverDone(number, operation.execution.attempt),
+        )
         return number
 
 

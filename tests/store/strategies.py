@@ -16,7 +16,7 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
-from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Event, EventState, Execution, Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -89,6 +89,17 @@ vms = st.builds(
     tags=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
     instance=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
 )
+executions = st.builds(
+    Execution,
+    started_ms=st.integers(1, 2**53),
+    begun_ms=st.none() | st.integers(1, 2**53),
+    attempt=st.integers(0, 9),
+    driver=labels,
+    progress=prose,
+    progress_percent=st.integers(-1, 100),
+    placements=st.lists(st.tuples(names, names), max_size=2).map(tuple),
+    interruption_ms=st.integers(-1, 9),
+)
 operations = st.builds(
     Operation,
     number=st.integers(1, 2**53),
@@ -105,15 +116,13 @@ operations = st.builds(
     notice_s=st.integers(0, 86_400 * 7),
     silent=st.booleans(),
     state=st.sampled_from(OperationState),
+    execution=executions,
     requested_start_ms=times,
     not_before_ms=times,
     created_ms=times,
     announced_ms=times,
     shown_ms=times,
-    started_ms=times,
-    begun_ms=times,
     ended_ms=times,
-    attempt=st.integers(0, 9),
     reason=prose,
     alert=st.sampled_from(Alert),
     abort_owed=st.booleans(),

@@ -95,7 +95,7 @@ def test_restore_withdraws_what_was_announced_and_begins_nothing(
     assert facts.unknown == (f"op-{started}",)
     state = opened(elsewhere).load()
     assert list(state.operations) == [started]
-    assert state.operations[started].begun_ms, "its driver is asked, and not had begin"
+    assert state.operations[started].execution.begun_ms, "its driver is asked, and not had begin"
     shown = [event for view in state.views.values() for event in view.document.events]
     assert {each.status for each in shown} == {"Started"}
 

@@ -71,7 +71,7 @@ class World:
                 self._show(key, view.document)
         for operation in outcome.follow_up.begin:
             number = operation.number
-            if operation.attempt == 1:  # later ones are an operator's word
+            if operation.execution.attempt == 1:  # later ones are an operator's word
                 first = self.begun.setdefault(number, self.stores)
                 assert first == self.stores, "begun again after a restore"
 

@@ -14,7 +14,7 @@ from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms, image_of
 from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Event, EventState, Execution, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
 from forewarn.core.state import TABLES, Changes, Image, State
@@ -166,7 +166,17 @@ def test_mark_is_durable_without_history(address: str, opened: Callable[[str], S
 
 HOST, GROUP = Host("n"), Group("n")
 OPERATION = Operation(
-    1, 1, Cause.REBOOT, Impact.REBOOT, Source.USER, False, "h0", ("web_0",), False, ""
+    1,
+    1,
+    Cause.REBOOT,
+    Impact.REBOOT,
+    Source.USER,
+    False,
+    "h0",
+    ("web_0",),
+    False,
+    "",
+    execution=Execution(started_ms=1),
 )
 EVENT = Event("00000000-0000-4000-8000-000000000000", 1, "web", ("web_0",))
 

@@ -393,7 +393,7 @@ def _first(letters: Iterable[str]) -> str:
 def _urgency(operation: Operation) -> tuple[int, int, int]:
     """Order by state, then by when it began or may begin."""
     if operation.state is OperationState.RUNNING:
-        return 0, operation.started_ms, operation.number
+        return 0, operation.execution.started_ms or 0, operation.number
     if operation.state is OperationState.ANNOUNCED:
         return 1, operation.not_before_ms, operation.number
     return 2, operation.requested_start_ms or operation.created_ms, operation.number

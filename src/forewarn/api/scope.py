@@ -94,15 +94,16 @@ def narrowed_operation(
     )
     if len(own) == len(operation.vms):
         return replace(operation, events=shown, actor=actor_for_owner(operation.actor, layout.vms))
+    placements = [pair for pair in operation.execution.placements if pair[0] in layout.vms]
     return replace(
         operation,
         vms=own,
         events=shown,
         actor=actor_for_owner(operation.actor, layout.vms),
         reason="",
-        progress="",
-        progress_percent=-1,
-        placements=tuple([pair for pair in operation.placements if pair[0] in layout.vms]),
+        execution=replace(
+            operation.execution, progress="", progress_percent=-1, placements=tuple(placements)
+        ),
         disturbed_owners=(),
     )
 

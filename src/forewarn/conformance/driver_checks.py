@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.conformance.checks import Check, ConformanceFault, NotApplicable
 from forewarn.conformance.driver_trial import Failure, Subject, Trial
 from forewarn.conformance.run import Result, Verdict
+from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Discovering, Task
 from forewarn.values import replace
 
@@ -56,7 +57,7 @@ def _once(trial: Trial, task: Task, after: str) -> None:
 
 
 def _attempt(task: Task, attempt: int) -> Task:
-    operation: Operation = replace(task.operation, attempt=attempt)
+    operation: Operation = with_execution(task.operation, attempt=attempt)
     return Task(operation, task.generation)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.clock import SystemClock
 from forewarn.conformance.checks import ConformanceFault, NotApplicable
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Execution, Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
 from forewarn.errors import TEXT_CHARACTERS_MAX
 from forewarn.values import value
@@ -85,8 +85,7 @@ class Trial:
             description="conformance of a driver",
             duration_s=0,
             state=OperationState.RUNNING,
-            started_ms=now_ms(),
-            attempt=1,
+            execution=Execution(now_ms(), attempt=1),
         )
         return Task(operation, self._generation)
 

@@ -157,8 +157,10 @@ class DriverHost:
         """Ask drivers for the progress of every operation on record as begun."""
         self._tried.clear()
         for operation in self._plane.state.operations.values():
-            if operation.state is OperationState.RUNNING and operation.begun_ms:
-                self._plan(operation.number, _Next(Verb.PROGRESS, operation.attempt, now_ms))
+            if operation.state is OperationState.RUNNING and operation.execution.begun_ms:
+                self._plan(
+                    operation.number, _Next(Verb.PROGRESS, operation.execution.attempt, now_ms)
+                )
 
     def put_by(self, step_ms: int) -> None:
         """Call drivers when that was due, where the service's clock was put by so much."""
@@ -170,7 +172,7 @@ class DriverHost:
 
     def begin(self, operation: Operation, now_ms: int) -> None:
         """Begin an operation, unless it has begun, or another attempt has replaced it."""
-        number, attempt = operation.number, operation.attempt
+        number, attempt = operation.number, operation.execution.attempt
         if number not in self._plane.state.operations or self._tried.get(number) == attempt:
             return  # it has ended meanwhile, or several publications have it follow
         self._plan(number, _Next(Verb.BEGIN, attempt, now_ms))
@@ -218,7 +220,7 @@ class DriverHost:
         self._exhausted.discard(call.driver)
         if self._under_way.get(number) is call:
             del self._under_way[number]
-        self._given_up.pop((number, call.task.operation.attempt), None)
+        self._given_up.pop((number, call.task.attempt), None)
         if ended.unconfirmed is not None:
             self._call_again(call, now_ms + CONFIRM_AGAIN_MS)
         elif call.verb is Verb.ABORT:
@@ -236,7 +238,7 @@ class DriverHost:
         operation = call.task.operation
         planned = self._next.get(operation.number)
         if planned is None:
-            planned = _Next(call.verb, operation.attempt, due_ms)
+            planned = _Next(call.verb, operation.execution.attempt, due_ms)
         if planned.verb is call.verb:
             self._plan(operation.number, replace(planned, due_ms=due_ms))
 
@@ -271,14 +273,14 @@ class DriverHost:
         operation = self._plane.state.operations.get(number)
         if operation is None or operation.state is not OperationState.RUNNING:
             return None
-        if operation.attempt != planned.attempt:
+        if operation.execution.attempt != planned.attempt:
             return None
-        return None if planned.verb is Verb.BEGIN and operation.begun_ms else operation
+        return None if planned.verb is Verb.BEGIN and operation.execution.begun_ms else operation
 
     def _is_current(self, operation: Operation) -> bool:
         """Whether this attempt runs still, and none has taken its place."""
         current = self._plane.state.operations.get(operation.number)
-        return current is not None and current.attempt == operation.attempt
+        return current is not None and current.execution.attempt == operation.execution.attempt
 
     def _call(self, number: int, name: str, now_ms: int) -> None:
         """Make the call that an operation is due for, if it still is."""
@@ -292,10 +294,10 @@ class DriverHost:
         if planned.verb is not Verb.ABORT:
             del self._next[number]
             self._waits.pop(number, None)
-            hung = self._given_up.get((number, operation.attempt))
+            hung = self._given_up.get((number, operation.execution.attempt))
             if hung is not None:  # its last call hangs still: what that says is waited for
                 if not operation.reason:  # that people must look was lost with a commit
-                    self._report(DriverFailed(number, operation.attempt, hung), name)
+                    self._report(DriverFailed(number, operation.execution.attempt, hung), name)
                 return
         store = self._plane.store
         task = Task(operation, store.writer_generation)
@@ -313,13 +315,15 @@ class DriverHost:
             self._aborted(CallEnded(call, failed=reason), now_ms)
         else:
             operation = call.task.operation
-            self._report(DriverFailed(operation.number, operation.attempt, reason), call.driver)
+            self._report(
+                DriverFailed(operation.number, operation.execution.attempt, reason), call.driver
+            )
 
     # --- results of calls -----------------------------------------------------------------
 
     def _begun(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
-        number, attempt = operation.number, operation.attempt
+        number, attempt = operation.number, operation.execution.attempt
         self._tried[number] = attempt
         planned = self._next.get(number)
         if planned is not None and planned.verb is Verb.BEGIN and planned.attempt == attempt:
@@ -333,7 +337,7 @@ class DriverHost:
 
     def _progressed(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
-        number, attempt = operation.number, operation.attempt
+        number, attempt = operation.number, operation.execution.attempt
         progress = ended.progress or Progress(failed=ended.failed)
         further = self._progress.report(self._plane.state.operations[number], progress, now_ms)
         if further is not None:
@@ -387,25 +391,25 @@ class DriverHost:
             self._next.pop(operation.number, None)
             self._report(DriverAborted(operation.number, reason), name)
             return
-        self._given_up[operation.number, operation.attempt] = reason
+        self._given_up[operation.number, operation.execution.attempt] = reason
         planned = self._next.get(operation.number)
         if planned is not None:  # it had to wait for the end of this call
             self._plan(operation.number, planned)
-        self._report(DriverFailed(operation.number, operation.attempt, reason), name)
+        self._report(DriverFailed(operation.number, operation.execution.attempt, reason), name)
 
     def _report_all(self) -> None:
         """Commit the reports of drivers; forget attempts that the record now shows as begun."""
         for number in self._batch.commit():
             operation = self._plane.state.operations.get(number)
-            if operation is None or operation.begun_ms:
+            if operation is None or operation.execution.begun_ms:
                 self._tried.pop(number, None)
 
     def _name(self, operation: Operation | None) -> str:
         """Return the name of who carries an operation out: who it was begun with. Source: R-3."""
         if operation is None:
             return self._setup.default
-        if operation.driver:
-            return operation.driver
+        if operation.execution.driver:
+            return operation.execution.driver
         host = self._plane.state.topology.hosts.get(operation.host)  # begun by an older version
         return (host.driver if host else "") or self._setup.default
 
@@ -423,16 +427,19 @@ class ProgressReports:
     ) -> DriverProgressed | None:
         """Return a report of the progress; None if it is not new, or comes too soon."""
         percent = -1 if progress.share is None else int(progress.share * 100)
-        number, attempt = operation.number, operation.attempt
-        chosen = tuple(sorted(progress.placements.items() - set(operation.placements)))
+        number, attempt = operation.number, operation.execution.attempt
+        chosen = tuple(sorted(progress.placements.items() - set(operation.execution.placements)))
         if chosen:  # where a VM may be asked for soon cannot wait
             return DriverProgressed(number, attempt, progress.text, percent, chosen)
         if progress.done or progress.failed or (not progress.text and percent < 0):
             return None
-        if (progress.text, percent) == (operation.progress, operation.progress_percent):
+        if (progress.text, percent) == (
+            operation.execution.progress,
+            operation.execution.progress_percent,
+        ):
             return None
         reported_attempt, reported_ms = self._last.get(number, (0, 0))
-        apart_ms = max(BETWEEN_MS, (now_ms - operation.begun_ms) // SHARE_OF_TIME)
+        apart_ms = max(BETWEEN_MS, (now_ms - (operation.execution.begun_ms or 0)) // SHARE_OF_TIME)
         if reported_attempt == attempt and 0 <= now_ms - reported_ms < apart_ms:
             return None
         self._last[number] = attempt, now_ms

@@ -347,7 +347,9 @@ class ControlEngine:
         if committed.change:
             assert committed.changes is not None, committed
             changed, follow_up = committed.changes.operations, committed.follow_up
-            withheld = self._drivers.withhold(n for n, each in changed.items() if each.started_ms)
+            withheld = self._drivers.withhold(
+                n for n, each in changed.items() if each.execution.started_ms
+            )
             if withheld:
                 follow_up = replace(follow_up, begin=(*follow_up.begin, *withheld))
             shown = (*changed, *committed.shown)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import is_disturbing
-from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -389,9 +389,7 @@ def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
     duration_s = operation.duration_s
     if operation.maintenance == basis.maintenance.number:
         duration_s = max(duration_s, basis.maintenance.span_s(operation.cause))
-    from_ms = operation.not_before_ms
-    if operation.state is OperationState.RUNNING:
-        from_ms = operation.started_ms
+    from_ms = operation.execution.started_ms or operation.not_before_ms
     ends_ms = from_ms + duration_s * SECOND_MS
     late_ms = basis.now_ms + max(duration_s, LATE_S) * SECOND_MS
     return ends_ms if ends_ms > basis.now_ms else late_ms

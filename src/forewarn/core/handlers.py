@@ -13,7 +13,14 @@ from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import Alert, AlertMove, Operation, OperationState, move_alert
+from forewarn.core.lifecycle import (
+    Alert,
+    AlertMove,
+    Operation,
+    OperationState,
+    move_alert,
+    with_execution,
+)
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.values import replace
@@ -50,10 +57,14 @@ def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
 def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
     """Begin a running operation again. Source: L-8."""
     operation = _running(draft, retry.operation, "retried")
-    again = replace(
-        operation, attempt=operation.attempt + 1, reason="", alert=Alert.NONE, begun_ms=0
+    execution = replace(
+        operation.execution,
+        attempt=operation.execution.attempt + 1,
+        begun_ms=None,
+        progress="",
+        progress_percent=-1,
     )
-    again = replace(again, progress="", progress_percent=-1)
+    again = replace(operation, execution=execution, reason="", alert=Alert.NONE)
     draft.put("operation.retried", f"{again.id} is begun again", again)
     draft.begin.append(again.number)
     return (again.number,)
@@ -83,8 +94,8 @@ def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
 def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
     """Note that the driver has begun."""
     operation = _reported(draft, report.operation, report.attempt)
-    if operation and not operation.begun_ms:
-        begun = replace(operation, begun_ms=draft.now_ms)
+    if operation and not operation.execution.begun_ms:
+        begun = with_execution(operation, begun_ms=draft.now_ms)
         if begun.alert is Alert.OVERDUE:  # its clock starts over
             begun = move_alert(begun, AlertMove.RESTART)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
@@ -104,7 +115,7 @@ def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
     """End an operation whose driver has done its work. Source: L-5."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
-        measured = replace(operation, interruption_ms=report.interruption_ms)
+        measured = with_execution(operation, interruption_ms=report.interruption_ms)
         transitions.end(draft, measured, failed=False)
     return ()
 
@@ -283,7 +294,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
         draft.look_at(operation.number)
         if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
             transitions.renew(draft, operation)
-        elif operation.state is OperationState.RUNNING and not operation.begun_ms:
+        elif operation.state is OperationState.RUNNING and not operation.execution.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.state.aborts
     return tick(draft)
@@ -321,7 +332,7 @@ def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.RUNNING:
         return None
-    return operation if operation.attempt == attempt else None
+    return operation if operation.execution.attempt == attempt else None
 
 
 def disabled_ms(polled_ms: int, after_s: int) -> int:

@@ -153,7 +153,7 @@ def is_placed_alike(one: Operation, other: Operation) -> bool:
     return (
         one.state is other.state
         and one.not_before_ms == other.not_before_ms
-        and one.placements == other.placements
+        and one.execution.placements == other.execution.placements
         and one.vms == other.vms
     )
 

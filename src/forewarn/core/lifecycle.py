@@ -120,6 +120,34 @@ LIVE_EVENT = frozenset(SHOWN_AS)
 
 
 @value
+class Execution:
+    """How an operation is carried out. Times are ms since the epoch, UTC; None: not yet."""
+
+    started_ms: int | None = None
+    #: When the driver confirmed that it had begun this attempt.
+    begun_ms: int | None = None
+    #: Times the driver was asked to begin; a retry is a new attempt. Source: L-8.
+    attempt: int = 0
+    #: Name of the driver it was begun with, and stays with; empty before that. Source: R-3.
+    driver: str = ""
+    #: What its driver said last of this attempt's work, as a clause for people; empty: nothing.
+    progress: str = ""
+    #: How much of the work is done, as its driver reports, 0 to 100; -1 unknown.
+    progress_percent: int = -1
+    #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
+    placements: tuple[tuple[str, str], ...] = ()
+    #: How long its VMs were interrupted, as its driver measured it, in ms; -1: not measured.
+    interruption_ms: int = -1
+
+    @property
+    def since_ms(self) -> int:
+        """When its current attempt began, as far as that is known, ms since the epoch UTC."""
+        since_ms = self.started_ms if self.begun_ms is None else self.begun_ms
+        assert since_ms is not None, self
+        return since_ms
+
+
+@value
 class Operation:
     """One disturbance of one host or one VM that carries maintenance out.
 
@@ -156,12 +184,8 @@ class Operation:
     announced_ms: int = 0
     #: When the notice was known to be published; notice counts from here. Source: N-1, L-7.
     shown_ms: int = 0
-    started_ms: int = 0
-    #: When the driver confirmed that it had begun.
-    begun_ms: int = 0
+    execution: Execution = Execution()
     ended_ms: int = 0
-    #: Times the driver was asked to begin; a retry is a new attempt. Source: L-8.
-    attempt: int = 0
     #: Why it was cancelled, failed, or is stuck while it runs.
     reason: str = ""
     #: What people are alerted to, once; a move that restarts its clock clears it.
@@ -175,24 +199,14 @@ class Operation:
     #: Ids of its events, one per affected group in the order of the groups' names, then those of
     #: VMs that arrived while it ran.
     events: tuple[str, ...] = ()
-    #: Name of the driver it was begun with, and stays with; empty before that. Source: R-3.
-    driver: str = ""
-    #: What its driver said last of this attempt's work, as a clause for people; empty: nothing.
-    progress: str = ""
-    #: How much of the work is done, as its driver reports, 0 to 100; -1 unknown.
-    progress_percent: int = -1
     #: Number of the maintenance of many hosts that it is part of; 0: of none. Source: F-1.
     maintenance: int = 0
     #: Not started before, even if approved; ms since the epoch UTC. Source: L-6, F-3.
     earliest_start_ms: int = 0
-    #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
-    placements: tuple[tuple[str, str], ...] = ()
     #: Owners of the VMs it has disturbed, sorted, once it has ended; empty for a user's own work.
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
-    #: How long its VMs were interrupted, as its driver measured it, in ms; -1: not measured.
-    interruption_ms: int = -1
 
     @property
     def id(self) -> str:
@@ -212,7 +226,7 @@ class Operation:
     @property
     def destinations(self) -> tuple[str, ...]:
         """Hosts that VMs are moved to, as far as that is known, sorted."""
-        hosts = {host for _, host in self.placements}
+        hosts = {host for _, host in self.execution.placements}
         return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
 
     @property
@@ -222,13 +236,12 @@ class Operation:
 
     def destination_of(self, vm: str) -> str:
         """The destination of a VM; empty: it stays, or its driver has not chosen yet."""
-        return dict(self.placements).get(vm, self.destination)
+        return dict(self.execution.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:
         """When a running operation has run for longer than it should. Source: L-8."""
         assert self.state is OperationState.RUNNING, self
-        since_ms = self.begun_ms or self.started_ms  # a retry starts over
-        return since_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
+        return self.execution.since_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
 
 
 @value
@@ -258,10 +271,15 @@ class Event:
 
 def progress_text(operation: Operation) -> str:
     """Return how far an operation's driver is, as a clause; empty if it said nothing."""
-    if operation.progress_percent < 0:
-        return operation.progress
-    share = f"{operation.progress_percent} % done"
-    return f"{operation.progress}, {share}" if operation.progress else share
+    if operation.execution.progress_percent < 0:
+        return operation.execution.progress
+    share = f"{operation.execution.progress_percent} % done"
+    return f"{operation.execution.progress}, {share}" if operation.execution.progress else share
+
+
+def with_execution(operation: Operation, **changes: object) -> Operation:
+    """Return an operation with other values in its execution."""
+    return replace(operation, execution=replace(operation.execution, **changes))
 
 
 def move_operation(operation: Operation, move: Move) -> Operation:

@@ -67,30 +67,36 @@ class EventOutcome:
     def start(self) -> Start:
         """When it began, against NotBefore as it was shown last."""
         operation = self.operation
-        if not operation.started_ms:
+        if not operation.execution.started_ms:
             return Start.NEVER
         if not operation.not_before_ms:
             return Start.UNANNOUNCED
-        if operation.started_ms < operation.not_before_ms:
+        if operation.execution.started_ms < operation.not_before_ms:
             return Start.EARLY
-        late = operation.started_ms > operation.not_before_ms + ON_TIME_MS
+        late = operation.execution.started_ms > operation.not_before_ms + ON_TIME_MS
         return Start.LATE if late else Start.ON_TIME
 
     @property
     def notice_given_s(self) -> int | None:
         """Seconds between the published notice and the start; None: there was no notice."""
         operation = self.operation
-        if not (operation.shown_ms and operation.started_ms):
+        if not (operation.shown_ms and operation.execution.started_ms):
             return None
-        return (operation.started_ms - operation.shown_ms) // 1000
+        return (operation.execution.started_ms - operation.shown_ms) // 1000
+
+    @property
+    def interruption_ms(self) -> int | None:
+        """How long its VMs were interrupted; None: not measured."""
+        measured_ms = self.operation.execution.interruption_ms
+        return None if measured_ms < 0 else measured_ms
 
     @property
     def lasted_s(self) -> int | None:
         """Seconds from the start to the end; None: it has not started, or not ended."""
         operation = self.operation
-        if not (operation.started_ms and operation.ended_ms):
+        if not (operation.execution.started_ms and operation.ended_ms):
             return None
-        return (operation.ended_ms - operation.started_ms) // 1000
+        return (operation.ended_ms - operation.execution.started_ms) // 1000
 
     def form(self) -> dict[str, object]:
         """Return what the event's VMs and other systems may know, for JSON; names as in the API.
@@ -98,9 +104,9 @@ class EventOutcome:
         Host, approvers and reasons are for operators.
         """
         operation = self.operation
-        times_ms = operation.not_before_ms, operation.started_ms, operation.ended_ms
+        times_ms = operation.not_before_ms, operation.execution.started_ms, operation.ended_ms
         not_before, started, ended = (iso8601(each) if each else None for each in times_ms)
-        interruption_ms = operation.interruption_ms
+        interruption_ms = operation.execution.interruption_ms
         return {
             "event": self.event.id,
             "type": operation.impact.value,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.core.access import AccessToken, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Event, EventState, Execution, Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -107,6 +107,9 @@ FIXED: dict[str, tuple[str, ...]] = {
     "target": ("maintenance", "host"),
 }
 
+#: Values within records, whose fields are columns like the record's own, in the record's order.
+PARTS: dict[str, dict[str, type[Execution]]] = {"operation": {"execution": Execution}}
+
 #: Columns whose texts many records share: each text is kept once.
 SHARED: dict[str, tuple[str, ...]] = {
     "host": ("name", "zone", "driver"),
@@ -146,7 +149,7 @@ def subject_of(record: Record) -> Subject:
 
 def columns_of(kind: str) -> tuple[str, ...]:
     """Return the names of a kind's columns, in the record's order."""
-    return KINDS[kind].__match_args__
+    return tuple([path.rpartition(".")[2] for path in _paths(kind)])
 
 
 def to_row(record: Record) -> Row:
@@ -186,6 +189,11 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
     values: list[object] = [*row]
     for place, read in _READING[kind][1]:
         values[place] = read(row[place])
+    for name, part in PARTS.get(kind, {}).items():
+        at = KINDS[kind].__match_args__.index(name)
+        fields = values[at : at + len(part.__match_args__)]
+        values[at] = part(*fields)  # type: ignore[arg-type]
+        del values[at + 1 : at + len(part.__match_args__)]
     # The forms give each column its type, which the type checker cannot see through a row.
     return KINDS[kind](*values)  # type: ignore[arg-type]
 
@@ -194,7 +202,7 @@ def _writing(kind: str) -> _Writing:
     """Return what takes all fields at once, their names, and how those not plain are written."""
     names = columns_of(kind)
     written = tuple((name, write) for name, (write, _) in _FORMS[kind].items())
-    return attrgetter(*names), names, written
+    return attrgetter(*_paths(kind)), names, written
 
 
 def _reading(kind: str) -> _Reading:
@@ -206,8 +214,23 @@ def _reading(kind: str) -> _Reading:
     return itemgetter(*names), tuple((names.index(name), read) for name, read in formed.items())
 
 
+def _paths(kind: str) -> list[str]:
+    """Return what reads each column of a record, such as `execution.attempt`."""
+    parts = PARTS.get(kind, {})
+    paths = []
+    for name in KINDS[kind].__match_args__:
+        within = parts[name].__match_args__ if name in parts else ()
+        paths += [f"{name}.{each}" for each in within] or [name]
+    return paths
+
+
 def _number(truth: object) -> int:
     return 1 if truth else 0
+
+
+def _ms(time: object) -> int:
+    assert time is None or isinstance(time, int), time
+    return time or 0
 
 
 def _list_text(items: object) -> str:
@@ -314,6 +337,7 @@ def _word(kind: type[Enum]) -> _Form:
 
 _PHASES = {phase.__name__: phase for phase in PHASES}
 _TRUTH: _Form = (_number, bool)
+_TIME: _Form = (_ms, lambda value: value or None)
 _TEXTS: _Form = (_texts_text, _texts)
 _PAIRS: _Form = (_list_text, _pairs)
 
@@ -347,6 +371,8 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "events": _TEXTS,
         "placements": _PAIRS,
         "disturbed_owners": _TEXTS,
+        "started_ms": _TIME,
+        "begun_ms": _TIME,
     },
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {"departures": _rows(Departure)},

@@ -72,13 +72,14 @@ def _doubt(draft: Draft, operation: Operation) -> None:
     """
     gone = [move_event(event, Move.FAIL) for event in draft.events_of(operation)]
     shown = [replace(event, id=draft.new_guid()) for event in draft.events_of(operation)]
-    doubted = replace(
-        operation,
-        begun_ms=operation.begun_ms or operation.started_ms,
-        events=tuple(event.id for event in shown),
+    execution = replace(
+        operation.execution,
+        begun_ms=operation.execution.since_ms,
         progress=UNKNOWN,
         progress_percent=-1,
     )
+    events = tuple(event.id for event in shown)
+    doubted = replace(operation, events=events, execution=execution)
     draft.put("operation.unknown", f"{operation.id} is {UNKNOWN}", doubted, *gone, *shown)
     for event in shown:
         draft.show(event.group)

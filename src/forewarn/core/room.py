@@ -85,7 +85,7 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
     """
     topology, now_ms = draft.topology, draft.now_ms
     arriving: Counter[str] = Counter()
-    for vm, to in operation.placements:
+    for vm, to in operation.execution.placements:
         known = topology.vms.get(vm)
         if known is None or known.host == to:
             continue

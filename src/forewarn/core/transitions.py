@@ -17,6 +17,7 @@ from forewarn.core.lifecycle import (
     AlertMove,
     Event,
     EventState,
+    Execution,
     Move,
     Operation,
     OperationState,
@@ -24,6 +25,7 @@ from forewarn.core.lifecycle import (
     move_event,
     move_operation,
     progress_text,
+    with_execution,
 )
 from forewarn.core.owner_rest import disturbed_owners
 from forewarn.core.topology import FleetChange, Health
@@ -179,15 +181,15 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
     placements = {
         vm: host for vm, host in report.placements if vm in operation.vms and host in hosts
     }
-    further = replace(
+    further = with_execution(
         operation,
         progress=report.text,
         progress_percent=report.percent,
-        placements=tuple(sorted((dict(operation.placements) | placements).items())),
+        placements=tuple(sorted((dict(operation.execution.placements) | placements).items())),
     )
     if further == operation:
         return
-    new = sorted(placements.items() - dict(operation.placements).items())
+    new = sorted(placements.items() - dict(operation.execution.placements).items())
     text = progress_text(further)
     if new:
         vm, host = new[0]
@@ -286,13 +288,8 @@ def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Ev
 
 def _running(draft: Draft, operation: Operation) -> Operation:
     assert operation.state is OperationState.RUNNING, operation
-    return replace(
-        operation,
-        started_ms=draft.now_ms,
-        attempt=operation.attempt + 1,
-        alert=Alert.NONE,
-        driver=_driver(draft, operation),
-    )
+    execution = Execution(draft.now_ms, attempt=1, driver=_driver(draft, operation))
+    return replace(operation, execution=execution, alert=Alert.NONE)
 
 
 def _driver(draft: Draft, operation: Operation) -> str:
@@ -316,7 +313,7 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
     if ended.cause in REMOVES_VM:
         changed = dict.fromkeys(vm.name for vm in machines)
     elif ended.destinations:
-        to = {vm.name: ended.destination for vm in machines} | dict(ended.placements)
+        to = {vm.name: ended.destination for vm in machines} | dict(ended.execution.placements)
         changed = {
             vm.name: replace(vm, host=to[vm.name])
             for vm in machines

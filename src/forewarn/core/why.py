@@ -84,9 +84,10 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
     late = "; it takes longer than it should" if operation.alert is Alert.OVERDUE else ""
     if driver:
         return (Blocker(Code.OPERATOR, operation.target, since_ms, text=f"{driver}{late}"),)
-    does = "works" if operation.begun_ms else "has not begun to work"
+    does = "works" if operation.execution.begun_ms else "has not begun to work"
     progress = progress_text(operation)
     text = f"the driver {does} on {operation.target}{progress and ': '}{progress}{late}"
-    due_ms = operation.started_ms + operation.duration_s * SECOND_MS
+    assert operation.execution.started_ms is not None, operation
+    due_ms = operation.execution.started_ms + operation.duration_s * SECOND_MS
     clears_ms = due_ms if due_ms > now_ms else 0
     return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)

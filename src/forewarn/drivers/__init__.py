@@ -51,7 +51,12 @@ class Task:
     @property
     def key(self) -> TaskKey:
         """What its records are found by."""
-        return TaskKey(self.operation.number, self.operation.attempt, self.generation)
+        return TaskKey(self.operation.number, self.attempt, self.generation)
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt at the operation, from 1."""
+        return self.operation.execution.attempt
 
 
 @value

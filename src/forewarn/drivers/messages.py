@@ -71,7 +71,7 @@ def task_message(verb: str, task: Task) -> dict[str, object]:
         "verb": verb,
         "task": task.id,
         "operation": operation.id,
-        "attempt": operation.attempt,
+        "attempt": operation.execution.attempt,
         "generation": task.generation,
         "cause": operation.cause.value,
         "impact": operation.impact.value,
@@ -81,10 +81,10 @@ def task_message(verb: str, task: Task) -> dict[str, object]:
         "host": operation.host,
         "vms": list(operation.vms),
         "destination": operation.destination,
-        "placements": dict(operation.placements),
+        "placements": dict(operation.execution.placements),
         "description": operation.description,
         "duration_s": operation.duration_s,
-        "started": iso8601(operation.started_ms),
+        "started": iso8601(operation.execution.started_ms or 0),
     }
 
 

@@ -39,11 +39,17 @@ class SimulatedDriver:
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Report the end once the announced time is over."""
-        ends_ms = task.operation.started_ms + duration_s(task.operation) * SECOND_MS
+        ends_ms = end_ms(task.operation)
         return Progress(done=True) if now_ms >= ends_ms else Progress(again_ms=ends_ms)
 
     def abort(self, task: Task) -> None:
         """Nothing was begun."""
+
+
+def end_ms(operation: Operation) -> int:
+    """Return when running work is done, ms since the epoch UTC."""
+    assert operation.execution.started_ms is not None, operation
+    return operation.execution.started_ms + duration_s(operation) * SECOND_MS
 
 
 def duration_s(operation: Operation) -> int:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.phase import Checking
-from forewarn.drivers.simulated import SimulatedDriver, duration_s
+from forewarn.drivers.simulated import SimulatedDriver, end_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,7 +97,7 @@ class ClockControl:
     async def _next_ms(self, now_ms: int) -> int | None:
         def deadlines(plane: ControlPlane) -> list[int]:
             ends = [
-                self._ends_ms(operation)
+                end_ms(operation)
                 for operation in plane.state.operations.values()
                 if self._simulated(plane, operation)
             ]
@@ -118,10 +117,12 @@ class ClockControl:
         for operation in plane.state.operations.values():
             if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
                 return True
-            waits_to_begin = operation.state is OperationState.RUNNING and not operation.begun_ms
+            waits_to_begin = (
+                operation.state is OperationState.RUNNING and not operation.execution.begun_ms
+            )
             if waits_to_begin and not operation.reason:
                 return True
-            if self._simulated(plane, operation) and self._ends_ms(operation) <= now_ms:
+            if self._simulated(plane, operation) and end_ms(operation) <= now_ms:
                 return True
         return False
 
@@ -131,9 +132,6 @@ class ClockControl:
             return False
         host = plane.state.topology.hosts.get(operation.host)
         return ((host.driver if host else "") or self._driver) == SimulatedDriver.name
-
-    def _ends_ms(self, operation: Operation) -> int:
-        return operation.started_ms + duration_s(operation) * SECOND_MS
 
     async def _read(self, query: Callable[[ControlPlane], T]) -> T:
         return await asyncio.wrap_future(self._control.read(query))

@@ -209,7 +209,8 @@ class CommitMetrics:
         """Count an event that started by time, if its group could have approved it."""
         if group not in self._plane.state.enrolments:
             return
-        if not operation.not_before_ms or operation.started_ms < operation.not_before_ms:
+        started_ms = operation.execution.started_ms or 0
+        if not operation.not_before_ms or started_ms < operation.not_before_ms:
             return
         self._passed.labels(operation.impact.value).inc()
         self.unapproving[group] = self.unapproving.pop(group, 0) + 1
@@ -230,7 +231,7 @@ class CommitMetrics:
         if operation.shown_ms and not (before and before.shown_ms):
             self._observe("shown", operation, operation.shown_ms)
             self._watch_groups(operation)
-        if operation.started_ms and not (before and before.started_ms):
+        if operation.execution.started_ms and not (before and before.execution.started_ms):
             self._started(operation)
         if not operation.live:
             self._ended.labels(operation.impact.value, operation.state.value).inc()
@@ -243,11 +244,13 @@ class CommitMetrics:
                 self._unseen.setdefault(event.group, {})[operation.number] = None
 
     def _started(self, operation: Operation) -> None:
-        self._observe("started", operation, operation.started_ms)
+        started_ms = operation.execution.started_ms
+        assert started_ms is not None, operation
+        self._observe("started", operation, started_ms)
         if not (operation.notice_s and operation.shown_ms):
             return
-        release = "due" if operation.started_ms >= operation.not_before_ms else "early"
-        given_ms = operation.started_ms - operation.shown_ms
+        release = "due" if started_ms >= operation.not_before_ms else "early"
+        given_ms = started_ms - operation.shown_ms
         kind = operation.impact.value
         self._given.labels(kind, release).observe(given_ms / SECOND_MS)
         self._owed.labels(kind, release).inc(operation.notice_s)

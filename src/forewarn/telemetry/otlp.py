@@ -140,10 +140,10 @@ class OtlpTelemetry:
         failed = operation.state is OperationState.FAILED
         ended_ms = operation.ended_ms
         if operation.announced_ms:
-            until_ms = operation.started_ms or ended_ms
+            until_ms = operation.execution.started_ms or ended_ms
             self._child(operation, "notice", (operation.announced_ms, until_ms), {})
-        if operation.started_ms:
-            span = operation.started_ms, ended_ms
+        if operation.execution.started_ms:
+            span = operation.execution.started_ms, ended_ms
             self._child(operation, "work", span, {}, failed=failed)
         self._ids.next = self._root(operation)
         try:

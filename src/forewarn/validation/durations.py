@@ -66,6 +66,6 @@ def read_time_ms(text: str, now_ms: int) -> int:
     return at_ms - shift_ms if text[-6] == "+" else at_ms + shift_ms
 
 
-def written(at_ms: int) -> str | None:
-    """Return a time as RFC 3339, None for 0, which means "not yet"."""
+def written(at_ms: int | None) -> str | None:
+    """Return a time as RFC 3339; None, or 0, means "not yet"."""
     return timestamps.iso8601(at_ms) if at_ms else None

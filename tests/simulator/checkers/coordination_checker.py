@@ -143,7 +143,10 @@ class CoordinationChecker:
             before = self._state_checker.events.get(event.id)
             if event.state is E.STARTED and before is not None and before.state is E.SCHEDULED:
                 operation = changes.operations.get(event.operation)
-                if operation is not None and operation.started_ms >= operation.not_before_ms:
+                if (
+                    operation is not None
+                    and (operation.execution.started_ms or 0) >= operation.not_before_ms
+                ):
                     self._check_unapproved(event.id, event.resources)
                     self._check_leader(event.id, event.resources)
 

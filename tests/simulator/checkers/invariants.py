@@ -239,12 +239,16 @@ class InvariantChecker(StateChecker):
     def begins(self, operation: Operation) -> None:
         """Invariants 8 and 9: a driver's begin is called."""
         known = self.state.operations.get(operation.number)
-        if known is None or known.state is not S.RUNNING or known.attempt != operation.attempt:
+        if (
+            known is None
+            or known.state is not S.RUNNING
+            or known.execution.attempt != operation.execution.attempt
+        ):
             raise Violation("8", f"{operation.id} is begun, which is not durably running")
-        if operation.attempt > 1 + self.retries.get(operation.number, 0):
+        if operation.execution.attempt > 1 + self.retries.get(operation.number, 0):
             raise Violation("9", f"{operation.id} is begun again and nobody asked for it")
         self.premises["8: a driver's begin is called"] += 1
-        key = (operation.number, operation.attempt)
+        key = (operation.number, operation.execution.attempt)
         self.premises["9: a beginning is repeated"] += key in self._begun
         if self._begun.get(key) == self.recoveries:
             raise Violation("9", f"{operation.id} is begun twice")
@@ -269,7 +273,7 @@ class InvariantChecker(StateChecker):
         for event_id in operation.events:
             event = self.events[event_id]
             enrolment = self.state.enrolments.get(event.group)
-            if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
+            if enrolment is None or enrolment.enabled_ms >= (operation.execution.started_ms or 0):
                 continue
             for view in views_owed(event.group, self.state.topology):
                 if view.partition("/")[2] in {"", *event.resources}:
@@ -278,7 +282,11 @@ class InvariantChecker(StateChecker):
     def aborts(self, operation: Operation, *, heard: bool) -> None:
         """A driver's abort is called for an operation that ended without it; it is heard or not."""
         known = self.operations.get(operation.number)
-        ended = known is not None and not known.live and known.attempt == operation.attempt
+        ended = (
+            known is not None
+            and not known.live
+            and known.execution.attempt == operation.execution.attempt
+        )
         if not ended or operation.number not in self.owed:
             raise Violation(
                 "L-7", f"the driver's abort is called for {operation.id}, whose end is not durable"
@@ -341,15 +349,15 @@ class InvariantChecker(StateChecker):
     def _check_running(self, operation: Operation, now_ms: int) -> None:
         """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
         self.premises["13: something runs"] += 1
-        key = (operation.number, operation.attempt)
+        key = (operation.number, operation.execution.attempt)
         late = self._is_late(self.running_ms[key])
-        due_ms = operation.begun_ms or operation.started_ms
+        due_ms = operation.execution.begun_ms or operation.execution.started_ms or 0
         due_ms += (max(operation.duration_s, 0) + self._policy.overdue_after_s) * 1000
         if late and due_ms + LATE_MS < now_ms and operation.alert is Alert.NONE:
             raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
         if operation.reason:
             return  # it waits for people
-        if late and not operation.begun_ms:
+        if late and not operation.execution.begun_ms:
             raise Violation("13", f"{operation.id} runs, and its driver's begin was not called")
         if key in self.reported and self._is_late(self.reported[key]):
             raise Violation("13", f"{operation.id} runs on, whose end its driver has reported")

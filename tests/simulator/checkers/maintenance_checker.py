@@ -171,9 +171,9 @@ class MaintenanceChecker:
     def _check_room(self, operation: Operation) -> None:
         """F-3: the VMs on a destination and all those on their way to it fit there together."""
         topology, arriving = self.state.topology, Counter[str]()
-        to_hosts = {to for _, to in operation.placements}
+        to_hosts = {to for _, to in operation.execution.placements}
         for each in self.state.operations.values():
-            for vm, to in each.placements if each.state.value != "planned" else ():
+            for vm, to in each.execution.placements if each.state.value != "planned" else ():
                 if to in to_hosts and vm in topology.vms and topology.vms[vm].host != to:
                     arriving[to] += topology.vms[vm].memory_mib
         for host in to_hosts:
@@ -341,7 +341,11 @@ class MaintenanceChecker:
             self._rested_ms.clear()
             return
         for operation in changes.operations.values():
-            if not operation.live and operation.started_ms and operation.source is not Source.USER:
+            if (
+                not operation.live
+                and operation.execution.started_ms
+                and operation.source is not Source.USER
+            ):
                 for owner in self._owners(operation.host) if not operation.of_vm else ():
                     self._rested_ms[owner] = operation.ended_ms
 
@@ -369,7 +373,7 @@ class MaintenanceChecker:
         self.premises["F-6: work kept through a pause starts"] += keeps
         if maintenance.state is not M.RUNNING and not keeps:
             raise Violation("F-6", f"{name} starts, which is {maintenance.state.value}")
-        at_ms = operation.started_ms
+        at_ms = operation.execution.started_ms or 0
         self._check_room(operation)
         if maintenance.move_s and operation.cause is not Cause.LIVE_MIGRATION and operation.vms:
             raise Violation("F-1", f"{name} starts with VMs on its host")

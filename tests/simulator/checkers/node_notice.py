@@ -137,14 +137,14 @@ class NodeNoticeChecker:
 
     def begins(self, operation: Operation) -> None:
         """M-4: an operation is begun; of nodes that do not show it people hear soon."""
-        started_ms = self._states.running_ms.get((operation.number, operation.attempt), 0)
+        started_ms = self._states.running_ms.get((operation.number, operation.execution.attempt), 0)
         unaware = tuple(
             node
             for node in self._nodes.far
             if node.hosts is not None
-            and self._behind(node, operation, started_ms, operation.started_ms)
+            and self._behind(node, operation, started_ms, operation.execution.started_ms or 0)
         )
-        if unaware and operation.attempt == 1:
+        if unaware and operation.execution.attempt == 1:
             self._states.premises["M-4: work begins though a node is away"] += 1
             self._unaware[operation.number] = self._states.queue.now_ms, unaware
 

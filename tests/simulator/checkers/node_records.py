@@ -41,7 +41,11 @@ class NodeRecords:
         for operation in changes.operations.values():
             moves = operation.state is OperationState.RUNNING
             for vm in operation.vms:
-                to = dict(operation.placements).get(vm, operation.destination) if moves else ""
+                to = (
+                    dict(operation.execution.placements).get(vm, operation.destination)
+                    if moves
+                    else ""
+                )
                 if to:
                     self._moves.setdefault(vm, {})[operation.number] = to
                 elif self._moves.get(vm, {}).pop(operation.number, ""):

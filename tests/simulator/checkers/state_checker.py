@@ -188,7 +188,7 @@ class StateChecker:
             self._check_notice(operation, before, topology)
         if operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING):
             self._check_start(operation, before, topology, changes)
-        if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
+        if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.execution.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
         self._check_abort(operation, before)
         new = (
@@ -205,7 +205,7 @@ class StateChecker:
         if operation.state is S.ANNOUNCED:
             self.announced_ms.setdefault(number, now_ms)
         if operation.state is S.RUNNING:
-            self.running_ms.setdefault((number, operation.attempt), now_ms)
+            self.running_ms.setdefault((number, operation.execution.attempt), now_ms)
             if number in self.announced_ms and before and before.state is not S.RUNNING:
                 self.waited_ms[number] = now_ms - self.announced_ms[number]
 
@@ -245,7 +245,7 @@ class StateChecker:
             return
         if before.abort_owed and self.abort_calls.get(operation.number, 0) < ABORT_TRIES:
             raise Violation("L-7", f"the driver was not notified that {operation.id} has ended")
-        alone = (operation.number, operation.attempt) not in self.reported
+        alone = (operation.number, operation.execution.attempt) not in self.reported
         if before.state is S.RUNNING and not operation.live and alone:
             raise Violation("L-7", f"{operation.id} ends and its driver is owed nothing")
 
@@ -281,7 +281,9 @@ class StateChecker:
         if is_fault(operation):
             return
         announced = operation if before is None else before
-        due = bool(announced.shown_ms) and announced.not_before_ms <= operation.started_ms
+        due = bool(announced.shown_ms) and announced.not_before_ms <= (
+            operation.execution.started_ms or 0
+        )
         if due:
             self.premises["1: its time has come"] += 1
             self._check_true_notice(announced)
@@ -317,7 +319,7 @@ class StateChecker:
             for event_id in operation.events
             if self._is_asked(self._group_of(event_id, changes), changes)
         ]
-        if not waiting and operation.requested_start_ms > operation.started_ms:
+        if not waiting and operation.requested_start_ms > (operation.execution.started_ms or 0):
             raise Violation("1", f"{operation.id} started before its time")
         for event_id in waiting:
             if not self._is_approved(event_id, operation, topology, changes):

@@ -84,8 +84,8 @@ class Moves:
         for number, operation in state.operations.items():
             if operation.state is S.ANNOUNCED and not operation.shown_ms:
                 raise Violation("12", f"nobody confirms the notice of {operation.id}")
-            due = operation.state is S.RUNNING and not operation.begun_ms
-            if due and (number, operation.attempt) not in told:
+            due = operation.state is S.RUNNING and not operation.execution.begun_ms
+            if due and (number, operation.execution.attempt) not in told:
                 raise Violation("13", f"nobody begins {operation.id}")
         if state.aborts:
             raise Violation("L-7", f"no driver is told that {sorted(state.aborts)} have ended")
@@ -164,7 +164,7 @@ class Moves:
         rest = self._without_empty(point, left, more)
         state = self.cores.all[point.core].state
         operation = state.operations.get(number)
-        if operation is None or operation.attempt != attempt:
+        if operation is None or operation.execution.attempt != attempt:
             yield f"op-{number} has ended", rest
             return
         if (number, attempt, True) in point.told:

@@ -88,7 +88,7 @@ class People:
                 yield f"cancel op-{number}", Cancel(number), 0
                 continue
             yield f"complete op-{number}", Complete(number), 0
-            if operation.reason and operation.attempt == 1:
+            if operation.reason and operation.execution.attempt == 1:
                 yield f"retry op-{number}", Retry(number), 0
                 yield f"fail op-{number}", Complete(number, failed=True), 0
         for event in state.events.values():
@@ -144,7 +144,7 @@ def _next_good(state: State) -> Iterator[Stimulus]:
             yield NoticeShown((number,))
         elif operation.state is S.RUNNING and operation.reason:
             yield Complete(number, failed=True)
-        elif operation.state is S.RUNNING and not operation.begun_ms:
-            yield DriverBegun(number, operation.attempt)
+        elif operation.state is S.RUNNING and not operation.execution.begun_ms:
+            yield DriverBegun(number, operation.execution.attempt)
         elif operation.state is S.RUNNING:
-            yield DriverDone(number, operation.attempt)
+            yield DriverDone(number, operation.execution.attempt)

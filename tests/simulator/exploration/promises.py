@@ -123,8 +123,8 @@ def _check_moves(known: Operation | None, operation: Operation, stimulus: Stimul
         return
     retried = isinstance(stimulus, Retry) and stimulus.operation == operation.number
     started = known.state is not operation.state and operation.state is S.RUNNING
-    if operation.attempt - known.attempt != retried + started:
-        raise Violation("9", f"{operation.id} is at attempt {operation.attempt} unasked")
+    if operation.execution.attempt - known.execution.attempt != retried + started:
+        raise Violation("9", f"{operation.id} is at attempt {operation.execution.attempt} unasked")
     if known.state is S.RUNNING and not operation.live:
         said = isinstance(stimulus, DriverDone) and stimulus.operation == operation.number
         if said == operation.abort_owed:
@@ -164,8 +164,8 @@ def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: Sta
         if operation.state is S.RUNNING:
             known = before.operations.get(number)
             new = known is None or known.state is not S.RUNNING
-            again = known is not None and known.attempt != operation.attempt
-            cut_off = isinstance(stimulus, Recover) and not operation.begun_ms
+            again = known is not None and known.execution.attempt != operation.execution.attempt
+            cut_off = isinstance(stimulus, Recover) and not operation.execution.begun_ms
             if new or again or cut_off:
                 wanted.add(number)
     if wanted != set(begin):

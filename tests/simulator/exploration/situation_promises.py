@@ -96,7 +96,7 @@ def check_in_time(situation: Situation, policy: NoticePolicy) -> None:
     state, now_ms = situation.state, situation.now_ms
     for operation in state.operations.values():
         if operation.state is S.RUNNING and operation.alert is Alert.NONE:
-            since_ms = operation.begun_ms or operation.started_ms
+            since_ms = operation.execution.since_ms
             allowed_ms = (max(operation.duration_s, 0) + policy.overdue_after_s) * 1000
             if since_ms + allowed_ms < now_ms:
                 raise Violation("13", f"{operation.id} hangs, and nobody was alerted")

@@ -173,7 +173,7 @@ class Situations:
                 (key, self.all[found].shown[key] if view is not None else None)
                 for key, view in sorted(changes.views.items())
             ),
-            tuple((o.number, o.attempt, o.events) for o in outcome.follow_up.begin),
+            tuple((o.number, o.execution.attempt, o.events) for o in outcome.follow_up.begin),
             tuple(each.number for each in outcome.follow_up.abort),
             outcome.follow_up.announced,
             due,
@@ -207,7 +207,7 @@ class Situations:
         return (
             tuple(
                 [_operation_key(op, now_ms) for _, op in sorted(state.operations.items())]
-                + [(op.number, op.attempt) for _, op in sorted(state.aborts.items())]
+                + [(op.number, op.execution.attempt) for _, op in sorted(state.aborts.items())]
             ),
             tuple(
                 sorted(
@@ -245,8 +245,16 @@ def _operation_key(operation: Operation, now_ms: int) -> object:
     if o.state is S.ANNOUNCED:
         since_ms = 0 if o.shown_ms else now_ms - o.announced_ms
         return fixed, bool(o.shown_ms), o.not_before_ms - now_ms, since_ms, o.alert, o.events
-    since_ms = 0 if o.alert is not Alert.NONE else now_ms - (o.begun_ms or o.started_ms)
-    return fixed, o.attempt, bool(o.begun_ms), bool(o.reason), o.alert, since_ms, o.events
+    since_ms = 0 if o.alert is not Alert.NONE else now_ms - o.execution.since_ms
+    return (
+        fixed,
+        o.execution.attempt,
+        bool(o.execution.begun_ms),
+        bool(o.reason),
+        o.alert,
+        since_ms,
+        o.events,
+    )
 
 
 def everything(state: State) -> Changes:

@@ -134,7 +134,7 @@ class ChangeReport:
             return [f"{operation.id} announced again; not before {moment(operation.not_before_ms)}"]
         if waiting and waiting != waited:
             return [f"{operation.id} {waiting}"]
-        if before.attempt != operation.attempt:
+        if before.execution.attempt != operation.execution.attempt:
             return [f"{operation.id} begun again"]
         return []
 

@@ -249,13 +249,15 @@ class CommandRunner:
             self._driver.refuses = " ".join(rest)
             return []
         operation = self._operation(rest[0])
-        key = (operation.number, operation.attempt)
+        key = (operation.number, operation.execution.attempt)
         self.deployment.checker.reported[key] = self.deployment.queue.now_ms
         if verb == "finishes":
-            return self._submit(DriverDone(operation.number, operation.attempt), "driver")
+            return self._submit(DriverDone(operation.number, operation.execution.attempt), "driver")
         assert verb == "breaks", verb
         reason = " ".join(rest[1:])
-        return self._submit(DriverFailed(operation.number, operation.attempt, reason), "driver")
+        return self._submit(
+            DriverFailed(operation.number, operation.execution.attempt, reason), "driver"
+        )
 
     def _operation(self, name: str) -> Operation:
         number = int(name.removeprefix("op-"))

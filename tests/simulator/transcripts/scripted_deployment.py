@@ -111,7 +111,7 @@ class ScriptedDriver:
 
     def _attempt(self, operation: Operation) -> str:
         by = "" if self.name == BY_HAND else f" {self.name}"
-        return f"{operation.id} attempt {operation.attempt}{by}"
+        return f"{operation.id} attempt {operation.execution.attempt}{by}"
 
 
 class GateAnswers(InlineExecutor):

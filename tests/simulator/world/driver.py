@@ -93,7 +93,7 @@ class SimDriver:
         operation = task.operation
         self._crash_point.passes("before begin")
         self.begins(operation)
-        key = (operation.number, operation.attempt)
+        key = (operation.number, operation.execution.attempt)
         if key not in self.tasks:
             self._begin(operation, key)
         self._crash_point.passes("after begin")
@@ -121,14 +121,14 @@ class SimDriver:
         try:
             progress = self._progress(operation, now_ms)
         except DriverBroken:
-            self.reported[operation.number, operation.attempt] = self._queue.now_ms
+            self.reported[operation.number, operation.execution.attempt] = self._queue.now_ms
             raise
         if progress.done or progress.failed:
-            self.reported[operation.number, operation.attempt] = self._queue.now_ms
+            self.reported[operation.number, operation.execution.attempt] = self._queue.now_ms
         return progress
 
     def _progress(self, operation: Operation, now_ms: int) -> Progress:
-        task = self.tasks.get((operation.number, operation.attempt))
+        task = self.tasks.get((operation.number, operation.execution.attempt))
         if task is None:
             raise Violation("9", f"the driver is asked after {operation.id}, which it never began")
         left_ms = max(task.ends_ms - self._queue.now_ms, 0)
@@ -159,7 +159,7 @@ class SimDriver:
         self._crash_point.passes("after abort")
 
     def _abort(self, operation: Operation) -> None:
-        task = self.tasks.get((operation.number, operation.attempt))
+        task = self.tasks.get((operation.number, operation.execution.attempt))
         if task is not None:
             task.over = True
         if operation.impact in DOWN:

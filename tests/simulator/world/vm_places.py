@@ -44,7 +44,7 @@ class VmPlaces:
     def begun(self, operation: Operation) -> None:
         """A driver is about to move VMs: each at some moment until it says that it has."""
         for vm in operation.vms:
-            to = dict(operation.placements).get(vm, operation.destination)
+            to = dict(operation.execution.placements).get(vm, operation.destination)
             if to and vm in self._host:
                 delay_ms = self._dice.between(0, duration_s(operation) * SECOND_MS)
                 self._world.queue.after(delay_ms, partial(self._arrive, operation, vm, to))
@@ -63,7 +63,7 @@ class VmPlaces:
     def _arrive(self, operation: Operation, vm: str, to: str) -> None:
         """The driver has it there now, if the operation goes on."""
         known = self._world.checker.state.operations.get(operation.number)
-        task = self._driver.tasks.get((operation.number, operation.attempt))
+        task = self._driver.tasks.get((operation.number, operation.execution.attempt))
         if task is None or task.over or task.mode in STAYS or known is None:
             return
         if known.state is OperationState.RUNNING and to in self._allowed(vm):

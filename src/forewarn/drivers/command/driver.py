@@ -86,7 +86,7 @@ class CommandDriver:
         """
         self._records.check(task.key)
         operation = task.operation
-        if self._runs.look(operation.number, operation.attempt).begun:
+        if self._runs.look(operation.number, operation.execution.attempt).begun:
             return
         self._stop_all(task)
         self._runs.start(
@@ -98,7 +98,7 @@ class CommandDriver:
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Return what `begin` printed last, how it ended, or what `progress` prints."""
-        run = self._runs.look(task.operation.number, task.operation.attempt)
+        run = self._runs.look(task.operation.number, task.attempt)
         if not run.begun:
             raise TaskForgotten(task=task.id)
         again_ms = now_ms + int(self._programs.poll_s * 1000)

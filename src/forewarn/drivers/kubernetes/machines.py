@@ -198,7 +198,10 @@ class TaskMachines:
         """Return a migration and its place: this attempt's, or one that still runs before it."""
         namespace, name = _parts(vm)
         folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
-        place_name, last = self._records.operation(self._task), self._task.operation.attempt
+        place_name, last = (
+            self._records.operation(self._task),
+            self._task.attempt,
+        )
         for attempt in range(last, 0, -1):
             place = f"{folder}/{place_name}-{attempt}-{name}"
             migration = self._kubernetes.find(place)

@@ -89,7 +89,7 @@ class KubernetesRecords:
 
         def note(state: dict[str, Any]) -> None:
             _check_not_aborted(state, task)
-            state.setdefault("attempts", {}).setdefault(str(task.operation.attempt), {})
+            state.setdefault("attempts", {}).setdefault(str(task.attempt), {})
 
         self._change(self.operation(task), note)
 
@@ -102,7 +102,7 @@ class KubernetesRecords:
         """
         state = self._read(self.operation(task))[1]
         _check_not_aborted(state, task)
-        attempt: dict[str, Any] | None = state.get("attempts", {}).get(str(task.operation.attempt))
+        attempt: dict[str, Any] | None = state.get("attempts", {}).get(str(task.attempt))
         if attempt is None:
             raise TaskForgotten(task=task.id)
         return attempt
@@ -112,7 +112,7 @@ class KubernetesRecords:
 
         def note(state: dict[str, Any]) -> None:
             _check_not_aborted(state, task)
-            state["attempts"][str(task.operation.attempt)][key] = fact
+            state["attempts"][str(task.attempt)][key] = fact
 
         self._change(self.operation(task), note)
 

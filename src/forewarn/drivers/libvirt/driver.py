@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
+from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.found import difference
 from forewarn.drivers.libvirt.connection import Connections
@@ -173,7 +174,7 @@ class LibvirtDriver:
         with self._lock:
             self._check_writer(task)
             before = self._attempts.get(number)
-        if before is not None and before.task.operation.attempt < task.operation.attempt:
+        if before is not None and before.task.attempt < task.attempt:
             before.stop()
         if self._records.task(_key(task, operation=True)) == CALLED_OFF:
             raise TaskCalledOff(task=task.id)
@@ -193,7 +194,7 @@ class LibvirtDriver:
         with self._lock:
             self._check_writer(task)
             known = self._attempts.get(task.operation.number)
-            if known is None or known.task.operation.attempt != task.operation.attempt:
+            if known is None or known.task.attempt != task.attempt:
                 noted = self._records.task(_key(task))
                 if noted not in {BEGUN, ENDED}:
                     raise TaskUnknown(task=task.id)
@@ -231,7 +232,7 @@ class LibvirtDriver:
         """Return the attempt, started if it is not known; with the lock held."""
         number = task.operation.number
         attempt = self._attempts.pop(number, None)
-        if attempt is None or attempt.task.operation.attempt != task.operation.attempt:
+        if attempt is None or attempt.task.attempt != task.attempt:
             attempt = _Attempt(task, threading.Event(), self._records)
             attempt.start(self._work(attempt))
         self._attempts[number] = attempt
@@ -251,8 +252,8 @@ class LibvirtDriver:
     def _ended_before(self, task: Task) -> int:
         """Return the last attempt before this one that ended well; 0 if none did."""
         operation = task.operation
-        for attempt in range(operation.attempt - 1, 0, -1):
-            earlier = Task(replace(operation, attempt=attempt))
+        for attempt in range(operation.execution.attempt - 1, 0, -1):
+            earlier = Task(with_execution(operation, attempt=attempt))
             if self._records.task(_key(earlier)) == ENDED:
                 return attempt
         return 0

@@ -275,7 +275,11 @@ class Guests:
     def _marked(self, domain: Domain, *, moves: bool = False) -> DomainMark:
         """Return the mark that this operation has put on a guest, putting it if there is none."""
         with failing(domain.host):
-            mark, active, attempt = domain.mark(), domain.active, self._task.operation.attempt
+            mark, active, attempt = (
+                domain.mark(),
+                domain.active,
+                self._task.attempt,
+            )
             if mark is None or mark.operation != self._key:
                 mark = None
             elif mark.generation > self._task.generation:
@@ -291,7 +295,7 @@ class Guests:
         operation = self._task.operation
         return DomainMark(
             self._key,
-            operation.attempt,
+            operation.execution.attempt,
             self._task.generation,
             pending=pending,
             to=to,
@@ -307,7 +311,7 @@ class Guests:
     def _destination(self, domain: Domain) -> str:
         """Return where a guest goes: as planned at first, then where there is room now."""
         operation = self._task.operation
-        planned = operation.destination_of(domain.name) if operation.attempt == 1 else ""
+        planned = operation.destination_of(domain.name) if operation.execution.attempt == 1 else ""
         return planned or self._room(domain.name, domain.memory_kib, but=domain.host)
 
     def _room(self, vm: str, kib: int, but: str = "") -> str:

@@ -91,7 +91,7 @@ class NovaDriver:
             TaskSuperseded: a later writer has called.
         """
         self._records.check(task.key)
-        notes = self._records.notes(task.operation.number).get(task.operation.attempt)
+        notes = self._records.notes(task.operation.number).get(task.attempt)
         if notes is None:
             raise TaskForgotten(task=task.id)
         if DONE in notes:
@@ -112,7 +112,7 @@ class NovaDriver:
         memory.since_ms.pop(SILENCE, None)
         placements = dict(memory.placements)
         if step.done:
-            self._records.put(task.operation.number, task.operation.attempt, {DONE: ""})
+            self._records.put(task.operation.number, task.attempt, {DONE: ""})
             return Progress(done=True, placements=placements)
         share = min(step.share, 1.0)
         return Progress(
@@ -137,7 +137,7 @@ class NovaDriver:
     def _work(self, task: Task, now_ms: int, memory: Memory) -> ServerWork:
         servers = Servers(task, self._nova, self._marks, config=self._config)
         servers.memory, servers.now_ms = memory, now_ms
-        current, notes = task.operation.attempt, self._records.notes(task.operation.number)
+        current, notes = task.attempt, self._records.notes(task.operation.number)
         others = notes.keys() - {WHOLE, current}
         well = [each for each in others if DONE in notes[each]]
         servers.ended = max((each for each in well if each < current), default=0)

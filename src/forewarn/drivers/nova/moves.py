@@ -127,7 +127,7 @@ class ServerMoves:
             failed = self._servers.outcome(vm, server, asked, doing=move.doing) is None
         if failed and not server.task:
             assert mark is not None, vm
-            if mark.attempt == self._servers.task.operation.attempt:
+            if mark.attempt == self._servers.task.attempt:
                 raise self._failure(vm, server, mark, move)
             mark = migration = asked = None  # an earlier attempt failed
         if migration is not None:

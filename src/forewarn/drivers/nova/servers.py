@@ -246,7 +246,10 @@ class Servers:
             return DONE
         if "delet" in server.task:
             return self.going(vm, f"deleting {vm}", 0.8)
-        left_ms = max(operation.not_before_ms, operation.started_ms + FAREWELL_MS) - self.now_ms
+        left_ms = (
+            max(operation.not_before_ms, (operation.execution.started_ms or 0) + FAREWELL_MS)
+            - self.now_ms
+        )
         if server.status == ACTIVE and left_ms > 0:
             if not server.task:
                 self.act(server, STOP.body)
@@ -269,7 +272,7 @@ class Servers:
             step = self.outcome(vm, server, done, doing=verb.doing)
             if step is not None:
                 return step
-            if mark.attempt == self.task.operation.attempt:
+            if mark.attempt == self.task.attempt:
                 raise self.failure(server, done, vm, doing=verb.doing)
             mark = None  # an earlier attempt failed with it
         if server.task:
@@ -345,7 +348,7 @@ class Servers:
         newest = next(iter(self.actions(server)), None)
         mark = ServerMark(
             self.key,
-            self.task.operation.attempt,
+            self.task.attempt,
             self.task.generation,
             ran=before.ran if before else server.status == ACTIVE,
             migration=max((each["id"] for each in migrations), default=0),

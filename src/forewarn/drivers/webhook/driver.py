@@ -112,13 +112,13 @@ class WebhookDriver:
         """Send `begin`, unless the far side has taken it before."""
         operation = task.operation
         self._records.begin(task.key)
-        if SENT not in self._records.notes(operation.number)[operation.attempt]:
+        if SENT not in self._records.notes(operation.number)[operation.execution.attempt]:
             self._send("begin", task)
-            self._records.put(operation.number, operation.attempt, {SENT: ""})
+            self._records.put(operation.number, operation.execution.attempt, {SENT: ""})
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Return the last report, or the answer of the far side."""
-        notes = self._records.notes(task.operation.number).get(task.operation.attempt)
+        notes = self._records.notes(task.operation.number).get(task.attempt)
         if notes is None:
             raise TaskForgotten(task=task.id)
         progress = Progress()
