@@ -84,6 +84,19 @@ def test_hosts_that_cannot_be_done_are_planned_less_and_less_often() -> None:
     assert rig.run() == [{"h0"}]
 
 
+def test_repaired_host_does_not_wait_for_a_wave_that_comes_later() -> None:
+    """A host that is free again is done although another was postponed for hours. F-4."""
+    rig = with_policy(postpone_max_s=7 * 86_400)
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    number = rig.start("h0", "h3")
+    rig.tell(words.PostponeHosts(number, ("h3",), rig.now_ms + 9 * HOUR_MS, "alice"))
+    assert rig.waits(number, "h0").code is Code.HOST_FAILED
+    rig.tell(Repair("h0"))
+    assert rig.waits(number, "h0").code is Code.PLANNING
+    rig.wait(11 * MINUTE_MS)
+    assert set(rig.working(number)) == {"h0"}
+
+
 def test_host_that_cannot_be_done_before_a_time_is_planned_then() -> None:
     """Where it is known when a host may be done, the plan is made again no later. F-4."""
     rig = with_policy(postpone_max_s=7 * 86_400)

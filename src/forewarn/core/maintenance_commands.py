@@ -29,7 +29,7 @@ from forewarn.core.maintenance_refusals import (
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.maintenance_why import why_impossible
+from forewarn.core.maintenance_why import NEVER_CLEARS, why_impossible
 from forewarn.core.phase import Checking, Due, Halted, Phase, Planning, Working
 from forewarn.core.policy_change import apply_policy
 from forewarn.core.refusals import Unknown
@@ -273,14 +273,18 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
 
 
 def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
-    """Return when the first wave is announced; where there is none, when a plan is made again."""
-    if plan.waves:
-        return Due(plan.waves[0].number, plan.waves[0].shown_ms)
-    blocked = plan.body.blocked
-    waited_ms = draft.now_ms - min((each.since_ms for _, each in blocked), default=0)
+    """Return when the first wave is announced, or when a plan is made again before that.
+
+    A host that cannot be done may become free long before the first wave is due. Source: F-4.
+    """
+    blocked = [each for _, each in plan.body.blocked]
+    waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS
-    later = [each.clears_ms for _, each in blocked if each.clears_ms > draft.now_ms]
+    waits = any(each.code not in NEVER_CLEARS for each in blocked)
+    if plan.waves and (not waits or plan.waves[0].shown_ms <= again_ms):
+        return Due(plan.waves[0].number, plan.waves[0].shown_ms)
+    later = [each.clears_ms for each in blocked if each.clears_ms > draft.now_ms]
     return Planning(min([again_ms, *later]))
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import Wave
 
 
+#: What keeps a host from being done until people change the policy or the maintenance.
+NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
+
+
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return what a maintenance waits for first, None if it has ended. Costs its working hosts."""
     if not maintenance.live:
@@ -84,7 +88,7 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     if plan is None:
         return why_maintenance(draft, maintenance)
     blocked = dict(plan.body.blocked)
-    if host in blocked:
+    if host in blocked and blocked[host].code is not Code.HOST_FAILED:  # it is repaired
         return _of_host(host, blocked[host])
     for wave in plan.waves:
         if host in wave.hosts:
@@ -112,8 +116,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return _of_host(maintenance.hosts[0], late)
     plan = draft.plans.get(maintenance.plan)
     blocked = plan.body.blocked if plan and not maintenance.plan_wanted else ()
-    never = {Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE}
-    return next((_of_host(host, each) for host, each in blocked if each.code in never), None)
+    return next((_of_host(host, each) for host, each in blocked if each.code in NEVER_CLEARS), None)
 
 
 def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
