@@ -15,7 +15,7 @@ from forewarn.core import transitions
 from forewarn.core.admission import work_before
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import Maintenance, Postponement, move_phase
 from forewarn.core.maintenance_refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.owner_rest import owners_of
@@ -78,9 +78,8 @@ class Admission:
         draft, maintenance, now_ms = self._draft, self._maintenance, self._draft.now_ms
         if is_outdated(draft, maintenance, host):
             return Blocker(Code.PLANNING, maintenance.id, now_ms)
-        probe = replace(
-            _probe(maintenance, host), placements=planned_placements(draft, maintenance, host)
-        )
+        placements = planned_placements(draft, maintenance, host)
+        probe = with_execution(_probe(maintenance, host), placements=placements)
         before = work_before(draft, probe)
         if before is not None:
             return Blocker(before.code, before.subject, now_ms)

@@ -13,7 +13,7 @@ from forewarn.core.admission import plan as planned_operations
 from forewarn.core.agenda import StepRule
 from forewarn.core.host_admission import Admission, plan_again
 from forewarn.core.impact import SECOND_MS, Cause, Impact
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenanceMove,
@@ -220,8 +220,10 @@ def _announce(
         maintenance=maintenance.number,
         actor=maintenance.actor,
         earliest_start_ms=earliest_start_ms,
-        placements=planned_placements(draft, maintenance, host) if moves else (),
     )
+    if moves:
+        placements = planned_placements(draft, maintenance, host)
+        operation = with_execution(operation, placements=placements)
     target = Target(
         target_key(maintenance.number, host),
         maintenance.number,
