@@ -20,7 +20,7 @@ from forewarn.control.planning import (
     task_of,
 )
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Execution, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Execution, Notice, Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     Postponement,
@@ -84,7 +84,7 @@ OPERATION = Operation(
     "",
     duration_s=300,
     state=OperationState.ANNOUNCED,
-    not_before_ms=NOW_MS + MINUTE_MS,
+    notice=Notice(NOW_MS, NOW_MS + MINUTE_MS),
 )
 
 

@@ -134,7 +134,7 @@ class Rig:
         waiting = [
             each.number
             for each in self.state.operations.values()
-            if each.state is OperationState.ANNOUNCED and not each.shown_ms
+            if each.state is OperationState.ANNOUNCED and not each.notice.shown_ms
         ]
         self.tell(NoticeShown(tuple(waiting)))
 

@@ -105,7 +105,7 @@ class AnyOrder(RuleBasedStateMachine):
             if event.group in rig.state.enrolments
         ]
         fault = TRAITS[operation.cause].fault
-        due = operation.shown_ms and operation.not_before_ms <= rig.now_ms
+        due = operation.notice.shown_ms and operation.not_before_ms <= rig.now_ms
         entries = [entry for entry in rig.entries if entry.action == "event.approved"]
         approved = {entry.event for entry in entries}
         assert fault or due or all(event.id in approved for event in asked)
@@ -258,7 +258,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Invariant 6. Source: N-1."""
         for operation in self.rig.state.operations.values():
             if operation.state is S.ANNOUNCED and not operation.silent:
-                since_ms = operation.shown_ms or operation.announced_ms
+                since_ms = operation.notice.shown_ms or operation.announced_ms
                 owed_ms = NOTICE_S[operation.impact] * 1000
                 assert operation.not_before_ms - since_ms >= owed_ms
 

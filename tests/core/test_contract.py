@@ -14,7 +14,7 @@ from forewarn.core import maintenance_refusals as of_maintenance
 from forewarn.core import maintenance_stimuli as words
 from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.labels import NothingSelected, SelectorInvalid
-from forewarn.core.lifecycle import Execution
+from forewarn.core.lifecycle import Execution, Notice
 from forewarn.core.phase import Planning
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS
@@ -34,6 +34,7 @@ SAID: dict[str, object] = {
     "Operation.alert": "none",
     "Operation.state": "planned",
     "Operation.duration_s": -1,
+    "Operation.notice": Notice(),
     "Operation.execution": Execution(),
     "Execution.progress_percent": -1,
     "Execution.interruption_ms": -1,
@@ -53,7 +54,7 @@ VALUES = (
     *KINDS.values(),
     *(each for each in vars(stimulus).values() if isinstance(each, type)),
     *(each for each in vars(words).values() if isinstance(each, type)),
-    *(Execution, Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
+    *(Notice, Execution, Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
 )
 OF_VALUES = [
     pytest.param(kind, each.name, each.default, id=f"{kind.__name__}.{each.name}")

@@ -61,10 +61,10 @@ def test_does_not_start_before_it_was_shown() -> None:
     assert rig.now(operation).state is S.ANNOUNCED
     rig.tell(NoticeShown((operation.number,)))
     renewed = rig.now(operation)
-    assert renewed.shown_ms == 0
+    assert renewed.notice.shown_ms is None
     assert renewed.not_before_ms >= rig.now_ms + 15 * MINUTE_MS
     rig.tell(NoticeShown((operation.number,)))
-    assert rig.now(operation).shown_ms == rig.now_ms
+    assert rig.now(operation).notice.shown_ms == rig.now_ms
     rig.wait(renewed.not_before_ms - rig.now_ms)
     assert rig.now(operation).state is S.RUNNING
 
@@ -97,7 +97,7 @@ def test_second_try_at_showing_has_room() -> None:
     for _ in range(2):
         rig.now_ms += 1500
         rig.tell(NoticeShown((operation.number,)))
-    assert rig.now(operation).shown_ms == rig.now_ms
+    assert rig.now(operation).notice.shown_ms == rig.now_ms
 
 
 def test_margin_is_added_to_the_notice() -> None:
@@ -107,7 +107,7 @@ def test_margin_is_added_to_the_notice() -> None:
     assert operation.not_before_ms == rig.now_ms + 15 * MINUTE_MS + 1000
     rig.now_ms += 400
     rig.show()
-    assert rig.now(operation).shown_ms == rig.now_ms
+    assert rig.now(operation).notice.shown_ms == rig.now_ms
 
 
 def test_confirmation_counts_once() -> None:
@@ -277,7 +277,9 @@ def test_notice_put_off_is_shown_as_long_after_as_before() -> None:
     before = rig.now(shown)
     rig.tell(PutOff(7000))
     after = rig.now(shown)
-    assert before.shown_ms == rig.now_ms
-    assert rig.now(unshown).shown_ms == 0
-    assert after.shown_ms == before.shown_ms + 7000
-    assert after.not_before_ms - after.shown_ms == before.not_before_ms - before.shown_ms
+    assert before.notice.shown_ms == rig.now_ms
+    assert rig.now(unshown).notice.shown_ms is None
+    assert after.notice.shown_ms == before.notice.shown_ms + 7000
+    assert (
+        after.not_before_ms - after.notice.shown_ms == before.not_before_ms - before.notice.shown_ms
+    )

@@ -50,7 +50,7 @@ def test_failure_appears_as_started() -> None:
     """A host failure is first seen Started, for every VM of the host. Source: L-4."""
     rig = small()
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
-    assert failure.not_before_ms == 0
+    assert failure.notice.not_before_ms is None
     assert rig.shown("web") == rig.shown("db") == ["Reboot Started"]
     assert rig.document("web")[0] == 1
     assert rig.health("h0") is Health.FAILED

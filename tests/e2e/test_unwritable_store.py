@@ -42,7 +42,7 @@ def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
     story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("db_0",)))
     story.now_ms -= 1000  # at once: else the notice would be given again
     story.tell(NoticeShown((1,)))
-    assert story.state.operations[1].shown_ms
+    assert story.state.operations[1].notice.shown_ms
     story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("web_0",)))  # and then it crashed
     shown = story.state.views["db"].document.incarnation
     store.close()

@@ -16,7 +16,15 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
-from forewarn.core.lifecycle import Alert, Event, EventState, Execution, Operation, OperationState
+from forewarn.core.lifecycle import (
+    Alert,
+    Event,
+    EventState,
+    Execution,
+    Notice,
+    Operation,
+    OperationState,
+)
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -89,6 +97,13 @@ vms = st.builds(
     tags=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
     instance=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
 )
+#: Only announced work has one, and operations of any state are made here.
+notices = st.builds(
+    Notice,
+    announced_ms=st.integers(1, 2**53),
+    not_before_ms=st.integers(1, 2**53),
+    shown_ms=st.none() | st.integers(1, 2**53),
+)
 executions = st.builds(
     Execution,
     started_ms=st.integers(1, 2**53),
@@ -116,12 +131,10 @@ operations = st.builds(
     notice_s=st.integers(0, 86_400 * 7),
     silent=st.booleans(),
     state=st.sampled_from(OperationState),
+    notice=notices,
     execution=executions,
     requested_start_ms=times,
-    not_before_ms=times,
     created_ms=times,
-    announced_ms=times,
-    shown_ms=times,
     ended_ms=times,
     reason=prose,
     alert=st.sampled_from(Alert),

@@ -14,7 +14,7 @@ from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms, image_of
 from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Event, EventState, Execution, Operation, OperationState
+from forewarn.core.lifecycle import Event, EventState, Execution, Notice, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
 from forewarn.core.state import TABLES, Changes, Image, State
@@ -176,6 +176,7 @@ OPERATION = Operation(
     ("web_0",),
     False,
     "",
+    notice=Notice(1, 1),
     execution=Execution(started_ms=1),
 )
 EVENT = Event("00000000-0000-4000-8000-000000000000", 1, "web", ("web_0",))

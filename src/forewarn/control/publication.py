@@ -62,7 +62,9 @@ def loaded(state: State, sequence: int) -> DocumentChange:
         event.group
         for event in state.events.values()
         for operation in (state.operations.get(event.operation),)
-        if operation and operation.state is OperationState.ANNOUNCED and not operation.shown_ms
+        if operation
+        and operation.state is OperationState.ANNOUNCED
+        and not operation.notice.shown_ms
     }
     return whole(state, sequence, hidden=hidden)
 

@@ -304,7 +304,7 @@ def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -
 
 def waits_since_ms(operation: Operation) -> int:
     """Return since when an operation waits for its next move, ms since the epoch UTC."""
-    return operation.execution.started_ms or operation.announced_ms or operation.created_ms
+    return operation.execution.started_ms or operation.notice.announced_ms or operation.created_ms
 
 
 def _busy(other: Operation, place: Place) -> str:

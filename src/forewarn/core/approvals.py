@@ -121,7 +121,7 @@ def is_coupled(draft: Draft, operation: Operation) -> bool:
     return not _all_decided(draft, ("deletion", deletion_key(operation)))
 
 
-def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int]) -> None:
+def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int | None]) -> None:
     """Wake the deletions of a request once all of them are approved.
 
     As long as one is undecided the others would wait on; so each is looked at once, however many

@@ -149,12 +149,13 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
         operation = draft.operation(number)
         if operation is None or operation.state is not OperationState.ANNOUNCED:
             continue
-        if operation.shown_ms:
+        if operation.notice.shown_ms:
             continue  # a report said twice: the notice has counted since the first
         if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:
             transitions.renew(draft, operation, delay_ms=draft.now_ms - operation.announced_ms)
             continue
-        shown = replace(operation, shown_ms=draft.now_ms)
+        notice = replace(operation.notice, shown_ms=draft.now_ms)
+        shown = replace(operation, notice=notice)
         draft.put("operation.shown", f"the notice of {shown.id} is published", shown)
         draft.look_at(number)
     return ()
@@ -292,7 +293,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
     _forgive(draft, recovery.away_ms)
     for operation in tuple(draft.state.operations.values()):
         draft.look_at(operation.number)
-        if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
+        if operation.state is OperationState.ANNOUNCED and not operation.notice.shown_ms:
             transitions.renew(draft, operation)
         elif operation.state is OperationState.RUNNING and not operation.execution.begun_ms:
             draft.begin.append(operation.number)

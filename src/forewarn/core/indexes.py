@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 #: What an operation is found by: the name of an index, and a key in it.
-Place: TypeAlias = "tuple[str, str | int | tuple[int, int]]"
+Place: TypeAlias = "tuple[str, str | int | tuple[int, int | None]]"
 
 
 class Members(Generic[K]):
@@ -152,15 +152,15 @@ def is_placed_alike(one: Operation, other: Operation) -> bool:
     """Whether a change of an operation leaves its index entries, if the layout is the same."""
     return (
         one.state is other.state
-        and one.not_before_ms == other.not_before_ms
+        and one.notice.not_before_ms == other.notice.not_before_ms
         and one.execution.placements == other.execution.placements
         and one.vms == other.vms
     )
 
 
-def deletion_key(operation: Operation) -> tuple[int, int]:
+def deletion_key(operation: Operation) -> tuple[int, int | None]:
     """Return the key that coupled deletions share. Source: A-8."""
-    return operation.request, operation.not_before_ms
+    return operation.request, operation.notice.not_before_ms
 
 
 def is_disturbing(operation: Operation) -> bool:

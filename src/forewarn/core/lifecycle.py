@@ -120,6 +120,17 @@ LIVE_EVENT = frozenset(SHOWN_AS)
 
 
 @value
+class Notice:
+    """The notice of announced work. Times are ms since the epoch, UTC; None: there is none yet."""
+
+    announced_ms: int | None = None
+    #: What is shown as NotBefore; whole seconds.
+    not_before_ms: int | None = None
+    #: When it was known to be published; what is owed counts from here. Source: N-1, L-7.
+    shown_ms: int | None = None
+
+
+@value
 class Execution:
     """How an operation is carried out. Times are ms since the epoch, UTC; None: not yet."""
 
@@ -178,12 +189,8 @@ class Operation:
     state: OperationState = OperationState.PLANNED
     #: Earliest start the operator asked for; 0: as early as notice allows.
     requested_start_ms: int = 0
-    #: What is shown as NotBefore; whole seconds. 0 before notice and for faults.
-    not_before_ms: int = 0
     created_ms: int = 0
-    announced_ms: int = 0
-    #: When the notice was known to be published; notice counts from here. Source: N-1, L-7.
-    shown_ms: int = 0
+    notice: Notice = Notice()
     execution: Execution = Execution()
     ended_ms: int = 0
     #: Why it was cancelled, failed, or is stuck while it runs.
@@ -217,6 +224,18 @@ class Operation:
     def target(self) -> str:
         """The host or VM it is done to."""
         return self.vms[0] if self.of_vm else self.host
+
+    @property
+    def not_before_ms(self) -> int:
+        """NotBefore of announced work, ms since the epoch UTC."""
+        assert self.notice.not_before_ms is not None, self
+        return self.notice.not_before_ms
+
+    @property
+    def announced_ms(self) -> int:
+        """When announced work was announced, ms since the epoch UTC."""
+        assert self.notice.announced_ms is not None, self
+        return self.notice.announced_ms
 
     @property
     def live(self) -> bool:

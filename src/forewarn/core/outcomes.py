@@ -66,23 +66,24 @@ class EventOutcome:
     @property
     def start(self) -> Start:
         """When it began, against NotBefore as it was shown last."""
-        operation = self.operation
-        if not operation.execution.started_ms:
+        started_ms = self.operation.execution.started_ms
+        not_before_ms = self.operation.notice.not_before_ms
+        if started_ms is None:
             return Start.NEVER
-        if not operation.not_before_ms:
+        if not_before_ms is None:
             return Start.UNANNOUNCED
-        if operation.execution.started_ms < operation.not_before_ms:
+        if started_ms < not_before_ms:
             return Start.EARLY
-        late = operation.execution.started_ms > operation.not_before_ms + ON_TIME_MS
+        late = started_ms > not_before_ms + ON_TIME_MS
         return Start.LATE if late else Start.ON_TIME
 
     @property
     def notice_given_s(self) -> int | None:
         """Seconds between the published notice and the start; None: there was no notice."""
         operation = self.operation
-        if not (operation.shown_ms and operation.execution.started_ms):
+        if not (operation.notice.shown_ms and operation.execution.started_ms):
             return None
-        return (operation.execution.started_ms - operation.shown_ms) // 1000
+        return (operation.execution.started_ms - operation.notice.shown_ms) // 1000
 
     @property
     def interruption_ms(self) -> int | None:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.core.access import AccessToken, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Event, EventState, Execution, Operation, OperationState
+from forewarn.core.lifecycle import (
+    Alert,
+    Event,
+    EventState,
+    Execution,
+    Notice,
+    Operation,
+    OperationState,
+)
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -108,7 +116,9 @@ FIXED: dict[str, tuple[str, ...]] = {
 }
 
 #: Values within records, whose fields are columns like the record's own, in the record's order.
-PARTS: dict[str, dict[str, type[Execution]]] = {"operation": {"execution": Execution}}
+PARTS: dict[str, dict[str, type[Notice | Execution]]] = {
+    "operation": {"notice": Notice, "execution": Execution}
+}
 
 #: Columns whose texts many records share: each text is kept once.
 SHARED: dict[str, tuple[str, ...]] = {
@@ -371,6 +381,9 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "events": _TEXTS,
         "placements": _PAIRS,
         "disturbed_owners": _TEXTS,
+        "announced_ms": _TIME,
+        "not_before_ms": _TIME,
+        "shown_ms": _TIME,
         "started_ms": _TIME,
         "begun_ms": _TIME,
     },

@@ -148,7 +148,7 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
             tuple(
                 number
                 for number, each in changes.operations.items()
-                if each.state is OperationState.ANNOUNCED and not each.shown_ms
+                if each.state is OperationState.ANNOUNCED and not each.notice.shown_ms
             ),
             tuple([state.operations[number] for number in draft.begin]),
             tuple([state.aborts[number] for number in draft.abort]),
@@ -324,7 +324,7 @@ def _reason_to_start(draft: Draft, operation: Operation) -> str:
     """Return why an announced operation may start now, other work aside; empty if not."""
     if operation.earliest_start_ms > draft.now_ms:
         return ""
-    if operation.shown_ms and operation.not_before_ms <= draft.now_ms:
+    if operation.notice.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
     asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]
     if not asked:

@@ -19,6 +19,7 @@ from forewarn.core.lifecycle import (
     EventState,
     Execution,
     Move,
+    Notice,
     Operation,
     OperationState,
     move_alert,
@@ -62,8 +63,7 @@ def announce(draft: Draft, operation: Operation) -> Operation:
     operation, events = _with_events(draft, operation)
     operation = replace(
         move_operation(operation, Move.ANNOUNCE),
-        not_before_ms=earliest_ms(draft, operation),
-        announced_ms=draft.now_ms,
+        notice=Notice(draft.now_ms, earliest_ms(draft, operation)),
     )
     assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
     approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
@@ -112,9 +112,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
     earliest = earliest_ms(draft, operation) + -(-2 * delay_ms // SECOND_MS) * SECOND_MS
     renewed = replace(
         operation,
-        not_before_ms=max(operation.not_before_ms, earliest),
-        announced_ms=draft.now_ms,
-        shown_ms=0,
+        notice=Notice(draft.now_ms, max(operation.not_before_ms, earliest)),
         alert=Alert.NONE,
     )
     draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
@@ -132,12 +130,13 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
     """
     assert operation.state is OperationState.ANNOUNCED, operation
     by_s = -(-by_ms // SECOND_MS)
-    put_off = replace(
-        operation,
-        not_before_ms=operation.not_before_ms + by_s * SECOND_MS,
-        announced_ms=operation.announced_ms + by_ms,
-        shown_ms=operation.shown_ms and operation.shown_ms + by_ms,
+    shown_ms = operation.notice.shown_ms
+    notice = Notice(
+        operation.announced_ms + by_ms,
+        operation.not_before_ms + by_s * SECOND_MS,
+        None if shown_ms is None else shown_ms + by_ms,
     )
+    put_off = replace(operation, notice=notice)
     text = f"{operation.id} is put off by {by_s} s: the service's clock is put ahead"
     draft.put("operation.put-off", text, put_off)
     _touch(draft, put_off, draft.events_of(put_off))
@@ -385,9 +384,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         state=OperationState.PLANNED,
         vms=draft.topology.vms_on(operation.host),
         created_ms=draft.now_ms,
-        not_before_ms=0,
-        announced_ms=0,
-        shown_ms=0,
+        notice=Notice(),
         alert=Alert.NONE,
         events=(),
     )

@@ -45,7 +45,7 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocke
 def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     blockers: list[Blocker] = []
     since_ms, due_ms = waits_since_ms(operation), operation.not_before_ms
-    due = bool(operation.shown_ms) and due_ms <= draft.now_ms
+    due = bool(operation.notice.shown_ms) and due_ms <= draft.now_ms
     for event in draft.events_of(operation) if not due else ():
         if event.state is EventState.SCHEDULED and draft.enabled(event.group):
             text = f"group {event.group} has not approved event {event.id}"

@@ -115,7 +115,7 @@ class ClockControl:
             if maintenance.plan_wanted or isinstance(maintenance.phase, Checking):
                 return True
         for operation in plane.state.operations.values():
-            if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
+            if operation.state is OperationState.ANNOUNCED and not operation.notice.shown_ms:
                 return True
             waits_to_begin = (
                 operation.state is OperationState.RUNNING and not operation.execution.begun_ms

@@ -209,8 +209,8 @@ class CommitMetrics:
         """Count an event that started by time, if its group could have approved it."""
         if group not in self._plane.state.enrolments:
             return
-        started_ms = operation.execution.started_ms or 0
-        if not operation.not_before_ms or started_ms < operation.not_before_ms:
+        not_before_ms = operation.notice.not_before_ms
+        if not_before_ms is None or (operation.execution.started_ms or 0) < not_before_ms:
             return
         self._passed.labels(operation.impact.value).inc()
         self.unapproving[group] = self.unapproving.pop(group, 0) + 1
@@ -228,8 +228,8 @@ class CommitMetrics:
             self._operations[operation.number] = operation
         else:
             self._operations.pop(operation.number, None)
-        if operation.shown_ms and not (before and before.shown_ms):
-            self._observe("shown", operation, operation.shown_ms)
+        if operation.notice.shown_ms and not (before and before.notice.shown_ms):
+            self._observe("shown", operation, operation.notice.shown_ms)
             self._watch_groups(operation)
         if operation.execution.started_ms and not (before and before.execution.started_ms):
             self._started(operation)
@@ -247,10 +247,10 @@ class CommitMetrics:
         started_ms = operation.execution.started_ms
         assert started_ms is not None, operation
         self._observe("started", operation, started_ms)
-        if not (operation.notice_s and operation.shown_ms):
+        if not (operation.notice_s and operation.notice.shown_ms):
             return
         release = "due" if started_ms >= operation.not_before_ms else "early"
-        given_ms = started_ms - operation.shown_ms
+        given_ms = started_ms - operation.notice.shown_ms
         kind = operation.impact.value
         self._given.labels(kind, release).observe(given_ms / SECOND_MS)
         self._owed.labels(kind, release).inc(operation.notice_s)
@@ -258,8 +258,8 @@ class CommitMetrics:
             self._short.labels(kind).inc()
 
     def _observe(self, stage: str, operation: Operation, at_ms: int) -> None:
-        if operation.announced_ms:
-            since_s = max(at_ms - operation.announced_ms, 0) / SECOND_MS
+        if operation.notice.announced_ms:
+            since_s = max(at_ms - operation.notice.announced_ms, 0) / SECOND_MS
             self._since.labels(stage, operation.impact.value).observe(since_s)
 
 

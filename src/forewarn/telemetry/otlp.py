@@ -127,7 +127,7 @@ class OtlpTelemetry:
         )
 
     def _approval(self, entry: Entry, operation: Operation) -> None:
-        began_ms = operation.shown_ms or operation.announced_ms
+        began_ms = operation.notice.shown_ms or operation.notice.announced_ms or entry.at_ms
         facts = {
             "forewarn.event": entry.event,
             "forewarn.group": entry.group,
@@ -139,9 +139,9 @@ class OtlpTelemetry:
         """Make the spans of an operation that has ended: the whole, its notice, its work."""
         failed = operation.state is OperationState.FAILED
         ended_ms = operation.ended_ms
-        if operation.announced_ms:
+        if operation.notice.announced_ms:
             until_ms = operation.execution.started_ms or ended_ms
-            self._child(operation, "notice", (operation.announced_ms, until_ms), {})
+            self._child(operation, "notice", (operation.notice.announced_ms, until_ms), {})
         if operation.execution.started_ms:
             span = operation.execution.started_ms, ended_ms
             self._child(operation, "work", span, {}, failed=failed)

@@ -119,7 +119,7 @@ class WorldCopy:
             shown = tuple(
                 number
                 for number, each in outcome.changes.operations.items()
-                if each.state is S.ANNOUNCED and not each.shown_ms
+                if each.state is S.ANNOUNCED and not each.notice.shown_ms
             )
             left += [stimuli.NoticeShown(shown)] if shown else []
             left += [stimuli.Proceed(outcome.rest)] if outcome.rest else []

@@ -88,7 +88,7 @@ class NodeNoticeChecker:
             if entry.action == "operation.not-shown":
                 self._told[entry.operation] = self._told.get(entry.operation, "") + entry.text
         for operation in changes.operations.values():
-            if operation.shown_ms and operation.number not in self._noticed:
+            if operation.notice.shown_ms and operation.number not in self._noticed:
                 self._noticed.add(operation.number)
                 self._check_notice(operation)
 

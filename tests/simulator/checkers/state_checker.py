@@ -260,14 +260,14 @@ class StateChecker:
         least_s = OWED_S[operation.impact.value]
         if before is None or before.state is S.PLANNED:
             least_s = owed_s(operation, topology, self._prediction_s)
-        since_ms = operation.shown_ms or operation.announced_ms
+        since_ms = operation.notice.shown_ms or operation.announced_ms
         if operation.not_before_ms - since_ms < least_s * 1000:
             raise Violation(
                 "6",
                 f"{operation.id} gives {(operation.not_before_ms - since_ms) / 1000} s of notice,"
                 f" {least_s} s are owed",
             )
-        if before is not None and before.not_before_ms > operation.not_before_ms:
+        if before is not None and (before.notice.not_before_ms or 0) > operation.not_before_ms:
             raise Violation("6", f"{operation.id} was put forward")
 
     def _check_start(
@@ -281,7 +281,7 @@ class StateChecker:
         if is_fault(operation):
             return
         announced = operation if before is None else before
-        due = bool(announced.shown_ms) and announced.not_before_ms <= (
+        due = bool(announced.notice.shown_ms) and announced.not_before_ms <= (
             operation.execution.started_ms or 0
         )
         if due:
@@ -332,7 +332,7 @@ class StateChecker:
             if (
                 sibling.request == operation.request
                 and sibling.state is S.ANNOUNCED
-                and sibling.not_before_ms == operation.not_before_ms
+                and sibling.notice.not_before_ms == operation.notice.not_before_ms
                 and not all(
                     self._is_approved(each, sibling, topology, changes)
                     for each in sibling.events

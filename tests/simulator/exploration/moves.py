@@ -82,7 +82,7 @@ class Moves:
         state = self.cores.all[point.core].state
         told = {(number, attempt) for number, attempt, by_this in point.told if by_this}
         for number, operation in state.operations.items():
-            if operation.state is S.ANNOUNCED and not operation.shown_ms:
+            if operation.state is S.ANNOUNCED and not operation.notice.shown_ms:
                 raise Violation("12", f"nobody confirms the notice of {operation.id}")
             due = operation.state is S.RUNNING and not operation.execution.begun_ms
             if due and (number, operation.execution.attempt) not in told:

@@ -140,7 +140,7 @@ def _next_good(state: State) -> Iterator[Stimulus]:
     for number in state.aborts:
         yield DriverAborted(number)
     for number, operation in operations.items():
-        if operation.state is S.ANNOUNCED and not operation.shown_ms:
+        if operation.state is S.ANNOUNCED and not operation.notice.shown_ms:
             yield NoticeShown((number,))
         elif operation.state is S.RUNNING and operation.reason:
             yield Complete(number, failed=True)

@@ -55,7 +55,11 @@ def check_step(
     for number, operation in outcome.changes.operations.items():
         known = before.state.operations.get(number) or before.state.aborts.get(number)
         _check_moves(known, operation, stimulus)
-        if operation.shown_ms not in {0, after.now_ms, known.shown_ms if known else 0}:
+        if operation.notice.shown_ms not in {
+            0,
+            after.now_ms,
+            known.notice.shown_ms if known else 0,
+        }:
             raise Violation("6", f"{operation.id} was shown at another time than now")
         starts = operation.state is S.RUNNING and (known is None or known.state is not S.RUNNING)
         if starts and _is_due(known or operation, after.now_ms):
@@ -133,7 +137,7 @@ def _check_moves(known: Operation | None, operation: Operation, stimulus: Stimul
 
 def _is_due(announced: Operation, now_ms: int) -> bool:
     """Whether it starts since its time has come."""
-    due = bool(announced.shown_ms) and announced.not_before_ms <= now_ms
+    due = bool(announced.notice.shown_ms) and announced.not_before_ms <= now_ms
     return due and not is_fault(announced)
 
 
@@ -144,7 +148,7 @@ def _undecided_siblings(operation: Operation, state: State) -> list[Operation]:
         if other.number != operation.number
         and other.request == operation.request
         and other.state is S.ANNOUNCED
-        and other.not_before_ms == operation.not_before_ms
+        and other.notice.not_before_ms == operation.notice.not_before_ms
         and not _approved_by_all(other, state)
     ]
 
@@ -182,7 +186,7 @@ def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: Sta
 def _check_taken_up(outcome: Outcome, after: State) -> None:
     """L-7: a notice that nobody is known to have seen is given again after a start."""
     for operation in after.operations.values():
-        unseen = operation.state is S.ANNOUNCED and not operation.shown_ms
+        unseen = operation.state is S.ANNOUNCED and not operation.notice.shown_ms
         if unseen and operation.number not in outcome.changes.operations:
             raise Violation("L-7", f"the notice of {operation.id} is not given again")
 
@@ -211,7 +215,7 @@ def _check_at_rest(after: Situation) -> None:
 
 
 def _has_reason(operation: Operation, state: State, now_ms: int) -> bool:
-    if operation.shown_ms and operation.not_before_ms <= now_ms:
+    if operation.notice.shown_ms and operation.not_before_ms <= now_ms:
         return True
     asked = any(state.events[each].group in state.enrolments for each in operation.events)
     if not asked:

@@ -243,8 +243,8 @@ def _operation_key(operation: Operation, now_ms: int) -> object:
     if o.state is S.PLANNED:
         return fixed
     if o.state is S.ANNOUNCED:
-        since_ms = 0 if o.shown_ms else now_ms - o.announced_ms
-        return fixed, bool(o.shown_ms), o.not_before_ms - now_ms, since_ms, o.alert, o.events
+        since_ms = 0 if o.notice.shown_ms else now_ms - o.announced_ms
+        return fixed, bool(o.notice.shown_ms), o.not_before_ms - now_ms, since_ms, o.alert, o.events
     since_ms = 0 if o.alert is not Alert.NONE else now_ms - o.execution.since_ms
     return (
         fixed,

@@ -130,7 +130,7 @@ class ChangeReport:
         self._waiting[operation.number] = waiting
         if before is None or before.state is not operation.state:
             return [self._state_line(operation, waiting)]
-        if before.not_before_ms != operation.not_before_ms:
+        if before.notice.not_before_ms != operation.notice.not_before_ms:
             return [f"{operation.id} announced again; not before {moment(operation.not_before_ms)}"]
         if waiting and waiting != waited:
             return [f"{operation.id} {waiting}"]

@@ -171,7 +171,7 @@ class TaskMachines:
         if machine is None:
             return FINISHED
         if "deletionTimestamp" not in machine["metadata"]:
-            left_s = (self._task.operation.not_before_ms - self.now_ms) // 1000
+            left_s = ((self._task.operation.notice.not_before_ms or 0) - self.now_ms) // 1000
             self._act(vm, "stop", {"gracePeriod": max(left_s, FAREWELL_S)})
         return MachineStep(text=f"stopping {vm}", share=0.5)
 

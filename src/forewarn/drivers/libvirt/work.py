@@ -131,7 +131,8 @@ class GuestWork:
 
     def _remove(self) -> None:
         operation = self._task.operation
-        left_s = (operation.not_before_ms - (operation.execution.started_ms or 0)) / 1000
+        not_before_ms, started_ms = operation.notice.not_before_ms, operation.execution.started_ms
+        left_s = ((not_before_ms or 0) - (started_ms or 0)) / 1000
         grace_s = max(left_s, FAREWELL_S)
         self._each(operation.vms, lambda vm: self._guests.remove(vm, grace_s))
 

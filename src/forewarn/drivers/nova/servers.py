@@ -247,7 +247,10 @@ class Servers:
         if "delet" in server.task:
             return self.going(vm, f"deleting {vm}", 0.8)
         left_ms = (
-            max(operation.not_before_ms, (operation.execution.started_ms or 0) + FAREWELL_MS)
+            max(
+                operation.notice.not_before_ms or 0,
+                (operation.execution.started_ms or 0) + FAREWELL_MS,
+            )
             - self.now_ms
         )
         if server.status == ACTIVE and left_ms > 0:
