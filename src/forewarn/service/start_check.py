@@ -30,13 +30,17 @@ from forewarn.metadata.http import addresses
 from forewarn.service.daemon import Daemon, tls_of
 from forewarn.service.observers import traces_module
 from forewarn.store.errors import StoreInUse
-from forewarn.store.inspection import StoreFacts, inspect_store
+from forewarn.store.inspection import inspect_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from forewarn.api.listener import Purpose
     from forewarn.settings import Settings, StoreSettings
+
+
+#: Seconds between two looks at a lease; its holder renews it more often.
+LEASE_LOOK_S = 2.0
 
 
 async def check_start(settings: Settings) -> tuple[str, ...]:
@@ -46,7 +50,7 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
         ForewarnError: what the start would end with.
     """
     Daemon(settings, clock=SystemClock(), ids=Ids())
-    store, notes = await asyncio.to_thread(_check_store, settings.store)
+    held, notes = await _check_store(settings.store)
     if settings.otlp.endpoint:
         await traces_module()
     for section in (settings.feed, settings.operator):
@@ -56,23 +60,31 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
         try:
             await probe()
         except (OperatorAddressTaken, addresses.AddressUnavailable) as error:
-            if not store.held:
+            if not held:
                 raise
             notes.append(str(error))
     return tuple(notes)
 
 
-def _check_store(settings: StoreSettings) -> tuple[StoreFacts, list[str]]:
+async def _check_store(settings: StoreSettings) -> tuple[bool, list[str]]:
+    """Return whether another process holds the store, and notes about it."""
+    inspect = partial(
+        asyncio.to_thread, inspect_store, settings.url, must_exist=settings.must_exist
+    )
     try:
-        facts = inspect_store(settings.url, must_exist=settings.must_exist)
+        facts = await inspect()
+        held = False
+        if facts.lease is not None and facts.lease.holder:
+            await asyncio.sleep(LEASE_LOOK_S)
+            held = (await inspect()).lease != facts.lease
     except StoreInUse as error:
-        return StoreFacts(held=True), [str(error)]
+        return True, [str(error)]
     notes = {
         "There is no store yet: a start creates it.": facts.missing,
         "The store is of an earlier version: a start brings it up to date.": facts.outdated,
-        "Another process holds the store's lease: a start stands by.": facts.held,
+        "Another process holds the store's lease: a start stands by.": held,
     }
-    return facts, [note for note, holds in notes.items() if holds]
+    return held, [note for note, holds in notes.items() if holds]
 
 
 def _probes(settings: Settings) -> Iterator[Callable[[], Awaitable[None]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from forewarn.store.addresses import engine_of
 from forewarn.store.errors import (
     StoreContradiction,
     StoreMissing,
+    StoreSchemaOld,
     StoreUnavailable,
     StoreUnrestored,
 )
@@ -22,9 +22,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.store.engine import Engine
-
-#: Seconds between two looks at the lease; its holder renews it more often.
-LEASE_LOOK_S = 2.0
+    from forewarn.store.lease import Lease
 
 
 @value
@@ -35,8 +33,8 @@ class StoreFacts:
     missing: bool = False
     #: Whether opening it would bring its schema up to date.
     outdated: bool = False
-    #: Whether another process holds its lease.
-    held: bool = False
+    #: The lease of a shared store; its holder renews it, unless it was killed.
+    lease: Lease | None = None
 
 
 def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
@@ -68,19 +66,17 @@ def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
         if must_exist:
             raise StoreMissing(place=engine.place)
         return StoreFacts(missing=True)
-    check_steps(engine.place, done, every_step())
+    check_steps(engine.place, done, every_step(), beside_newer=True)
     if len(done) < len(every_step()):
+        if engine.is_shared:
+            raise StoreSchemaOld(place=engine.place, done=len(done), known=len(every_step()))
         return StoreFacts(outdated=True)
     store = Store(engine)
     store.check()
     store.look()
     if store.epoch == RESTORING:
         raise StoreUnrestored(place=store.place)
-    lease = store.lease()
-    if not lease.holder or isinstance(engine, SqliteEngine):
-        return StoreFacts()
-    time.sleep(LEASE_LOOK_S)
-    return StoreFacts(held=store.lease() != lease)
+    return StoreFacts(lease=None if isinstance(engine, SqliteEngine) else store.lease())
 
 
 def _check_directory(path: Path) -> None:
