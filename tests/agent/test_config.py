@@ -209,6 +209,9 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
     assert "approves at once as leader\n" in capsys.readouterr().out
     assert main(["check", "--config", str(path.parent / "none")]) == 2
     assert main(["status", "--address", "127.0.0.1:1"]) == 3
+    path.write_text('[status]\nlisten = "127.0.0.1:2"\n', "utf-8")
+    assert main(["status", "--config", str(path)]) == 3
+    assert "127.0.0.1:2" in capsys.readouterr().err
 
 
 def test_init_follows_no_link(path: Path) -> None:

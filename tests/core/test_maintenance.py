@@ -71,6 +71,15 @@ def test_pause_withdraws_what_is_announced() -> None:
     rig.check_replay()
 
 
+@pytest.mark.parametrize(("cause", "seconds"), [(Cause.HOST_REBOOT, 600), (Cause.HOST_UPDATE, 9)])
+def test_reboot_interrupts_as_long_as_the_work_takes(cause: Cause, seconds: int) -> None:
+    """VMs read the maintenance's duration where its cause names no interruption. Source: D-9."""
+    rig = fleet()
+    number = rig.start("h0", cause=cause)
+    [operation] = rig.working(number).values()
+    assert rig.now(operation).duration_s == seconds
+
+
 def test_work_that_waits_for_what_is_withdrawn_goes_on() -> None:
     """Other work that kept clear of it is announced as soon as it is gone. Source: F-6, G-1."""
     rig = fleet()

@@ -13,8 +13,15 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Acknowledge, NoticeShown, RequestMaintenance
 from forewarn.store import Store
-from forewarn.store.backup import BackupExists, RestoreOccupied, back_up, restore, verify
-from forewarn.store.errors import StoreDamaged, StoreUnrestored
+from forewarn.store.backup import (
+    BackupExists,
+    BackupUnusable,
+    RestoreOccupied,
+    back_up,
+    restore,
+    verify,
+)
+from forewarn.store.errors import StoreUnrestored
 from tests.store.story import START_MS, Story, begin, live_records, replayed
 
 Opened = Callable[[str], Store]
@@ -156,6 +163,17 @@ def test_store_that_was_put_back_otherwise_is_raised_in_place(
     assert opened(address).load().last_number > 1_000_000
 
 
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"x" * 9000])
+def test_no_backup_is_called_that(tmp_path: Path, content: bytes | None) -> None:
+    """A file that is no backup: the advice is about the file, not about the service."""
+    path = tmp_path / "backup"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BackupUnusable) as refused:
+        verify(path)
+    assert "service store backup" in refused.value.advice_text()
+
+
 def test_verify_finds_damage(story: Story, address: str, tmp_path: Path) -> None:
     """U-1: a page that is none."""
     backup = tmp_path / "backup"
@@ -163,7 +181,7 @@ def test_verify_finds_damage(story: Story, address: str, tmp_path: Path) -> None
     raw = bytearray(backup.read_bytes())
     raw[len(raw) // 2 : len(raw) // 2 + 4096] = b"\xff" * 4096
     backup.write_bytes(raw)
-    with pytest.raises(StoreDamaged):
+    with pytest.raises(BackupUnusable):
         verify(backup)
 
 
@@ -173,5 +191,5 @@ def test_verify_finds_a_record_that_cannot_be(story: Story, address: str, tmp_pa
     with sqlite3.connect(tmp_path / "backup") as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("UPDATE vm SET host = 'h9'")
-    with pytest.raises(StoreDamaged):
+    with pytest.raises(BackupUnusable):
         verify(tmp_path / "backup")

@@ -82,11 +82,15 @@ class _Version(argparse.Action):
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     """Add what an action takes."""
     if name == "status":
-        parser.add_argument(
+        place = parser.add_mutually_exclusive_group()
+        place.add_argument(
             "--address",
-            default=DEFAULT_STATUS,
+            default="",
             metavar="ADDRESS:PORT",
             help=f"status endpoint of the agent (else {DEFAULT_STATUS})",
+        )
+        place.add_argument(
+            "--config", default="", metavar="FILE", help="configuration that names the endpoint"
         )
         return
     if name in ("undo", "forget"):
@@ -200,7 +204,7 @@ def _init(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     """Show what the running agent sees and does."""
-    form = ask_status(options.address)
+    form = ask_status(options.address or _status_address(options.config))
     if options.json:
         print(json.dumps(form))
         return exit_codes.OK
@@ -222,6 +226,13 @@ def _status(options: argparse.Namespace) -> int:
         print(f"NOT UNDONE, and tried again: {step}: {why}")
         print(f"  at once: {own_name()} undo {step}; never: {own_name()} forget {step}")
     return exit_codes.REFUSED if form["unrecovered"] else exit_codes.OK
+
+
+def _status_address(config: str) -> str:
+    from forewarn.agent.config import read_config  # noqa: PLC0415  not needed to run
+
+    named = str(read_config(config)["status_listen"]) if config else ""
+    return named or DEFAULT_STATUS
 
 
 def _undo(options: argparse.Namespace) -> int:

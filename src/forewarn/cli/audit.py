@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Records in one request.
 PAGE = 10_000
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class AuditUnreadable(CallerError):
@@ -144,6 +146,6 @@ def _from_file(path: str) -> Iterator[Answer]:
 
 def _head(text: str) -> tuple[int, str]:
     sequence, colon, digest = text.partition(":")
-    if not (colon and sequence.isdecimal()):
+    if not (colon and sequence.isdecimal() and _DIGEST.fullmatch(digest)):
         raise AuditUnreadable(what=f"The head {text[:80]}", reason="it is not SEQUENCE:DIGEST")
     return int(sequence), digest

@@ -62,7 +62,7 @@ def _status(arguments: argparse.Namespace) -> int:
         (
             ("server", client.server),
             ("version", version["version"]),
-            ("time", timestamps.iso8601(client.now_ms)),
+            ("time", timestamps.iso8601(client.now_ms // 1000 * 1000)),
         )
     )
     print_table(

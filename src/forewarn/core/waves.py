@@ -12,7 +12,7 @@ from forewarn.core import transitions
 from forewarn.core.admission import plan as planned_operations
 from forewarn.core.agenda import StepRule
 from forewarn.core.host_admission import Admission, plan_again
-from forewarn.core.impact import SECOND_MS, Cause, Impact
+from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
     Maintenance,
@@ -206,10 +206,14 @@ def _announce(
 ) -> None:
     """Announce the work on one host, to start when its wave does."""
     moves = maintenance.move_s and draft.topology.vms_on(host)
+    _, interruption_s = TRAITS[maintenance.cause].shown(maintenance.impact)
+    # A reboot interrupts the VMs as long as the work takes; other causes know their time.
+    lasts = not moves and interruption_s == DURATION_UNKNOWN_S
     asked = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),
         impact=Impact.FREEZE if moves else maintenance.impact,
+        duration_s=maintenance.duration_s if lasts else None,
         description=maintenance.description or None,
         not_before_ms=wave.latest_start_ms,
         queue=True,

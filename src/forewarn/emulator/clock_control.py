@@ -89,8 +89,10 @@ class ClockControl:
         """Wait until all due work is done."""
         for look in range(LOOKS_MAX if self._clock.speed < FAST else FAST_LOOKS_MAX):
             await self._read(_nothing)  # behind it the loop passes its time once
+            # Before and after: a scenario may ask for work just after the look at the work.
+            quiet = all(sleeper.quiet for sleeper in self._sleepers())
             busy = await self._read(self._busy)
-            if not busy and all(sleeper.quiet for sleeper in self._sleepers()):
+            if quiet and not busy and all(sleeper.quiet for sleeper in self._sleepers()):
                 return
             await asyncio.sleep(LOOK_S if look else 0)
 

@@ -16,6 +16,7 @@ import os
 import re
 import sqlite3
 import tempfile
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +32,15 @@ from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store import RESTORING, Store, open_store
 from forewarn.store.addresses import engine_of, readable_engine
-from forewarn.store.errors import StoreDamaged, StoreUnavailable
+from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
 from forewarn.store.migrations import check_steps, every_step, run_steps
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import sentence
 from forewarn.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forewarn.core.state import State
     from forewarn.store.engine import Engine, Transaction
 
@@ -104,6 +107,15 @@ class RestoreClockBehind(CallerError):
     advice = "Set the clock, then restore again into an empty place."
 
 
+class BackupUnusable(CallerError):
+    """A file that is not a backup, or a damaged one."""
+
+    code = "backup-unusable"
+    status = 422
+    message = "The backup {path} cannot be used: {reason}."
+    advice = "Name a file that `forewarn store backup` wrote, or use an earlier backup."
+
+
 def back_up(address: str, target: Path) -> BackupFacts:
     """Copy a store into a file, as of one moment, while its service runs; then check the copy.
 
@@ -123,7 +135,10 @@ def back_up(address: str, target: Path) -> BackupFacts:
             finally:
                 source.close()
             _make_single_file(unfinished)
-            facts = verify(unfinished)
+            try:
+                facts = verify(unfinished)
+            except BackupUnusable as error:  # the fault is the store's
+                raise StoreDamaged(place=source.place, reason=error.facts["reason"]) from error
             unfinished.rename(target)
             _sync(target.parent)
     except OSError as error:
@@ -135,12 +150,10 @@ def verify(backup: Path) -> BackupFacts:
     """Check every page, reference and live record of a backup, and the newest of its history.
 
     Raises:
-        StoreMissing: there is no such file.
-        StoreDamaged: it is not sound.
+        BackupUnusable: there is no such file, or it is not sound.
         StoreTooNew: a newer version made it.
     """
-    engine = SqliteEngine(backup, must_exist=True, read_only=True)
-    try:
+    with _opened(backup) as engine:
         engine.check()
         with engine.reading() as transaction:
             check_steps(engine.place, transaction.rows("schema_steps"), every_step())
@@ -156,8 +169,21 @@ def verify(backup: Path) -> BackupFacts:
             history_seq=store.history_seq,
             bytes=backup.stat().st_size,
         )
-    finally:
-        engine.close()
+
+
+@contextmanager
+def _opened(backup: Path) -> Iterator[SqliteEngine]:
+    """Open a backup to read it; a fault of the file is one of the backup."""
+    try:
+        engine = SqliteEngine(backup, must_exist=True, read_only=True)
+        try:
+            yield engine
+        finally:
+            engine.close()
+    except StoreMissing as error:
+        raise BackupUnusable(path=backup, reason="there is no such file") from error
+    except (StoreDamaged, StoreContradiction) as error:
+        raise BackupUnusable(path=backup, reason=error.facts["reason"]) from error
 
 
 def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
@@ -235,12 +261,8 @@ def _copy_store(source: Engine, target: Engine) -> None:
 
 
 def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
-    source = SqliteEngine(backup, must_exist=True, read_only=True)
-    try:
-        with source.reading() as read:
-            _copy(source, read, target, write)
-    finally:
-        source.close()
+    with _opened(backup) as source, source.reading() as read:
+        _copy(source, read, target, write)
 
 
 def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction) -> None:
