@@ -32,7 +32,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def test_token_names_the_actor(closed: Live) -> None:
-    """Whose token it was is written down as the actor."""
+    """Whose token it was is written down as the actor. Source: P-1."""
     for token, name in ((TOKEN, "anna"), (OTHER, "ben")):
         reply = closed.call("PUT", f"/v1/hosts/{name}", {}, headers=bearer(token))
         assert reply.status == 201

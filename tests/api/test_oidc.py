@@ -1,4 +1,7 @@
-"""Tokens of an OpenID Connect issuer: forged ones, rotating keys, an issuer that is away."""
+"""Tokens of an OpenID Connect issuer: forged ones, rotating keys, an issuer that is away.
+
+Source: P-5.
+"""
 
 from __future__ import annotations
 

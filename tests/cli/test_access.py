@@ -47,3 +47,18 @@ def test_status_leads_an_owner_to_its_work(
         assert "`forewarn operation`" in capsys.readouterr().err
     finally:
         service.stop()
+
+
+def test_second_operator_confirms_by_command(
+    run: Run, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first command says what it waits for; nothing is done before. Source: P-8."""
+    live.call("PUT", "/v1/policy", {"confirm": ["fail-host"]})
+    asked = run("host", "fail", "h1")
+    assert asked.status != 0
+    waiting = run("--json", "confirmation", "list").json["confirmations"][0]["id"]
+    assert f"forewarn confirmation confirm {waiting}" in asked.err
+    assert "[own-confirmation]" in run("confirmation", "confirm", waiting).err
+    monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("ben", Role.OPERATOR))
+    assert run("confirmation", "confirm", waiting).status == 0
+    assert live.get("/v1/hosts/h1")["health"] == "failed"

@@ -404,6 +404,36 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         live.stop()
 
 
+def test_second_operator_confirms(page: Browser) -> None:
+    """What needs two people is asked for by one, and named on every view until another confirms."""
+    live = Live(replace(SETTINGS, operator=OperatorSettings()))
+    try:
+        admin = {"Authorization": f"Bearer {TOKEN}"}
+        live.call("PUT", "/v1/topology", FLEET, headers=admin)
+        live.call("PUT", "/v1/policy", {"confirm": ["fail-host"]}, headers=admin)
+        page.open(f"{live.url}/#/hosts/h1")
+        fill(page, "mouse", "#token", live.add_token("ben", Role.OPERATOR))
+        page.key("Enter")
+        press(page, "keyboard", "[data-act=fail_host]")
+        press(page, "keyboard", "dialog [type=submit]")
+        page.see("waits for another operator to confirm c-")
+        page.key("Escape")
+        page.run("location.hash = '#/confirmations'")
+        page.see("Another operator confirms it.")
+        press(page, "mouse", "#sign-out")
+        fill(page, "mouse", "#token", TOKEN)
+        page.key("Enter")
+        press(page, "mouse", "#waiting")
+        press(page, "keyboard", "[data-act=confirm]")
+        press(page, "keyboard", "dialog [type=submit]")
+        page.see("No call waits for a second operator.")
+        assert live.call("GET", "/v1/hosts/h1", headers=admin).json["health"] == "failed"
+        page.problems.clear()  # the browser notes each answer of 401 and 409
+        page.open("about:blank")
+    finally:
+        live.stop()
+
+
 def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> None:
     """A person sees only what is theirs, answers for it, and is offered nothing else."""
     issuer = Issuer()

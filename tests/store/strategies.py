@@ -8,6 +8,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from forewarn.core.access import AccessToken, Principal, Role
+from forewarn.core.confirmation import Confirmation
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,
@@ -308,6 +309,17 @@ tokens = st.builds(
     created_ms=times,
     expires_ms=times,
 )
+confirmations = st.builds(
+    Confirmation,
+    number=numbers,
+    principal=names,
+    actor=prose,
+    request=prose,
+    body=prose,
+    media=prose,
+    asked_ms=times,
+    expires_ms=times,
+)
 policies = st.builds(
     AppliedPolicy,
     name=st.just(FLEET_POLICY),
@@ -323,6 +335,7 @@ OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "target": targets,
     "policy": policies,
     "principal": principals,
+    "confirmation": confirmations,
     "token": tokens,
     "group": groups,
     "vm": vms,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
+from forewarn.api.path_table import match_path
 from forewarn.api.permissions import TABLE
 from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.core.access import (
@@ -155,14 +156,10 @@ async def _can_i(call: ApiCall) -> ApiResponse:
 
 def _route_of(method: str, path: str) -> tuple[str, str]:
     """Return the route template that matches a path, and the name in the path; empty: no name."""
-    parts = path.split("/")
     for row in TABLE:
         of, _, pattern = row.partition(" ")
-        wanted = pattern.split("/")
-        if of == method and len(wanted) == len(parts):
-            pairs = list(zip(wanted, parts, strict=True))
-            if all(each == part or each.startswith("{") for each, part in pairs):
-                return row, next((part for each, part in pairs if each.startswith("{")), "")
+        if of == method and (names := match_path(pattern, path)) is not None:
+            return row, next(iter(names.values()), "")
     return "", ""
 
 

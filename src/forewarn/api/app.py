@@ -20,6 +20,7 @@ from starlette.responses import Response
 from forewarn.api import (
     access_routes,
     audit_routes,
+    confirmation_routes,
     fleet_routes,
     maintenance_reading,
     maintenance_routes,
@@ -118,6 +119,7 @@ def every_route(extra: Sequence[Route] = (), oidc: Oidc | None = None) -> tuple[
         *overview_routes.routes(),
         *access_routes.routes(lambda: described.routes),
         *audit_routes.routes(),
+        *confirmation_routes.routes(lambda: described.routes),
         *sign_in_routes.routes(oidc),
         *extra,
     )

@@ -24,7 +24,9 @@ from forewarn.api.scope import (
 )
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
-from forewarn.errors import OurError
+from forewarn.core.confirmations import act_of, needs_confirmation
+from forewarn.core.stimulus import Confirmed
+from forewarn.errors import CallerError, OurError
 from forewarn.validation.complexity import abandonable
 from forewarn.values import replace, value
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import SingleStimulus
     from forewarn.core.topology import Topology
     from forewarn.planning.blockers import Blocker
     from forewarn.store import Store
@@ -67,6 +69,23 @@ class OutcomeUnknown(OurError):
     advice = "Check whether it was (`forewarn history`) before you try again."
 
 
+class ConfirmationNeeded(CallerError):
+    """An act that policy has a second principal confirm. Source: P-8."""
+
+    code = "confirmation-needed"
+    status = 409
+    message = "Policy has a second operator confirm this."
+    advice = "Ask for it through the operator API, the page or `forewarn`; nothing was done."
+
+
+@value
+class Confirming:
+    """The confirmation under which a call acts."""
+
+    number: int
+    principal: str
+
+
 @value
 class ControlClient:
     """The routes' view of the running service."""
@@ -87,6 +106,8 @@ class ControlClient:
     owners: frozenset[str] | None = None
     #: Audit of the current call; None: changes are not recorded.
     call: CallAudit | None = None
+    #: Set while a kept call is done because a second principal confirms it.
+    confirming: Confirming | None = None
     #: Unanswered calls with an Idempotency-Key, by principal and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Threads for long computations.
@@ -156,7 +177,7 @@ class ControlClient:
         finally:
             gone.set()
 
-    async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
+    async def submit(self, stimulus: SingleStimulus, actor: str) -> Committed:
         """Send a stimulus to the control plane; return once it is durable and published.
 
         Waits for a metadata node that does not confirm as long as the policy says. Source: M-4.
@@ -164,9 +185,17 @@ class ControlClient:
         Raises:
             AnswerOverdue, Stopping: it was not started and will not be.
             OutcomeUnknown: it was started and may still complete.
+            ConfirmationNeeded: a second principal must confirm it first.
         """
         if self.owners is not None:
             check_stimulus(stimulus, await self.fleet())
+        elif self.confirming is not None:
+            confirming = self.confirming
+            stimulus = Confirmed(confirming.number, confirming.principal, stimulus)
+        elif act_of(stimulus) is not None:
+            needs: Callable[[StateView], bool] = partial(_needs_confirmation, stimulus)
+            if await self.read(needs):
+                raise ConfirmationNeeded
         call = self.call.record if self.call else None
         asked = self.loop.submit(stimulus, actor, shown=True, call=call)
         committed = await self._awaited(asked, changes=True)
@@ -211,6 +240,10 @@ class ControlClient:
             raise (AnswerOverdue(seconds=self.answer_timeout_s) if late else Stopping()) from None
         finally:
             timer.cancel()
+
+
+def _needs_confirmation(stimulus: SingleStimulus, view: StateView) -> bool:
+    return needs_confirmation(view.state, view.maintenance_policy, stimulus)
 
 
 def _tell(

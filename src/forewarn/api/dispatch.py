@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from forewarn.api.auth import NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
+from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
+from forewarn.api.control_client import ConfirmationNeeded
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
 from forewarn.api.responses import encoded, left, refusal
@@ -22,6 +24,7 @@ from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,6 +40,8 @@ _App = TypeVar("_App", bound="ASGIApp")
 
 #: Largest form parsed on the event loop, in bytes: 20,000 names take 20 ms or more.
 READ_BYTES_MAX = 16 * 1024
+#: Longest body of a call that waits for confirmation, in bytes.
+KEPT_BYTES_MAX = 256 * 1024
 #: Headers that make a change conditional. Source: RFC 9110 13.1.
 PRECONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
@@ -160,11 +165,11 @@ class Dispatch:
         if route.method == "POST" and IDEMPOTENCY_KEY in request.headers and call.principal.name:
 
             async def act() -> tuple[Response, bool]:
-                answer = await route.act(call)
+                answer = await _acted(route, call, audit)
                 return _response(answer), answer.kept
 
             return await answered_once(self._control, request, body=body, audit=audit, act=act)
-        asked = route.act(call)
+        asked = _acted(route, call, audit)
         answer = await (while_waited_for(asked, request) if route.abandonable else asked)
         return answer.stream or _response(answer)
 
@@ -172,6 +177,17 @@ class Dispatch:
         if len(body) <= READ_BYTES_MAX:
             return _form(form, body, media)
         return await self._control.compute(partial(_form, form, body, media))
+
+
+async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
+    """Return a route's answer; keep the call if a second principal must confirm it."""
+    try:
+        return await route.act(call)
+    except ConfirmationNeeded:
+        if len(call.body) > KEPT_BYTES_MAX:
+            raise BodyTooLarge(limit=KEPT_BYTES_MAX) from None
+        audit.record = replace(audit.record, outcome=ConfirmationAwaited.code)
+        return await keep_for_confirmation(call, audit.record.request)
 
 
 async def answered(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Match
@@ -10,6 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+def match_path(pattern: str, path: str) -> dict[str, str] | None:
+    """Return the names in a path by those of its pattern; None: it has another pattern."""
+    pairs = list(zip_longest(pattern.split("/"), path.split("/"), fillvalue=""))
+    if all(each == part or (each.startswith("{") and part) for each, part in pairs):
+        return {each.strip("{}"): part for each, part in pairs if each.startswith("{")}
+    return None
 
 
 class Table(BaseRoute):

@@ -179,6 +179,7 @@ read-fleet:
     GET /v1/maintenances/{id}
     GET /v1/maintenances/{id}/hosts
     GET /v1/maintenances/{id}/report
+    GET /v1/confirmations
     GET /v1/blockers
     GET /v1/policy
     GET /v1/windows
@@ -261,6 +262,7 @@ operate:
     POST /v1/maintenances/{id}/cancel
     POST /v1/maintenances/{id}/postpone
     PUT /v1/policy
+    POST /v1/confirmations/{id}/confirm
     POST /v1/outbox/{name}/retry
     POST /v1/outbox/{name}/skip
     POST /v1/clock/advance

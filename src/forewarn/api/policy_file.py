@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
 from forewarn.core.labels import SelectorInvalid, read_selector
-from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
+from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration, read_time_ms
@@ -115,16 +115,32 @@ POLICY = Form(
             "windows", Named(WINDOW, WINDOWS_MAX), "Windows by name: times in which work may run."
         ),
         Field("freezes", ListOf(FREEZE, FREEZES_MAX), "Times in which no work runs."),
+        Field(
+            "confirm",
+            ListOf(Choice({act.value: act for act in ConfirmedAct}), len(ConfirmedAct)),
+            "Acts that a second operator must confirm (default: none).",
+        ),
+        Field("confirm_within", Duration(), "Longest time for it (default: 1 h)."),
+        Field(
+            "confirm_above",
+            Integer(0, COUNT_MAX),
+            "Maintenances of at most this number of hosts are started without confirmation.",
+        ),
     ),
 )
 
 #: Member of the file -> attribute of the policy.
-_PLAIN = {"canary": "canary_count", "max_failures": "max_failures"}
+_PLAIN = {
+    "canary": "canary_count",
+    "max_failures": "max_failures",
+    "confirm_above": "confirm_above",
+}
 _DURATIONS = {
     "pause": "pause_s",
     "owner_rest": "owner_rest_s",
     "notice": "notice_s",
     "postponing": "postpone_max_s",
+    "confirm_within": "confirm_within_s",
 }
 
 
@@ -150,6 +166,7 @@ def read_policy_table(table: object) -> MaintenancePolicy:
         budgets=tuple(_budget(n, each) for n, each in enumerate(given.get("budgets", ()))),
         windows=tuple(_window(name, each) for name, each in given.get("windows", {}).items()),
         freezes=tuple(_freeze(n, each) for n, each in enumerate(given.get("freezes", ()))),
+        confirm=tuple(dict.fromkeys(given.get("confirm", ()))),
         **{plain[name]: given[name] for name in plain if name in given},
     )
 
@@ -204,6 +221,8 @@ def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
             value = getattr(policy, attribute)
             if value != getattr(plain, attribute):
                 form[name] = write(value)
+    if policy.confirm:
+        form["confirm"] = [each.value for each in policy.confirm]
     if policy.budgets:
         form["budgets"] = [_budget_form(each) for each in policy.budgets]
     if policy.windows:

@@ -11,7 +11,6 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import READERS
 from forewarn.core.labels import words_of
 from forewarn.core.maintenance_stimuli import ApplyPolicy
-from forewarn.core.policy import maintenance_policy
 from forewarn.core.refusals import Unknown
 from forewarn.planning.windows import open_spans, without
 from forewarn.protocol import timestamps
@@ -122,7 +121,7 @@ def _local(at_ms: int, zone: str) -> str:
 
 
 def _in_force(view: StateView) -> MaintenancePolicy:
-    return maintenance_policy(view.state.applied_policy, view.policy)
+    return view.maintenance_policy
 
 
 def _host(view: StateView, name: str) -> Host:

@@ -23,7 +23,6 @@ encoded = msgspec.json.Encoder().encode
 
 def refusal(error: ForewarnError) -> Response:
     """Return the response for an error."""
-    body = {"code": error.code, "message": str(error), "advice": error.advice_text()}
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -31,7 +30,14 @@ def refusal(error: ForewarnError) -> Response:
         headers["Retry-After"] = _RETRY_AFTER_S[error.status]
     if error.status == 405:
         headers["Allow"] = str(error.facts["allowed"])
-    return Response(encoded({"error": body}), error.status, headers, media_type="application/json")
+    return Response(
+        encoded(error_body(error)), error.status, headers, media_type="application/json"
+    )
+
+
+def error_body(error: ForewarnError) -> dict[str, dict[str, str]]:
+    """Return an error as callers get it."""
+    return {"error": {"code": error.code, "message": str(error), "advice": error.advice_text()}}
 
 
 async def left(receive: Receive) -> None:

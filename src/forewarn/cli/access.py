@@ -1,4 +1,4 @@
-"""`forewarn access` and `forewarn whoami`: who may do what, tokens, and who you are."""
+"""`forewarn access`, `confirmation` and `whoami`: who may do what, and who you are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROLES = ("viewer", "owner", "operator", "admin", "node")
 
 
 def add_commands(commands: CommandGroup) -> None:
-    """Add `access` and `whoami`."""
+    """Add `access`, `confirmation` and `whoami`."""
     access = commands.group("access")
     access.command("list", "list role bindings", run=_list)
     for name, line in (
@@ -46,6 +46,12 @@ def add_commands(commands: CommandGroup) -> None:
     revoke = token.command("revoke", "revoke a token", run=_revoke)
     revoke.add_argument("id", metavar="ID", help="the middle part of fw_ID_SECRET")
     commands.command("whoami", run=_whoami)
+    confirmation = commands.group("confirmation")
+    confirmation.command("list", "list calls that wait for a second operator", run=_waiting)
+    confirm = confirmation.command(
+        "confirm", "confirm another operator's call, and do what it asks", run=_confirm
+    )
+    confirm.add_argument("id", metavar="ID", help="such as c-12")
 
 
 def _add_owner(command: argparse.ArgumentParser) -> None:
@@ -70,6 +76,28 @@ def _whoami(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     return _print_bindings(arguments, client_of(arguments).get("/v1/whoami"))
+
+
+def _waiting(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    answer = client_of(arguments).get("/v1/confirmations")
+    if arguments.json:
+        return print_json(answer)
+    columns = ("id", "principal", "request", "body", "expires")
+    rows = [tuple([each[name] for name in columns]) for each in answer["confirmations"]]
+    print_table(columns, rows, empty="No call waits for a second operator.")
+    return OK
+
+
+def _confirm(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    answer = client_of(arguments).post(f"/v1/confirmations/{part(arguments.id)}/confirm", {})
+    if arguments.json:
+        return print_json(answer)
+    print(f"{arguments.id} is confirmed and done")
+    return OK
 
 
 def _print_bindings(arguments: argparse.Namespace, answer: Answer) -> int:

@@ -69,6 +69,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "status": ("status", "show the service and waiting work"),
     "show": ("status", "show any record by its id or name"),
     "access": ("access", "roles and tokens of principals"),
+    "confirmation": ("access", "calls that wait for a second operator"),
     "whoami": ("access", "show your identity and roles"),
     "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
     "outbox": ("outbox", "delivery of transitions to other systems"),

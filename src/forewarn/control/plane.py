@@ -15,6 +15,7 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance_refusals import MaintenanceWrongState
 from forewarn.core.maintenance_stimuli import WORDS, OperatorWord
+from forewarn.core.policy import maintenance_policy
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry
 from forewarn.core.step import FollowUp, next_deadline_ms, step
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Topology
     from forewarn.errors import CallerError
     from forewarn.planning.blockers import Blocker
+    from forewarn.planning.policy import MaintenancePolicy
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
 
@@ -102,6 +104,11 @@ class StateView:
         #: What some owners may see of the state, and of its layout, made when they ask (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
+
+    @property
+    def maintenance_policy(self) -> MaintenancePolicy:
+        """The budgets, windows, pauses and confirmations in force."""
+        return maintenance_policy(self.state.applied_policy, self.policy)
 
     def adopt(self, changes: Changes, sequence: int) -> None:
         """Apply durable changes, as of a commit; costs the records they touch."""

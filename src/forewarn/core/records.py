@@ -13,6 +13,7 @@ from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.access import AccessToken, Principal, Role
+from forewarn.core.confirmation import Confirmation
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import (
@@ -58,6 +59,7 @@ Record: TypeAlias = (
     | AppliedPolicy
     | Principal
     | AccessToken
+    | Confirmation
 )
 Row: TypeAlias = dict[str, str | int]
 #: The operation, event, group, VM and host that an entry of history is found by; 0 or empty: none.
@@ -85,6 +87,7 @@ KINDS: dict[str, type[Record]] = {
     "policy": AppliedPolicy,
     "principal": Principal,
     "token": AccessToken,
+    "confirmation": Confirmation,
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
@@ -103,6 +106,7 @@ KEYS: dict[str, str] = {
     "policy": "name",
     "principal": "name",
     "token": "id",
+    "confirmation": "number",
 }
 
 #: Columns that never change once a record is there: what it belongs to. A store that leaves them
@@ -404,6 +408,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "target": {"state": _word(TargetState)},
     "principal": {"bindings": _PAIRS},
     "token": {"role": _word(Role)},
+    "confirmation": {},
     "policy": {"policy": (_policy_text, _policy)},
 }
 

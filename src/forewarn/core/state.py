@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.access import AccessToken, Principal
+from forewarn.core.confirmation import Confirmation
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
@@ -57,6 +58,7 @@ TABLES: dict[str, str] = {
     "policy": "policies",
     "principal": "principals",
     "token": "tokens",
+    "confirmation": "confirmations",
 }
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
@@ -127,6 +129,8 @@ class State:
     #: Who may do what: bindings by principal, tokens by their ids. Source: P-2.
     principals: dict[str, Principal] = field(default_factory=dict)
     tokens: dict[str, AccessToken] = field(default_factory=dict)
+    #: Calls that wait for a second principal, by their numbers. Source: P-8.
+    confirmations: dict[int, Confirmation] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
@@ -422,6 +426,7 @@ class State:
                 policies=dict(self.policies),
                 principals=dict(self.principals),
                 tokens=dict(self.tokens),
+                confirmations=dict(self.confirmations),
                 mark=self.mark,
             )
         )
@@ -460,6 +465,7 @@ class Changes:
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     principals: dict[str, Principal | None] = field(default_factory=dict)
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)
+    confirmations: dict[int, Confirmation | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: The call that asked for it, for the audit. Source: P-7.

@@ -44,6 +44,7 @@ from forewarn.core import (
     access_changes,
     admission,
     approvals,
+    confirmations,
     handlers,
     restored,
     transitions,
@@ -173,7 +174,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
     Deadlines already past are not named: the caller has stepped `Tick` since.
     """
-    deadlines_ms = []
+    expiry_ms = confirmations.next_expiry_ms(state.confirmations, now_ms)
+    deadlines_ms = [] if expiry_ms is None else [expiry_ms]
     for deadlines, later_ms in (
         (state.starts, 0),
         (state.holds, 0),
@@ -232,6 +234,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
         case stimuli.ChangeTopology():
             return handlers.change(draft, stimulus)
         case stimuli.Tick():
+            confirmations.expire(draft)
             return handlers.tick(draft)
         case stimuli.Proceed():
             return handlers.proceed(draft, stimulus)
@@ -239,6 +242,11 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
             return handlers.recover(draft, stimulus)
         case access.Grant() | access.Revoke() | access.AddToken() | access.RevokeToken():
             return access_changes.change_access(draft, stimulus)
+        case stimuli.AskConfirmation():
+            return confirmations.ask(draft, stimulus)
+        case stimuli.Confirmed():
+            confirmations.confirm(draft, stimulus)
+            return _act(draft, stimulus.act)
         case stimuli.Restored():
             return restored.restored(draft, stimulus)
         case _:

@@ -13,6 +13,7 @@ from forewarn.core.maintenance_stimuli import MaintenanceStimulus
 from forewarn.values import value
 
 if TYPE_CHECKING:
+    from forewarn.core.confirmation import Confirmation
     from forewarn.core.impact import Cause, Impact, Source
     from forewarn.core.topology import Group, Host, Vm
 
@@ -249,6 +250,22 @@ class Restored:
     incarnation: int
 
 
+@value
+class AskConfirmation:
+    """A call is kept until a second principal confirms it. Source: P-8."""
+
+    call: Confirmation
+
+
+@value
+class Confirmed:
+    """A second principal confirms a call, and what it asks is done. Source: P-8."""
+
+    number: int
+    principal: str
+    act: SingleStimulus
+
+
 SingleStimulus: TypeAlias = (
     RequestMaintenance
     | Approve
@@ -271,6 +288,8 @@ SingleStimulus: TypeAlias = (
     | Restored
     | MaintenanceStimulus
     | AccessStimulus
+    | AskConfirmation
+    | Confirmed
 )
 #: What one step decides on.
 Stimulus: TypeAlias = SingleStimulus | Reports

@@ -34,6 +34,16 @@ class Scope(Word):
     GROUP = "group"
 
 
+class ConfirmedAct(Word):
+    """What a second principal may have to confirm. Source: P-8."""
+
+    #: Approving for an owner.
+    ANSWER = "answer"
+    FAIL_HOST = "fail-host"
+    START_MAINTENANCE = "start-maintenance"
+    APPLY_POLICY = "apply-policy"
+
+
 @value
 class Budget:
     """How many hosts or VMs may be disturbed at once.
@@ -84,6 +94,11 @@ class MaintenancePolicy:
     max_failures: int = 0
     #: How much later than first planned an owner may have a host done; 0: no later. Source: F-8.
     postpone_max_s: int = 0
+    #: Acts that a second principal must confirm, and the longest time for it. Source: P-8.
+    confirm: tuple[ConfirmedAct, ...] = ()
+    confirm_within_s: int = 3600
+    #: Maintenances of at most this number of hosts are started without confirmation.
+    confirm_above: int = 0
 
     def windows_of(self, words: frozenset[str]) -> tuple[Window, ...]:
         """Return the windows that are for a host of which these `key=value` are true."""

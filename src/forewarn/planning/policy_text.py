@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from forewarn.planning.plan_text import budgets_text, read_budgets
-from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
 from forewarn.planning.windows import Window
 
 #: Members that are plain numbers.
@@ -19,6 +19,8 @@ _NUMBERS = (
     "notice_s",
     "max_failures",
     "postpone_max_s",
+    "confirm_within_s",
+    "confirm_above",
 )
 
 
@@ -29,6 +31,7 @@ def policy_text(policy: MaintenancePolicy) -> str:
         "budgets": json.loads(budgets_text(policy.budgets)),
         "windows": windows,
         "freezes": policy.freezes,
+        "confirm": [each.value for each in policy.confirm],
         **{name: getattr(policy, name) for name in _NUMBERS},
     }
     return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
@@ -44,10 +47,11 @@ def read_policy(text: str) -> MaintenancePolicy:
             for name, zone, days, from_min, to_min, dates, hosts in form["windows"]
         ),
         freezes=tuple((start_ms, end_ms) for start_ms, end_ms in form["freezes"]),
+        confirm=tuple(ConfirmedAct(each) for each in form.get("confirm", ())),
         **{name: form[name] for name in _NUMBERS if name in form},
     )
 
 
-assert {*_NUMBERS, "budgets", "windows", "freezes"} == {*MaintenancePolicy.__match_args__}, (
-    "all is kept"
-)
+assert {*_NUMBERS, "budgets", "windows", "freezes", "confirm"} == {
+    *MaintenancePolicy.__match_args__
+}, "all is kept"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.access import AccessToken, Principal
+from forewarn.core.confirmation import Confirmation
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
@@ -60,6 +61,7 @@ def loaded(
         policies=policies,
         principals={each.name: each for each in live(transaction, Principal)},
         tokens={each.id: each for each in live(transaction, AccessToken)},
+        confirmations={each.number: each for each in live(transaction, Confirmation)},
     )
 
 

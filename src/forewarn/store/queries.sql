@@ -184,6 +184,9 @@ SELECT {principal} FROM principal
 -- name: load_token
 SELECT {token} FROM access_token
 
+-- name: load_confirmation
+SELECT {confirmation} FROM confirmation ORDER BY number
+
 -- name: token_used
 INSERT INTO token_use (id, used_ms) VALUES (:id, :used_ms)
 ON CONFLICT (id) DO UPDATE SET used_ms = excluded.used_ms

@@ -1,6 +1,7 @@
 // Beginning, signing in, and which view is shown for which address.
 
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
+import { confirmations, drawWaiting } from "./confirmations.js";
 import { fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
@@ -32,6 +33,7 @@ const ROUTES = {
   work: (_, asked) => work(main, asked),
   policy: () => policy(main),
   outbox: () => outbox(main),
+  confirmations: () => confirmations(main),
   history: (_, asked) => history(main, asked),
   emulator: () => emulator(main),
   hosts: (name, asked) => (name ? host(main, name) : list(main, "hosts", asked)),
@@ -291,6 +293,7 @@ listen((what) => {
   if (what === "connection") drawConnection();
   if (what === "operations" || what === "all") drawUnapproved();
   if (what === "all") drawClock();
+  if (what === "time" || what === "all") drawWaiting();
   if (hasEmulator && (what === "time" || what === "all")) readClock().then(drawClock);
 });
 window.addEventListener("hashchange", () => asking || route());

@@ -161,7 +161,8 @@ export function outbox(main) {
   });
 }
 
-const action = (route, label, name, danger = false) =>
+/** Returns a small button for an action on one row, if the caller may do it. */
+export const action = (route, label, name, danger = false) =>
   may(route)
     ? h(
         "button",

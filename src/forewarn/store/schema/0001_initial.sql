@@ -305,6 +305,18 @@ CREATE TABLE token_use (
     used_ms BIGINT NOT NULL
 );
 
+-- Calls that wait for a second principal (P-8).
+CREATE TABLE confirmation (
+    number BIGINT PRIMARY KEY,
+    principal TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    request TEXT NOT NULL,
+    body TEXT NOT NULL,
+    media TEXT NOT NULL,
+    asked_ms BIGINT NOT NULL,
+    expires_ms BIGINT NOT NULL
+);
+
 -- Each change and each refusal of a call, in a chain: a digest covers its record and the digest
 -- before (P-7). A signature is of number and digest.
 CREATE TABLE audit (

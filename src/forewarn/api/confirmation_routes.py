@@ -1,0 +1,124 @@
+"""Routes of two-person confirmation: calls that wait, and their confirmation. Source: P-8."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.api import schemas
+from forewarn.api.control_client import Confirming
+from forewarn.api.path_table import match_path
+from forewarn.api.responses import error_body
+from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.core.confirmation import Confirmation
+from forewarn.core.confirmations import UnknownConfirmation
+from forewarn.core.stimulus import AskConfirmation
+from forewarn.errors import CallerError
+from forewarn.validation.durations import written
+from forewarn.validation.forms import Form
+from forewarn.validation.json_reader import read_json
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from forewarn.control.plane import StateView
+
+
+class ConfirmationAwaited(CallerError):
+    """A call that is done once a second principal confirms it."""
+
+    code = "confirmation-awaited"
+    status = 409
+    message = "This waits for another operator to confirm {id} until {until}; nothing is done yet."
+    advice = "Another operator confirms it: `forewarn confirmation confirm {id}`, or on the page."
+
+
+_CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
+    "Confirmation",
+    "A call that waits for a second principal.",
+    (
+        schemas.Member("id", schemas.TEXT, lambda c: c.id),
+        schemas.Member("principal", schemas.TEXT, lambda c: c.principal, "Who made the call."),
+        schemas.Member("request", schemas.TEXT, lambda c: c.request, "Its method and path."),
+        schemas.Member("body", schemas.TEXT, lambda c: c.body),
+        schemas.Member("asked", schemas.TIME, lambda c: written(c.asked_ms)),
+        schemas.Member("expires", schemas.TIME, lambda c: written(c.expires_ms)),
+    ),
+)
+
+
+async def keep_for_confirmation(call: ApiCall, request: str) -> ApiResponse:
+    """Keep a call until it is confirmed, and answer its caller."""
+    asked = Confirmation(
+        0,
+        principal=call.principal.name,
+        actor=call.actor,
+        request=request,
+        body=call.body.decode(),
+        media=call.media,
+        asked_ms=call.control.clock.now_ms(),
+        expires_ms=0,
+    )
+    await call.control.submit(AskConfirmation(asked), call.actor)
+    waiting = await call.control.read(_waiting)
+    kept = next(each for each in waiting if each.is_same_as(asked))
+    awaited = ConfirmationAwaited(id=kept.id, until=written(kept.expires_ms))
+    return ApiResponse(error_body(awaited), awaited.status)
+
+
+def _waiting(view: StateView) -> list[Confirmation]:
+    return list(view.state.confirmations.values())
+
+
+async def _list(call: ApiCall) -> ApiResponse:
+    waiting = await call.control.read(_waiting)
+    return ApiResponse({"confirmations": _CONFIRMATION.each(waiting)})
+
+
+async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
+    """Do what the kept call asks, in the step that ends its waiting."""
+    name = call.path["id"]
+    waiting = await call.control.read(_waiting)
+    kept = next((each for each in waiting if each.id == name), None)
+    if kept is None:
+        raise UnknownConfirmation(id=name)
+    method, _, path = kept.request.partition(" ")
+    routes = (each for each in every() if each.method == method)
+    route, names = next(
+        (each, names) for each in routes if (names := match_path(each.path, path)) is not None
+    )
+    body = kept.body.encode()
+    confirmed = replace(
+        call,
+        control=replace(call.control, confirming=Confirming(kept.number, call.principal.name)),
+        actor=kept.actor,
+        path=names,
+        form=route.form.read(read_json(body) if body else {}) if route.form else {},
+        body=body,
+        media=kept.media,
+    )
+    return replace(await route.act(confirmed), status=200)
+
+
+def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
+    """Return the routes; `every` returns all routes of the API."""
+    return (
+        Route(
+            method="GET",
+            path="/v1/confirmations",
+            name="list_confirmations",
+            summary="List calls that wait for a second operator's confirmation.",
+            act=_list,
+            answer=listed("confirmations", _CONFIRMATION.schema()),
+        ),
+        Route(
+            method="POST",
+            path="/v1/confirmations/{id}/confirm",
+            name="confirm",
+            summary="Confirm another operator's call, and do what it asks.",
+            act=partial(_confirm, every),
+            form=Form("ConfirmForm", "An empty form."),
+            answer={"type": "object"},
+        ),
+    )

@@ -1,0 +1,127 @@
+"""Two-person confirmation: calls that wait until a second principal confirms them. Source: P-8.
+
+A call that needs confirmation is kept as it came. The second principal's step removes it and does
+what it asks, in one transaction; so it is done at most once, also over a restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import SECOND_MS, Cause
+from forewarn.core.maintenance_stimuli import ApplyPolicy, StartMaintenance
+from forewarn.core.stimulus import Acknowledge, AskConfirmation, Confirmed, RequestMaintenance
+from forewarn.errors import CallerError
+from forewarn.planning.policy import ConfirmedAct
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.confirmation import Confirmation
+    from forewarn.core.draft import Draft
+    from forewarn.core.state import State
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.planning.policy import MaintenancePolicy
+
+#: Calls that may wait at a time.
+WAITING_MAX = 100
+
+
+class ConfirmationsFull(CallerError):
+    """A call beyond those that may wait for confirmation."""
+
+    code = "confirmations-full"
+    status = 429
+    message = "{limit} calls wait for confirmation already."
+    advice = "Confirm some (`forewarn confirmation list`), or wait until they expire."
+
+
+class UnknownConfirmation(CallerError):
+    """A confirmation of a call that does not wait."""
+
+    code = "unknown-confirmation"
+    status = 404
+    message = "No call {id} waits for confirmation: it was confirmed, has expired, or never was."
+    advice = "See `forewarn confirmation list` and `forewarn history`."
+
+
+class OwnConfirmation(CallerError):
+    """A confirmation by the principal who made the call."""
+
+    code = "own-confirmation"
+    status = 403
+    message = "{id} is a call of {principal}, who cannot confirm it."
+    advice = "Ask another operator."
+
+
+def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimulus) -> bool:
+    """Whether policy has a second principal confirm what somebody asks for the whole fleet."""
+    return act_of(stimulus) in policy.confirm and not (
+        isinstance(stimulus, StartMaintenance) and _is_small(state, policy, stimulus.maintenance)
+    )
+
+
+def act_of(stimulus: Stimulus) -> ConfirmedAct | None:
+    """Return the act that policy may list; None: it is never confirmed."""
+    match stimulus:
+        case Acknowledge():
+            return ConfirmedAct.ANSWER
+        case RequestMaintenance(cause=Cause.HARDWARE_FAILURE | Cause.HOST_LOST):
+            return ConfirmedAct.FAIL_HOST
+        case StartMaintenance():
+            return ConfirmedAct.START_MAINTENANCE
+        case ApplyPolicy():
+            return ConfirmedAct.APPLY_POLICY
+    return None
+
+
+def _is_small(state: State, policy: MaintenancePolicy, number: int) -> bool:
+    maintenance = state.maintenances.get(number)
+    return maintenance is None or len(maintenance.hosts) <= policy.confirm_above
+
+
+def ask(draft: Draft, stimulus: AskConfirmation) -> tuple[int, ...]:
+    """Keep a call until it is confirmed or expires; once, however often it comes.
+
+    Raises:
+        ConfirmationsFull: too many wait.
+    """
+    waiting = draft.state.confirmations
+    call = stimulus.call
+    if any(each.is_same_as(call) for each in waiting.values()):
+        return ()
+    if len(waiting) >= WAITING_MAX:
+        raise ConfirmationsFull(limit=WAITING_MAX)
+    expires_ms = draft.now_ms + draft.maintenance_policy.confirm_within_s * SECOND_MS
+    asked = replace(call, number=draft.next_number(), expires_ms=expires_ms)
+    text = f"{asked.id} of {asked.principal} waits for a second person: {asked.request}"
+    draft.put("confirmation.asked", text, asked)
+    return ()
+
+
+def confirm(draft: Draft, stimulus: Confirmed) -> None:
+    """Let a call no longer wait, because its act follows in this step.
+
+    Raises:
+        UnknownConfirmation, OwnConfirmation: it may not be done.
+    """
+    known = draft.state.confirmations.get(stimulus.number)
+    if known is None or known.expires_ms <= draft.now_ms:
+        raise UnknownConfirmation(id=f"c-{stimulus.number}")
+    if known.principal == stimulus.principal:
+        raise OwnConfirmation(id=known.id, principal=known.principal)
+    text = f"{known.id} of {known.principal} is confirmed by {stimulus.principal}: {known.request}"
+    draft.remove("confirmation.given", text, known)
+
+
+def expire(draft: Draft) -> None:
+    """Drop calls that nobody has confirmed in time."""
+    for each in tuple(draft.state.confirmations.values()):
+        if each.expires_ms <= draft.now_ms:
+            text = f"{each.id} of {each.principal} has expired: {each.request}"
+            draft.remove("confirmation.expired", text, each)
+
+
+def next_expiry_ms(confirmations: dict[int, Confirmation], after_ms: int) -> int | None:
+    """Return when the next call expires, ms since the epoch UTC; None if none will."""
+    later = (each.expires_ms for each in confirmations.values() if each.expires_ms > after_ms)
+    return min(later, default=None)

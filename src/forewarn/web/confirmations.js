@@ -1,0 +1,59 @@
+// Calls that wait for a second operator: a line on every view, and a view that confirms them.
+
+import { caller, get, may } from "./api.js";
+import { fill, h, setText, table } from "./dom.js";
+import { moment, plural } from "./format.js";
+import { action } from "./policy.js";
+import { kept } from "./records.js";
+
+/** Milliseconds between two looks at what waits. */
+const LOOK_MS = 5000;
+let looked = -LOOK_MS;
+
+/** Says on every view how many calls wait. */
+export async function drawWaiting() {
+  if (!may("list_confirmations") || performance.now() - looked < LOOK_MS) return;
+  looked = performance.now();
+  const reply = await get("/v1/confirmations").catch(() => null);
+  if (!reply) return;
+  const line = document.getElementById("waiting");
+  const { length } = reply.confirmations;
+  line.hidden = !length;
+  setText(
+    line,
+    `${plural(length, "call")} ${length === 1 ? "waits" : "wait"} for a second operator`,
+  );
+}
+
+export function confirmations(main) {
+  return kept(main, {
+    read: () => get("/v1/confirmations"),
+    concerns: () => true,
+    often: true,
+    draw: (reply) =>
+      fill(
+        main,
+        h("h1", {}, "Confirmations"),
+        h(
+          "section",
+          { className: "card" },
+          reply.confirmations.length
+            ? table(
+                "Calls that wait for a second operator",
+                ["Call", "Asked by", "What", "With", "Expires", "Action"],
+                reply.confirmations.map((each) => [
+                  each.id,
+                  each.principal,
+                  h("code", {}, each.request),
+                  each.body,
+                  moment(each.expires),
+                  each.principal === caller.principal
+                    ? "Another operator confirms it."
+                    : action("confirm", "Confirm", each.id),
+                ]),
+              )
+            : h("p", { className: "soft" }, "No call waits for a second operator."),
+        ),
+      ),
+  });
+}

@@ -1,0 +1,151 @@
+"""Two-person confirmation: calls that wait for another principal. Source: P-8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.core.access import Role
+from forewarn.settings import OperatorSettings, Settings, StoreSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+
+CLOSED = replace(SETTINGS, operator=OperatorSettings())
+POLICY = {"confirm": ["answer", "fail-host", "start-maintenance", "apply-policy"]}
+
+
+class Team:
+    """A service with three people: anna (admin), ben and a tenant of shop."""
+
+    def __init__(self, settings: Settings = CLOSED) -> None:
+        """Start it; policy has every act confirmed within an hour."""
+        self.live = Live(settings)
+        self.tokens = {
+            "anna": TOKEN,
+            "ben": self.live.add_token("ben", Role.OPERATOR),
+            "shop": self.live.add_token("shop", Role.OWNER, "shop"),
+        }
+        self.call("anna", "PUT", "/v1/topology", FLEET)
+        self.live.enable("web-0", "db-0")
+
+    def call(self, name: str, method: str, path: str, form: object = None, **more: str) -> Reply:
+        """Return the answer to a call of a person."""
+        headers = {"Authorization": f"Bearer {self.tokens[name]}", **more}
+        return self.live.call(method, path, form, headers=headers)
+
+    def waiting(self) -> Json:
+        """Return the calls that wait."""
+        return self.call("ben", "GET", "/v1/confirmations").json["confirmations"]
+
+    def health(self) -> str:
+        """Return the health of h1."""
+        health: str = self.call("ben", "GET", "/v1/hosts/h1").json["health"]
+        return health
+
+    def confirm(self, name: str, **more: str) -> Reply:
+        """Confirm the only call that waits."""
+        (each,) = self.waiting()
+        return self.call(name, "POST", f"/v1/confirmations/{each['id']}/confirm", **more)
+
+
+@pytest.fixture
+def team() -> Iterator[Team]:
+    """A team whose policy has every act confirmed."""
+    started = Team()
+    assert started.call("anna", "PUT", "/v1/policy", POLICY).status == 200
+    yield started
+    started.live.stop()
+
+
+def test_host_fails_once_another_operator_confirms(team: Team) -> None:
+    """Nothing happens before; history and audit name both."""
+    asked = team.call("ben", "POST", "/v1/hosts/h1/fail", {"lost": True})
+    assert (asked.status, asked.code) == (409, "confirmation-awaited")
+    assert team.health() == "healthy"
+    assert team.confirm("anna").status == 200
+    assert team.health() == "failed"
+    assert team.waiting() == []
+    entries = team.call("ben", "GET", "/v1/history?limit=500").json["entries"]
+    texts = [each["text"] for each in entries]
+    assert any("of ben is confirmed by anna: POST /v1/hosts/h1/fail" in each for each in texts)
+    team.live.settle()
+    records = team.call("anna", "GET", "/v1/audit").json["records"]
+    outcomes = {(each["principal"], each["request"]): each["outcome"] for each in records}
+    assert outcomes["ben", "POST /v1/hosts/h1/fail"] == "confirmation-awaited"
+    assert any(name == "anna" and "/confirm" in request for name, request in outcomes)
+
+
+def test_same_principal_cannot_confirm(team: Team) -> None:
+    """Another token of the same person is the same person; a tenant sees nothing of it."""
+    team.call("ben", "POST", "/v1/hosts/h1/fail", {})
+    team.tokens["ben"] = team.call(
+        "anna", "POST", "/v1/access/tokens", {"principal": "ben", "role": "operator"}
+    ).json["token"]
+    assert team.confirm("ben").code == "own-confirmation"
+    assert team.confirm("shop").code == "not-permitted"
+    assert team.call("shop", "GET", "/v1/confirmations").code == "not-permitted"
+    assert team.health() == "healthy"
+
+
+def test_same_call_waits_once(team: Team) -> None:
+    """A repeated call gets the same answer, and so does a repeated confirmation with its key."""
+    first = team.call("ben", "POST", "/v1/hosts/h1/fail", {}, **{"Idempotency-Key": "a"})
+    again = team.call("ben", "POST", "/v1/hosts/h1/fail", {}, **{"Idempotency-Key": "a"})
+    assert (first.status, first.body) == (again.status, again.body)
+    assert team.call("ben", "POST", "/v1/hosts/h1/fail", {}).body == first.body
+    (each,) = team.waiting()
+    path = f"/v1/confirmations/{each['id']}/confirm"
+    done = team.call("anna", "POST", path, **{"Idempotency-Key": "b"})
+    assert team.call("anna", "POST", path, **{"Idempotency-Key": "b"}).body == done.body
+    assert team.call("anna", "POST", path).code == "unknown-confirmation"
+
+
+def test_call_expires(team: Team) -> None:
+    """What nobody confirms in time is not done."""
+    team.call("ben", "POST", "/v1/hosts/h1/fail", {})
+    (each,) = team.waiting()
+    team.live.advance(3600)
+    assert team.waiting() == []
+    reply = team.call("anna", "POST", f"/v1/confirmations/{each['id']}/confirm")
+    assert reply.code == "unknown-confirmation"
+    assert team.health() == "healthy"
+
+
+def test_call_waits_over_a_restart(tmp_path: Path) -> None:
+    """What waits is in the store."""
+    settings = replace(CLOSED, store=StoreSettings(url=f"sqlite:///{tmp_path}/forewarn.db"))
+    team = Team(settings)
+    team.call("anna", "PUT", "/v1/policy", POLICY)
+    team.call("ben", "POST", "/v1/hosts/h1/fail", {})
+    team.live.stop()
+    team.live = Live(settings)
+    assert team.confirm("anna").status == 200
+    assert team.health() == "failed"
+    team.live.stop()
+
+
+def test_large_maintenance_starts_once_confirmed(team: Team) -> None:
+    """A small one starts at once; the limit itself is changed by two."""
+    assert team.call("ben", "PUT", "/v1/policy", {}).code == "confirmation-awaited"
+    assert team.confirm("anna").status == 200
+    team.call("anna", "PUT", "/v1/policy", {"confirm": ["start-maintenance"], "confirm_above": 1})
+    for hosts in (["h1"], ["h1", "h2"]):
+        form = {"cause": "host-reboot", "hosts": hosts, "duration": "PT5M"}
+        made = team.call("ben", "POST", "/v1/maintenances", form).json["maintenance"]
+        reply = team.call("ben", "POST", f"/v1/maintenances/{made['id']}/start", {})
+        assert (reply.status == 200) == (len(hosts) == 1)
+    assert team.confirm("anna").json["maintenance"]["state"] == "running"
+
+
+def test_owner_answers_alone_and_operator_for_them_with_another(team: Team) -> None:
+    """An owner's own answer needs nobody; an operator's answer for an owner does."""
+    team.call("ben", "POST", "/v1/hosts/h1/update", {"network_only": True})
+    team.live.settle()
+    events = team.call("ben", "GET", "/v1/events").json["events"]
+    ids = {each["group"]: each["id"] for each in events}
+    assert team.call("shop", "POST", f"/v1/events/{ids['web']}/approve").status == 200
+    reply = team.call("ben", "POST", f"/v1/events/{ids['db']}/approve")
+    assert reply.code == "confirmation-awaited"
+    assert team.confirm("anna").status == 200
