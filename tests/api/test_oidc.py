@@ -1,7 +1,4 @@
-"""Tokens of an OpenID Connect issuer: forged ones, rotating keys, an issuer that is away.
-
-Source: P-5.
-"""
+"""Tokens of an OpenID Connect issuer: forged ones, rotating keys, an issuer that is away."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from forewarn.core.access import Grant, Role
+from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer
 from tests.api.live import FLEET, SETTINGS, STARTS_S_MAX, TOKEN, Json, Live, Reply
@@ -161,7 +159,7 @@ ATTACKS: dict[str, Json] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_forged_token_is_401(attacked: tuple[Live, Issuer], attack: str) -> None:
-    """Nobody is recognised by a token that the issuer did not sign for this service and now."""
+    """Only what the issuer signed for this service names anybody. Source: P-5."""
     live, issuer = attacked
     live.advance(61)  # after 20 wrong tokens a minute it reads none
     assert ask(live, issuer.token()).status == 200
@@ -330,3 +328,13 @@ def test_owner_who_signed_in_sees_only_their_own(live: Live, issuer: Issuer) -> 
     visitor.sign_in(issuer)
     groups = visitor.call("GET", "/v1/groups").json["groups"]
     assert [each["name"] for each in groups] == ["web"]
+
+
+def test_issuer_is_taken_over_without_a_restart(live: Live, issuer: Issuer) -> None:
+    """Tokens of an issuer that is gone from the settings count no longer. Source: P-9."""
+    assert ask(live, issuer.token()).status == 200
+    daemon = live.daemon
+    daemon.reload = Reload(daemon, lambda: replace(daemon.settings, oidc=OidcSettings()))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    assert live.call("POST", "/v1/reload", headers=headers).json["needs_restart"] == []
+    assert ask(live, issuer.token()).code == "token-wrong"

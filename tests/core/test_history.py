@@ -68,7 +68,8 @@ def test_every_action_has_a_meaning() -> None:
     """What the core can write into history is what the table of actions says. Source: A-6."""
     room = Path(str(core.__file__)).parent
     texts = [each.read_text() for each in room.rglob("*.py") if each.name != "actions.py"]
-    named = r'"((?:operation|event|document|group|maintenance|policy|access|token)\.[a-z-]+)"'
+    of_core = "operation|event|document|group|maintenance|policy|access|token|confirmation"
+    named = rf'"((?:{of_core})\.[a-z-]+)"'
     written = {name for text in texts for name in re.findall(named, text)}
     of_fleet = {f"{kind}.{verb}" for kind in ("host", "group", "vm") for verb in VERBS}
     of_states = {f"host.{health.value}" for health in Health}

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from starlette.requests import cookie_parser
 
 from forewarn.api.connections import ADMIT, NAMES, USER
+from forewarn.api.oidc import IssuerUnavailable
 from forewarn.api.responses import refusal
 from forewarn.audit_chain import CallRecord
 from forewarn.core.access import BUILT_IN, Principal, proved
@@ -154,8 +155,10 @@ class Principals:
         return login
 
     async def by_session(self, token: str) -> Login | None:
-        """Return the login of a browser; None if it has expired."""
-        return await self._oidc.login(token) if self._oidc and token else None
+        """Return the login of a browser; None if it has expired, or cannot be checked now."""
+        with contextlib.suppress(IssuerUnavailable):
+            return await self._oidc.login(token) if self._oidc and token else None
+        return None
 
     def principal_of(self, login: Login) -> Principal:
         """Return a login's principal, with its own bindings and those of its groups."""

@@ -83,11 +83,7 @@ async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiRe
     kept = next((each for each in waiting if each.id == name), None)
     if kept is None:
         raise UnknownConfirmation(id=name)
-    method, _, path = kept.request.partition(" ")
-    routes = (each for each in every() if each.method == method)
-    route, names = next(
-        (each, names) for each in routes if (names := match_path(each.path, path)) is not None
-    )
+    route, names = _target(every(), kept.request)
     body = kept.body.encode()
     confirmed = replace(
         call,
@@ -99,6 +95,16 @@ async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiRe
         media=kept.media,
     )
     return replace(await route.act(confirmed), status=200)
+
+
+def _target(routes: Iterable[Route], request: str) -> tuple[Route, dict[str, str]]:
+    """Return the route of a kept call, and the names in its path."""
+    method, _, path = request.partition(" ")
+    for route in routes:
+        names = match_path(route.path, path)
+        if names is not None and route.method == method:
+            return route, names
+    raise UnknownConfirmation(id=request)  # kept by another release
 
 
 def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:

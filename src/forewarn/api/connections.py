@@ -171,7 +171,11 @@ def _names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the names in a verified certificate, as principals are named. Source: P-6."""
     known = {"DNS": "dns:{}", "URI": "{}"}
     pairs = (certificate or {}).get("subjectAltName", ())
-    return tuple(known[kind].format(name) for kind, name in pairs if kind in known)
+    return tuple(
+        known[kind].format(name)
+        for kind, name in pairs
+        if kind == "DNS" or (kind == "URI" and "://" in name)  # `user:root` is not a certificate's
+    )
 
 
 def _user_of(channel: socket.socket) -> int | None:

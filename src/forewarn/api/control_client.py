@@ -187,17 +187,18 @@ class ControlClient:
             OutcomeUnknown: it was started and may still complete.
             ConfirmationNeeded: a second principal must confirm it first.
         """
+        confirmed: Confirmed | None = None
         if self.owners is not None:
             check_stimulus(stimulus, await self.fleet())
         elif self.confirming is not None:
             confirming = self.confirming
-            stimulus = Confirmed(confirming.number, confirming.principal, stimulus)
+            confirmed = Confirmed(confirming.number, confirming.principal, stimulus)
         elif act_of(stimulus) is not None:
             needs: Callable[[StateView], bool] = partial(_needs_confirmation, stimulus)
             if await self.read(needs):
                 raise ConfirmationNeeded
         call = self.call.record if self.call else None
-        asked = self.loop.submit(stimulus, actor, shown=True, call=call)
+        asked = self.loop.submit(confirmed or stimulus, actor, shown=True, call=call)
         committed = await self._awaited(asked, changes=True)
         if self.call and committed.changes is not None:
             self.call.written = True

@@ -85,6 +85,7 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> tuple[int, ...]:
     Raises:
         ConfirmationsFull: too many wait.
     """
+    expire(draft)
     waiting = draft.state.confirmations
     call = stimulus.call
     if any(each.is_same_as(call) for each in waiting.values()):
@@ -99,7 +100,7 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> tuple[int, ...]:
 
 
 def confirm(draft: Draft, stimulus: Confirmed) -> None:
-    """Let a call no longer wait, because its act follows in this step.
+    """Remove a call that is confirmed; its act follows in the same step.
 
     Raises:
         UnknownConfirmation, OwnConfirmation: it may not be done.

@@ -136,7 +136,14 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
 
 
 def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
-    each = stimulus.reports if isinstance(stimulus, stimuli.Reports) else (stimulus,)
+    each: tuple[SingleStimulus, ...]
+    if isinstance(stimulus, stimuli.Reports):
+        each = stimulus.reports
+    elif isinstance(stimulus, stimuli.Confirmed):
+        confirmations.confirm(draft, stimulus)
+        each = (stimulus.act,)
+    else:
+        each = (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
     rest = _settle(draft)
     changes = draft.changes
@@ -244,9 +251,6 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
             return access_changes.change_access(draft, stimulus)
         case stimuli.AskConfirmation():
             return confirmations.ask(draft, stimulus)
-        case stimuli.Confirmed():
-            confirmations.confirm(draft, stimulus)
-            return _act(draft, stimulus.act)
         case stimuli.Restored():
             return restored.restored(draft, stimulus)
         case _:

@@ -289,7 +289,6 @@ SingleStimulus: TypeAlias = (
     | MaintenanceStimulus
     | AccessStimulus
     | AskConfirmation
-    | Confirmed
 )
 #: What one step decides on.
-Stimulus: TypeAlias = SingleStimulus | Reports
+Stimulus: TypeAlias = SingleStimulus | Reports | Confirmed
