@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +13,11 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
 from forewarn.core.access import Grant, Role
+from forewarn.service.reload import Reload
 from forewarn.settings import OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.e2e.certificates import make_certificates
+from tests.telemetry.scraping import samples, scrape, value, with_metrics
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes certificates")
 CI = "spiffe://example.org/ci"
@@ -79,6 +83,37 @@ def test_token_works_over_tls(live: Live, client: ApiClient) -> None:
     with pytest.raises(ApiRefused, match="bearer token"):
         client.get("/v1/hosts")
     assert ApiClient(live.url, TOKEN).get("/v1/whoami")["principal"] == "anna"
+
+
+def test_renewed_certificate_is_served_after_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics say when the one in use expires, not the one that lies on the disk. P-9."""
+    for name, days in (("old", 30), ("new", 60)):
+        (tmp_path / name).mkdir()
+        make_certificates(tmp_path / name, days, control="IP:127.0.0.1")
+    place = Path(shutil.copytree(tmp_path / "old", tmp_path / "used"))
+    operator = OperatorSettings(
+        certificate=str(place / "control.pem"), key=str(place / "control.key")
+    )
+    settings = replace(with_metrics(), operator=operator)
+    live = Live(settings)
+    live.daemon.reload = Reload(live.daemon, lambda: settings)
+
+    def days_left() -> int:
+        found = samples(scrape(live.daemon.metrics_address)[1])
+        name = "forewarn_certificate_not_after_timestamp_seconds"
+        return round((value(found, name, section="operator") - time.time()) / 86400)
+
+    assert days_left() == 30
+    shutil.copytree(tmp_path / "new", place, dirs_exist_ok=True)
+    assert days_left() == 30
+    monkeypatch.setenv("FOREWARN_CA", str(tmp_path / "old" / "ca.pem"))
+    assert ApiClient(live.url, TOKEN).post("/v1/reload")["needs_restart"] == []
+    served = ssl.get_server_certificate(("127.0.0.1", int(live.url.rpartition(":")[2])))
+    assert served == (tmp_path / "new" / "control.pem").read_text()
+    assert days_left() == 60
+    live.stop()
 
 
 @pytest.mark.parametrize("foreign", ["server", "caller"])

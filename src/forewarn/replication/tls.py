@@ -50,6 +50,12 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return _loaded(context, files)
 
 
+def expiry_of(certificate: str) -> float:
+    """Return when the first certificate of a file expires, in seconds since the epoch UTC."""
+    decoded = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined]  # noqa: SLF001 - the library has no public way
+    return ssl.cert_time_to_seconds(decoded["notAfter"])
+
+
 def _loaded(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends are ours
     try:

@@ -162,6 +162,8 @@ class Daemon:
         self._task: asyncio.Future[None] | None = None
         #: What addresses prove themselves with, by the section of their certificates.
         self._tls: dict[str, ssl.SSLContext] = {}
+        #: When the certificates in use expire, in seconds since the epoch UTC, by section.
+        self.expiries: dict[str, float] = {}
         #: Whether the event loop and the deciding thread answer.
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
@@ -238,7 +240,7 @@ class Daemon:
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
-        observers.watch_outbox(lambda: self.outbox)
+        observers.watch(lambda: self.outbox, self.expiries)
         self.control.on_committed.add(lambda _: self._outbox_grew())
         self.liveness.watch("deciding thread", self._ask_control)
         if self.destinations:
@@ -302,7 +304,13 @@ class Daemon:
         context = tls_of(getattr(self.settings, section))
         if context is not None:
             self._tls[section] = context
+            self._note_expiry(section, getattr(self.settings, section).certificate)
         return context
+
+    def _note_expiry(self, section: str, certificate: str) -> None:
+        from forewarn.replication.tls import expiry_of  # noqa: PLC0415 - most need no TLS
+
+        self.expiries[section] = expiry_of(certificate)
 
     def new_destinations(self, settings: Settings) -> tuple[Destination, ...]:
         """Return the destinations of the settings."""
@@ -334,6 +342,7 @@ class Daemon:
             section = getattr(settings, name)
             if tls_of(section) is not None:
                 loaders.append(partial(context.load_cert_chain, section.certificate, section.key))
+                loaders.append(partial(self._note_expiry, name, section.certificate))
         return loaders
 
     async def restart_outbox(self) -> None:
@@ -510,6 +519,7 @@ class Daemon:
             self.control, self.store, clock=self.clock, settings=self.settings
         )
         self._closing.push_async_callback(served.stop)
+        self._note_expiry("azure", served.certificate)
         return served.url, served.certificate
 
     def _lost(self, error: ForewarnError) -> None:

@@ -56,10 +56,14 @@ class MetadataNode:
         self._settings = settings
         self.clock = SystemClock()
         tls = None
+        #: When its certificate expires, in seconds since the epoch UTC, by its section.
+        self._expiries: dict[str, float] = {}
         if node.ca:
-            from forewarn.replication.tls import client_context  # noqa: PLC0415 - not on a socket
+            from forewarn.replication.tls import client_context, expiry_of  # noqa: PLC0415 - not on a socket
 
             tls = client_context(TlsFiles(node.certificate, node.key, node.ca))
+            if node.certificate:
+                self._expiries["node"] = expiry_of(node.certificate)
         self._store = NodeStore(NodeDirectory(Path(node.store)))
         identity = NodeIdentity(
             str(node.name) or socket.gethostname(),
@@ -101,7 +105,7 @@ class MetadataNode:
                 from forewarn.telemetry.endpoint import start_node_metrics  # noqa: PLC0415 - if wanted
 
                 served = await start_node_metrics(
-                    self._settings.listen.metrics, self.server.figures, self.status
+                    self._settings.listen.metrics, self.server.figures, self.status, self._expiries
                 )
                 self.metrics_address = served.address
             if kept or follower.followed.is_set():

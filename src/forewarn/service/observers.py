@@ -53,10 +53,11 @@ class Observers:
         for observe in self._of_calls:
             observe(call, result, duration_ms)
 
-    def watch_outbox(self, find: Callable[[], Outbox | None]) -> None:
-        """Include the outbox there is at each scrape."""
+    def watch(self, find: Callable[[], Outbox | None], expiries: Mapping[str, float]) -> None:
+        """Include the outbox there is at each scrape, and when certificates expire."""
         if self.metrics is not None:
             self.metrics.watch_outbox(find)
+            self.metrics.watch_certificates(expiries)
 
     async def attach(
         self,

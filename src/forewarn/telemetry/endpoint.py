@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from forewarn.api.listener import METRICS
@@ -113,6 +114,14 @@ class ServiceMetrics:
 
         self.sources.append(destinations)
 
+    def watch_certificates(self, expiries: Mapping[str, float]) -> None:
+        """Include when the certificates in use expire, by their sections of the settings."""
+
+        async def certificates() -> list[Metric]:
+            return [certificate_family(expiries)]
+
+        self.sources.append(certificates)
+
     def polled(self, groups: frozenset[str], age_ms: int) -> None:
         """Note which groups have asked, once a second; who did so before may not have seen all."""
         if self._control is not None and self._commits.awaits_polls and not age_ms:
@@ -121,7 +130,10 @@ class ServiceMetrics:
 
 
 async def start_node_metrics(
-    address: str, figures: Callable[[], Mapping[str, int]], status: Callable[[], Mapping[str, int]]
+    address: str,
+    figures: Callable[[], Mapping[str, int]],
+    status: Callable[[], Mapping[str, int]],
+    expiries: Mapping[str, float],
 ) -> OperatorServer:
     """Answer scrapes of a metadata node.
 
@@ -130,7 +142,8 @@ async def start_node_metrics(
     """
 
     async def metrics() -> list[Metric]:
-        return metadata_families({"node": figures()}) + node_families(status())
+        families = metadata_families({"node": figures()}) + node_families(status())
+        return [*families, certificate_family(expiries)]
 
     return await _served(ScrapeApp(new_registry(), [metrics]), address)
 
@@ -160,6 +173,16 @@ def new_registry() -> CollectorRegistry:
     ProcessCollector(registry=registry)
     Info("forewarn_build", "Version of Forewarn.", registry=registry).info({"version": version()})
     return registry
+
+
+def certificate_family(expiries: Mapping[str, float]) -> Metric:
+    """Return when certificates expire, by their sections of the settings."""
+    text = "When the certificate in use expires, by its section of the settings."
+    name = "forewarn_certificate_not_after_timestamp_seconds"
+    family = GaugeMetricFamily(name, text, labels=["section"])
+    for section, expires_s in expiries.items():
+        family.add_metric([section], expires_s)
+    return family
 
 
 class ScrapeApp:
