@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,13 +85,35 @@ def test_faulty_file_changes_nothing(service: Reloading, text: str) -> None:
     assert list(service.live.daemon.gates) == ["ping"]
 
 
-def test_reloads_refuse_no_call(service: Reloading) -> None:
-    """Twenty in a row, with calls between them. Source: P-9."""
-    service.live.fleet(**FLEET)
-    for number in range(20):
-        assert service.write(GATE.format(name=f"g{number}")) == []
-        assert service.live.call("PUT", f"/v1/hosts/n{number}", {}).status == 201
-    assert list(service.live.daemon.gates) == ["g19"]
+def test_hundred_reloads_under_load_refuse_no_call(service: Reloading) -> None:
+    """VMs and operators are answered meanwhile, changes included. Source: P-9."""
+    live, ended, answered = service.live, threading.Event(), Counter[str]()
+    live.fleet(**FLEET)
+
+    def call(kind: str, send: Callable[[int], object]) -> None:
+        while not ended.is_set():
+            send(answered[kind])
+            answered[kind] += 1
+
+    def change(number: int) -> None:
+        assert live.call("PUT", f"/v1/hosts/n{number}", {}).status == 201
+
+    callers: dict[str, Callable[[int], object]] = {
+        "polled": lambda _: live.document("web-0"),
+        "read": lambda _: live.get("/v1/vms/web-0"),
+        "changed": change,
+    }
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(call, *each) for each in callers.items()]
+        try:
+            for number in range(100):
+                bus = f'[outbox.b{number}]\nkind = "webhook"\nurl = "http://127.0.0.1:9/"\n'
+                assert service.write(GATE.format(name=f"g{number}") + bus) == []
+        finally:
+            ended.set()
+    assert [each.result() for each in calls] == [None] * 3
+    assert min(answered.values()) > 10
+    assert list(live.daemon.gates) == ["g99"]
 
 
 def test_level_of_the_log_is_taken_over(service: Reloading) -> None:
