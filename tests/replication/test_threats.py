@@ -234,6 +234,26 @@ def test_guessed_tokens_are_limited(tmp_path: Path) -> None:
     run(story())
 
 
+def test_node_is_cut_off_when_its_token_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a node was given is good until it is revoked, not until it leaves. Source: P-4."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        reader, writer = await connect(feed.address)
+        writer.write(line_of(Follow("n1", token=token_of("n1"))))
+        await until(lambda: feed.server.connected == 1)
+        assert feed.server._access is not None
+        monkeypatch.setattr(feed.server._access, "prove", lambda *_: False)
+        async with asyncio.timeout(5):
+            assert b"its token is valid no longer" in await rest_of(reader)
+        writer.close()
+        await feed.server.stop()
+
+    run(story())
+
+
 @pytest.mark.parametrize("said", [Pong(), PollMessage(("db",))], ids=["pong", "polled"])
 def test_node_that_never_stops_is_cut_off(
     tmp_path: Path,

@@ -54,7 +54,8 @@ class NodeAccess:
         """
         self.each_host = EVERY_HOST in hosts
         self.hosts: dict[str, frozenset[str]] = {}
-        self._prove = prove
+        #: Whether a token is that of a node.
+        self.prove = prove
         for entry in hosts:
             if entry != EVERY_HOST:
                 name, equals, listed = entry.partition("=")
@@ -108,7 +109,7 @@ class NodeAccess:
                     yield host
 
     def _check_token(self, greeting: Follow, address: str) -> None:
-        is_right = self._prove(greeting.name, greeting.token)
+        is_right = self.prove(greeting.name, greeting.token)
         try:
             self._refused.judge(greeting.name if is_right else "", address)
         except TokenWrong as wrong:

@@ -396,6 +396,14 @@ class FeedServer:
             await asyncio.sleep(0)  # others are served between portions
         session.send_answers()
 
+    def _revoked(self, session: NodeSession) -> bool:
+        """Whether a node came with a token that does not prove its name any more. Source: P-4."""
+        access = self._access
+        if access is None or session.feed.hosts is None:
+            return False  # workers are trusted
+        certificate = session.writer.get_extra_info("peercert")
+        return not certificate and not access.prove(session.name, session.said.token)
+
     async def _beat(self) -> None:
         """Ask for signs of life, and notice who gives none."""
         loop = asyncio.get_running_loop()
@@ -408,6 +416,11 @@ class FeedServer:
             for session in tuple(self._sessions.values()):
                 if self.nodes.silent(session.name):
                     session.writer.transport.abort()
+                elif self._revoked(session):
+                    refused = NodeRefused(name=session.name, reason="its token is valid no longer")
+                    self._offences.refuse(session.name, str(refused), refused.code)
+                    session.writer.write(feed.line_of(Refused(str(refused))))
+                    session.writer.close()
                 else:
                     session.ping()
             for name in self.nodes.names:
