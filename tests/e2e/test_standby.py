@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.clock import SystemClock
 from forewarn.control import liveness
 from forewarn.control.engine import LAPSED
@@ -52,7 +53,7 @@ def address() -> Iterator[str]:
 def test_standby_takes_over_what_was_promised(address: str) -> None:
     """When the writer is killed the standby shows the same document and loses no approval.
 
-    Source: L-7, A-6.
+    A token that was revoked there is unknown here. Source: L-7, A-6, P-4.
     """
     writer = Life(address)
     assert writer.listening()
@@ -67,6 +68,12 @@ def test_standby_takes_over_what_was_promised(address: str) -> None:
     event_id = json.loads(before)["Events"][0]["EventId"]
     assert vm.approve("web_0", event_id)
     assert not standby.listening(wait_s=0), "two processes serve one store"
+    form = {"role": "viewer", "expires": "+1h"}
+    kim, sam = (
+        json.loads(operator.ask("POST", "/v1/access/tokens", {**form, "principal": name})[1])
+        for name in ("kim", "sam")
+    )
+    assert operator.ask("DELETE", f"/v1/access/tokens/{kim['id']}")[0] == 204
 
     writer.kill()
     for client in (operator, vm):
@@ -78,6 +85,10 @@ def test_standby_takes_over_what_was_promised(address: str) -> None:
     assert heir.approve("db_0", db_event)
     started = json.loads(heir.document("web_0"))["Events"][0]
     heir.close()
+    told = ApiClient(f"http://{standby.operator}", sam["token"]).get("/v1/whoami")
+    assert told["principal"] == "sam"
+    with pytest.raises(ApiRefused, match="was revoked"):
+        ApiClient(f"http://{standby.operator}", kim["token"]).get("/v1/whoami")
     standby.kill()
     assert started["EventId"] == event_id
     assert started["EventStatus"] == "Started", "the approval given to the first was lost"
