@@ -20,7 +20,8 @@ COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
 PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile \
 	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
-	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance
+	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance \
+	bench-access
 
 # Programs start a thousand times in tests and benchmarks: Python compiles the modules once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -201,6 +202,9 @@ bench-telemetry: $(DEV) system  ## what metrics cost the polls of VMs: on and of
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)
+
+bench-access: $(DEV)  ## what a permission check and the check of the audit cost
+	$(BIN)/python -m bench.access
 
 bench-maintenance: $(DEV)  ## a fleet's maintenance carried out while VMs approve; ARGS=--quick
 	$(BIN)/python -m bench.maintenance $(ARGS)
