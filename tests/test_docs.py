@@ -212,12 +212,12 @@ def test_python_versions_are_the_same_everywhere() -> None:
     assert f"Python {oldest}" in ROOT.joinpath("README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("document", ["nodes", "driver-threats"])
+@pytest.mark.parametrize("document", ["nodes", "driver-threats", "access-threats"])
 def test_each_threat_has_a_test(document: str) -> None:
     """What stands against a threat is shown by a test that there is."""
     text = (ROOT / "docs" / "explanation" / f"{document}.md").read_text("utf-8")
     table = text.partition("| threat |")[2].partition("\n\n")[0].splitlines()[2:]
-    there = "\n".join(path.read_text("utf-8") for path in ROOT.glob("tests/*/test_*.py"))
+    there = "\n".join(path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py"))
     assert table
     for row in table:
         named = re.findall(r"`([^`]+)`", row.rstrip(" |").rpartition("|")[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import (
-    Role,
-)
+from forewarn.api.auth import Principals
+from forewarn.core.access import Grant, Role
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
 
@@ -184,6 +184,27 @@ def test_local_user_makes_the_first_token(tmp_path: Path) -> None:
     reply = live.call("GET", "/v1/whoami", headers=headers)
     live.stop()
     assert reply.json["principal"] == "kim"
+
+
+def test_other_users_of_the_machine_have_no_role(both: Guarded) -> None:
+    """Only root and the service's own user are admin by themselves. Source: P-4."""
+    daemon, settings = both.live.daemon, OperatorSettings()
+    callers = Principals(daemon.control, daemon.store, clock=both.live.clock, settings=settings)
+    assert callers.by_user(os.geteuid()).bindings
+    assert callers.by_user(54_321).bindings == ()
+    daemon.control.submit(Grant("user:54321", Role.VIEWER), "test").result(20)
+    assert callers.by_user(54_321).bindings == (("viewer", ""),)
+
+
+def test_token_is_kept_as_a_hash(tmp_path: Path) -> None:
+    """Neither the store's files nor its log has the secret. Source: P-4."""
+    settings = replace(SETTINGS, store=StoreSettings(url=str(tmp_path / "forewarn.db")))
+    live = Live(settings)
+    form = {"principal": "kim", "role": "viewer", "expires": "+1h"}
+    made = live.call("POST", "/v1/access/tokens", form).json
+    secret = made["token"].rpartition("_")[2].encode()
+    assert not [each for each in tmp_path.iterdir() if secret in each.read_bytes()]
+    live.stop()
 
 
 def test_watch_ends_with_its_token(both: Guarded) -> None:

@@ -297,8 +297,11 @@ def test_stream_has_nothing_of_another_owner(path: str, last: bytes) -> None:
 
 @pytest.mark.parametrize("path", web_files())
 def test_page_is_public_and_only_read(both: World, path: str) -> None:
-    """Its files hold no secret; everything that they show is asked for with a token."""
-    assert both.ask("nobody", "GET", path).status == 200
+    """Its files hold no secret, and nothing but them is run in a browser."""
+    reply = both.ask("nobody", "GET", path)
+    assert reply.status == 200
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self';" in policy
     for method in ("POST", "PUT", "DELETE"):
         assert both.ask("admin", method, path).status in {404, 405}
 

@@ -28,6 +28,20 @@ def test_token_ends_with_the_operators_own(kept: str) -> None:
     assert TokenIssuer(KEY, lambda _: kept).operator(token) == ""
 
 
+@pytest.mark.parametrize("forgery", ["unsigned", "none", "other-key", "changed"])
+def test_forged_token_is_refused(forgery: str) -> None:
+    """The signature counts, and the algorithm that a token names does not. Source: Z-3."""
+    issuer = TokenIssuer(KEY, anna)
+    head, claims, signature = issue(issuer).split(".")
+    forged = {
+        "unsigned": f"{head}.{claims}.",
+        "none": f"eyJhbGciOiJub25lIn0.{claims}.",
+        "other-key": issue(TokenIssuer(b"x" * 32, anna)),
+        "changed": f"{head}.{claims[:-4]}AAAA.{signature}",
+    }
+    assert issuer.operator(forged[forgery]) == ""
+
+
 def test_token_that_would_be_good_for_ever_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """However it was signed, a token is good for little more than its lifetime."""
     issuer = TokenIssuer(KEY, anna)
