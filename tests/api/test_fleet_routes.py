@@ -62,6 +62,8 @@ def test_every_member_comes_back(live: Live) -> None:
         "automatic_approval": ["Reboot", "Redeploy"],
         "terminate_notice": "PT15M",
         "reimage_notice": True,
+        "approves_when_down": False,
+        "published": "",
     }
     vm = {
         "host": "h1",

@@ -301,6 +301,23 @@ def test_signed_heads_of_the_audit_are_carried_elsewhere(
     service.stop()
 
 
+def test_event_grid_gets_what_groups_publish(receiver: Receiver) -> None:
+    """A group can be left out, and choose the api-version. Source: Z-6."""
+    service = started(receiver, kind="event-grid", topic="/subscriptions/s", validate=False)
+    service.call("PUT", "/v1/groups/web", {"published": ""})
+    service.call("PUT", "/v1/groups/db", {"published": "2019-08-01"})
+    service.enable("web-0", "db-0")
+    service.post("/v1/hosts/h1/reboot")
+    last(service)
+    wait_until(lambda: status(service)["behind"] == 0)
+    told = [each["data"] for request in receiver.taken for each in request.json]
+    assert {each["apiVersion"] for each in told} == {"2019-08-01"}
+    properties = [each["resourceInfo"]["properties"] for each in told]
+    assert {tuple(each["Resources"]) for each in properties} == {("db-0",)}
+    assert not any("DurationInSeconds" in each for each in properties)
+    service.stop()
+
+
 def test_event_grid_is_validated_by_its_url(receiver: Receiver) -> None:
     """Who cannot echo the code opens the URL that came with it. Source: Z-2."""
     service = started(receiver, kind="event-grid", callback="https://forewarn.example/")

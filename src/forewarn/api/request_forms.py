@@ -29,6 +29,7 @@ from forewarn.core.naming import (
 )
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
+from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import (
     NAME,
     Boolean,
@@ -112,6 +113,16 @@ GROUP = Form(
             "Notice of a deletion, 5 to 15 minutes; 0: deletions are not announced.",
         ),
         Field("reimage_notice", Boolean(), "Whether image upgrades and reimages are announced."),
+        Field(
+            "approves_when_down",
+            Boolean(),
+            "Whether its events are approved while all its VMs are off; default: true.",
+        ),
+        Field(
+            "published",
+            Choice({version: version for version in ("", *VERSIONS)}),
+            "Api-version for Event Grid and Resource Graph (default: newest); empty: not shown.",
+        ),
     ),
 )
 INSTANCE = Form(

@@ -182,6 +182,8 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
             "ISO 8601; PT0S: deletions are not announced.",
         ),
         Member("reimage_notice", FLAG, lambda p: p.record.reimage_notice),
+        Member("approves_when_down", FLAG, lambda p: p.record.approves_when_down),
+        Member("published", TEXT, lambda p: p.record.published),
         _ENABLED,
         Member(
             "polled",

@@ -126,6 +126,7 @@ class ArmApp:
         self._control = control
         self._callers = callers
         self._resources = Resources(control, bookkeeping)
+        control.loop.on_committed.add(self._resources.committed)
         routes = every_route()
         assert all(each.permission for each in routes), "raises for a route without a row"
         self._table = ArmTable(routes)

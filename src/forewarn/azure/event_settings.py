@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.azure.json_values import member
 from forewarn.core.impact import Impact
 from forewarn.core.topology import Group
+from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.durations import iso_duration, read_duration_s
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
@@ -28,11 +29,25 @@ _POLICIES = {
     Impact.REBOOT: "userInitiatedReboot",
     Impact.REDEPLOY: "userInitiatedRedeploy",
 }
-#: The supported members.
+_PROFILES = ("terminateNotificationProfile", "osImageNotificationProfile")
+_ALL_DOWN = ("scheduledEventsPolicy", "allInstancesDown", "automaticallyApprove")
+_TARGETS = (
+    "scheduledEventsPolicy",
+    "scheduledEventsAdditionalPublishingTargets",
+    "eventGridAndResourceGraph",
+)
+_ENABLE, _VERSION = (*_TARGETS, "enable"), (*_TARGETS, "scheduledEventsApiVersion")
+#: The supported members; any other is refused or kept as a detail. Source: Z-6.
 SETTINGS = (
-    ("scheduledEventsProfile", "terminateNotificationProfile"),
-    ("scheduledEventsProfile", "osImageNotificationProfile"),
-    *(("scheduledEventsPolicy", name) for name in _POLICIES.values()),
+    *(
+        ("scheduledEventsProfile", profile, name)
+        for profile in _PROFILES
+        for name in ("enable", "notBeforeTimeout")
+    ),
+    *(("scheduledEventsPolicy", name, "automaticallyApprove") for name in _POLICIES.values()),
+    _ALL_DOWN,
+    _ENABLE,
+    _VERSION,
 )
 
 
@@ -49,10 +64,18 @@ def profile_of(group: Group) -> JsonObject:
 
 
 def policy_of(group: Group) -> JsonObject:
-    """Return the user-initiated work that a group approves automatically. Source: A-10."""
-    return {
+    """Return what a group approves automatically, and who shows its events. Source: A-10, Z-6."""
+    published: JsonObject = {"enable": bool(group.published)}
+    if group.published:
+        published["scheduledEventsApiVersion"] = group.published
+    approved: JsonObject = {
         name: {"automaticallyApprove": impact in group.automatic_approval}
         for impact, name in _POLICIES.items()
+    }
+    return {
+        **approved,
+        "allInstancesDown": {"automaticallyApprove": group.approves_when_down},
+        "scheduledEventsAdditionalPublishingTargets": {"eventGridAndResourceGraph": published},
     }
 
 
@@ -84,7 +107,26 @@ def with_settings(group: Group, profile: Any, policy: Any) -> Group:  # noqa: AN
             approved.discard(impact)
             if _truth(given, name):
                 approved.add(impact)
-    return replace(group, automatic_approval=frozenset(approved))
+    group = replace(group, automatic_approval=frozenset(approved))
+    return _with_publishing(group, whole)
+
+
+def _with_publishing(group: Group, whole: JsonObject) -> Group:
+    """Return a group with the settings for instances that are down, and for Azure's services."""
+    down = member(whole, *_ALL_DOWN)
+    if down is not None:
+        group = replace(group, approves_when_down=_truth(down, "allInstancesDown"))
+    enable, version = member(whole, *_ENABLE), member(whole, *_VERSION)
+    published = group.published
+    if version is not None and (published or enable):
+        published = str(version)
+        if published not in VERSIONS:
+            problem = f"must be one of {', '.join(VERSIONS)}"
+            raise ValidationFailed(where="scheduledEventsApiVersion", problem=problem)
+    if enable is not None:
+        wanted = _truth(enable, "eventGridAndResourceGraph.enable")
+        published = (published or VERSIONS[-1]) if wanted else ""
+    return replace(group, published=published)
 
 
 def _notice(profile: object, where: str, default: str) -> int:

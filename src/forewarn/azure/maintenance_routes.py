@@ -21,6 +21,7 @@ from forewarn.core.lifecycle import EventState
 from forewarn.core.stimulus import Acknowledge
 from forewarn.core.topology import GroupKind
 from forewarn.protocol.timestamps import iso8601, rfc1123
+from forewarn.protocol.versions import known_in
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from forewarn.control.plane import StateView
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.topology import Vm
+    from forewarn.protocol.documents import ScheduledEvent
 
 #: Most rows of one answer, as with Azure.
 ROWS_MAX = 1000
@@ -233,8 +235,8 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
     """Return an event as a row of `maintenanceresources`."""
     vm = inventory.vm(event.resources[0])
     group = inventory.group(event.group)
-    if vm is None or group is None:
-        return {"subscriptionId": ""}  # its VM was removed in the meantime
+    if vm is None or group is None or not group.published:
+        return {"subscriptionId": ""}  # its VM was removed in the meantime, or it is not shown. Z-6
     place, host = place_of(vm), inventory.topology.hosts.get(vm.host)
     kind, name = "virtualMachines", vm.name
     if group.kind is GroupKind.SCALE_SET:
@@ -250,18 +252,28 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
         "subscriptionId": place.subscription.lower(),
         "zones": [host.zone] if host is not None and host.zone else None,
         "properties": {
-            "EventId": event.id,
-            "EventStatus": visible.status,
-            "EventType": visible.event_type,
-            "EventSource": visible.source,
-            "ResourceType": visible.resource_type,
-            "Resources": list(visible.resources),
-            "NotBefore": "" if visible.not_before_ms is None else rfc1123(visible.not_before_ms),
-            "Description": visible.description,
-            "DurationInSeconds": visible.duration_s,
+            **_fields(visible, group.published),
             "TargetResourceId": provider_id(place, kind, name),
         },
     }
+
+
+def _fields(event: ScheduledEvent, version: str) -> JsonObject:
+    """Return an event's properties as of an api-version. Source: Z-6."""
+    return known_in(
+        version,
+        {
+            "EventId": event.event_id,
+            "EventStatus": event.status,
+            "EventType": event.event_type,
+            "EventSource": event.source,
+            "ResourceType": event.resource_type,
+            "Resources": list(event.resources),
+            "NotBefore": "" if event.not_before_ms is None else rfc1123(event.not_before_ms),
+            "Description": event.description,
+            "DurationInSeconds": event.duration_s,
+        },
+    )
 
 
 def _table(rows: list[JsonObject]) -> JsonObject:

@@ -14,13 +14,17 @@ from forewarn.azure.details import check_size, details, put_details, refuse
 from forewarn.azure.inventory import Inventory, ResourceScope, place_of
 from forewarn.azure.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.azure.vm_values import INSTANCE
+from forewarn.core.lifecycle import EventState
+from forewarn.core.stimulus import Acknowledge
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from concurrent.futures import Future
 
     from forewarn.api.control_client import ControlClient
     from forewarn.azure.details import Details, Path
     from forewarn.azure.json_values import JsonObject
+    from forewarn.control.plane import Committed, StateView
     from forewarn.core.topology import Group, Vm
     from forewarn.errors import CallerError
 
@@ -99,13 +103,31 @@ class Resources:
         """Return the group of a VM."""
         return await self.control.read(lambda plane: plane.state.topology.groups[vm.group])
 
+    def committed(self, committed: Committed) -> None:
+        """Look at groups that are down where work was announced; on the run loop's thread. Z-6."""
+        if self.power and any(e.action == "operation.announced" for e in committed.entries):
+            self._approve_down()
+
+    def _approve_down(self) -> None:
+        """Approve the events of groups whose VMs are all off, where their policy wants it. Z-6."""
+        loop, down = self.control.loop, frozenset(self.power)
+
+        def approve(found: Future[tuple[str, ...]]) -> None:
+            if not found.cancelled() and not found.exception() and found.result():
+                loop.submit(Acknowledge(found.result()), "policy allInstancesDown")
+
+        loop.read(lambda view: _events_of_down(view, down)).add_done_callback(approve)
+
     def set_power(self, names: Iterable[str], state: str) -> None:
         """Store the power state of VMs; empty: running."""
+        names = tuple(names)
         for name in names:
             self.power.pop(name, None)
             if state:
                 self.power[name] = state
         _limit(self.power, REMEMBERED_MAX)
+        if state:
+            self._approve_down()
 
     def shown(self, resource: JsonObject) -> JsonObject:
         """Return a resource with its stored details."""
@@ -154,6 +176,19 @@ class Resources:
         self.resource_groups[place.key] = shown
         _limit(self.resource_groups, REMEMBERED_MAX)
         return new
+
+
+def _events_of_down(view: StateView, down: frozenset[str]) -> tuple[str, ...]:
+    """Return the unapproved events of groups that are down and approve then."""
+    topology = view.state.topology
+    groups = {topology.vms[vm].group for vm in down if vm in topology.vms}
+    off = {
+        group
+        for group in groups
+        if topology.groups[group].approves_when_down and down.issuperset(topology.vms_in(group))
+    }
+    events = view.state.events.values()
+    return tuple(e.id for e in events if e.state is EventState.SCHEDULED and e.group in off)
 
 
 def _key(kind: str, name: str) -> tuple[str, str]:

@@ -363,6 +363,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "strict_approval": _TRUTH,
         "automatic_approval": (_impacts_text, _impacts),
         "reimage_notice": _TRUTH,
+        "approves_when_down": _TRUTH,
     },
     "vm": {
         "gpu": _TRUTH,

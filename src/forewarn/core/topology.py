@@ -31,6 +31,7 @@ from forewarn.core.naming import (
 )
 from forewarn.core.placements import Placements, update_placements
 from forewarn.core.refusals import FleetContradiction
+from forewarn.protocol.versions import VERSIONS
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
@@ -116,11 +117,18 @@ class Group:
     terminate_notice_s: int = 0
     #: Announce guest image upgrades and reimages. Source: O-2.
     reimage_notice: bool = False
+    #: Its events are approved while all its VMs are known to be off. Source: Z-6.
+    approves_when_down: bool = True
+    #: Api-version in which Event Grid and Resource Graph show its events; empty: they do not. Z-6.
+    published: str = VERSIONS[-1]
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a group."""
         check_name("group", self.name)
         check_text("group", self.name, (self.owner,))
+        if self.published and self.published not in VERSIONS:
+            problem = f"group {self.name}: there is no api-version {self.published[:32]!r}"
+            raise FleetContradiction(problem=problem)
         notice_s = self.terminate_notice_s
         if notice_s and not TERMINATE_NOTICE_S_MIN <= notice_s <= TERMINATE_NOTICE_S_MAX:
             raise FleetContradiction(

@@ -16,6 +16,7 @@ from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.records import from_row, to_row
 from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.versions import VERSIONS
 from forewarn.store import HistoryPage
 from forewarn.values import replace
 
@@ -81,7 +82,7 @@ class EventMaker:
             operation = rows.get(("operation", entry.operation))
             events = [rows[place] for each in touched if (place := ("event", each)) in rows]
             data["operation"] = _operation(operation) if operation else None
-            data["events"] = [_event(each, operation) for each in events]
+            data["events"] = [self._event_form(each, operation) for each in events]
             if groups is not None:
                 _narrow(data, entry, rows, groups)
         return self._event(recorded.seq, entry, data)
@@ -112,6 +113,10 @@ class EventMaker:
         if subject:
             event["subject"] = subject
         return {**event, "data": data}
+
+    def _event_form(self, row: Row, operation: Row | None) -> dict[str, object]:
+        group = self._store.group(str(row["group"]))
+        return {**_event(row, operation), "published": group.published if group else VERSIONS[-1]}
 
     def _head(self, seq: int, at_ms: int) -> CloudEvent:
         number = f"{seq:012}"

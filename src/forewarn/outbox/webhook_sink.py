@@ -20,7 +20,7 @@ from forewarn.ids import Ids
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
 from forewarn.outbox.sink import DeliveryFailed, blocking
 from forewarn.protocol import timestamps
-from forewarn.protocol.versions import RESOURCE_TYPE
+from forewarn.protocol.versions import RESOURCE_TYPE, known_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,7 +181,8 @@ class EventGridSink:
         operation, events = data.get("operation"), data.get("events", ())
         if not operation:
             return []
-        return [self._notification(event, operation, each) for each in events]
+        published = [each for each in events if each["published"]]
+        return [self._notification(event, operation, each) for each in published]
 
     def _notification(
         self, event: CloudEvent, operation: Mapping[str, Any], notified: Mapping[str, Any]
@@ -197,7 +198,7 @@ class EventGridSink:
         )
         status, not_before = GRID_STATUS[notified["state"]], operation["not_before"]
         shown = not_before and status in {"Scheduled", "Canceled"}
-        properties = {
+        fields = {
             "EventId": notified["id"],
             "EventStatus": status,
             "EventType": operation["impact"],
@@ -208,6 +209,7 @@ class EventGridSink:
             "Description": operation["description"],
             "DurationInSeconds": operation["duration_s"],
         }
+        properties = known_in(notified["published"], fields)
         event_form["data"] = {
             "resourceInfo": {
                 "id": resource,
@@ -217,7 +219,7 @@ class EventGridSink:
                 "tags": {},
             },
             "operationalInfo": {"resourceEventTime": event["time"]},
-            "apiVersion": "2020-07-01",
+            "apiVersion": notified["published"],
         }
         return event_form
 

@@ -44,3 +44,8 @@ FIELD_SINCE = {
     "DurationInSeconds": "2020-07-01",
 }
 """Field -> first api-version that has it; the fields not named here are in all of them."""
+
+
+def known_in(version: str, fields: dict[str, object]) -> dict[str, object]:
+    """Return those fields of an event that an api-version has."""
+    return {name: each for name, each in fields.items() if FIELD_SINCE.get(name, "") <= version}

@@ -83,6 +83,8 @@ _COMMON: dict[str, Columns] = {
         "automatic_approval": "[]",
         "terminate_notice_s": 0,
         "reimage_notice": 0,
+        "approves_when_down": 1,
+        "published": "2020-07-01",
     },
     "vm": {
         "host": "",

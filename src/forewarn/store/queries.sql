@@ -285,6 +285,9 @@ SELECT {operation} FROM operation WHERE {filters} ORDER BY number DESC LIMIT :li
 -- name: event
 SELECT {event} FROM event WHERE id = :id
 
+-- name: group
+SELECT {group} FROM vm_group WHERE name = :name
+
 -- name: events_of
 SELECT {event} FROM event WHERE operation = :operation ORDER BY group_name
 

@@ -310,6 +310,10 @@ class StoreReader:
         """Return an event by its upper-case id, ended ones included; None if it never was."""
         return next(iter(self.records(Event, "event", id=event_id)), None)
 
+    def group(self, name: str) -> Group | None:
+        """Return a group as it is now; None if there is none of that name."""
+        return next(iter(self.records(Group, "group", name=name)), None)
+
     def events_of(self, operation: int) -> list[Event]:
         """Return the events of an operation, in the order of their groups' names."""
         return self.records(Event, "events_of", operation=operation)

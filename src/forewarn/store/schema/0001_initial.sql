@@ -52,7 +52,10 @@ CREATE TABLE vm_group (
     strict_approval BIGINT NOT NULL CHECK (strict_approval IN (0, 1)),
     automatic_approval TEXT NOT NULL,
     terminate_notice_s BIGINT NOT NULL CHECK (terminate_notice_s >= 0),
-    reimage_notice BIGINT NOT NULL CHECK (reimage_notice IN (0, 1))
+    reimage_notice BIGINT NOT NULL CHECK (reimage_notice IN (0, 1)),
+    approves_when_down BIGINT NOT NULL CHECK (approves_when_down IN (0, 1)),
+    -- Api-version for Event Grid and Resource Graph; empty: not shown there (Z-6).
+    published TEXT NOT NULL
 );
 
 CREATE TABLE vm (

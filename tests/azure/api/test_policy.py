@@ -1,0 +1,99 @@
+"""The whole `scheduledEventsPolicy`, kept and obeyed. Source: Z-6."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.azure.api.conftest import GROUP, SUBSCRIPTION
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.api.live import Json
+    from tests.azure.api.conftest import Arm
+
+VERSION = {"api-version": "2024-07-01"}
+PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
+VM = f"{PLACE}/virtualMachines/db-0"
+TARGETS = "scheduledEventsAdditionalPublishingTargets"
+GRAPH = "/providers/Microsoft.ResourceGraph/resources"
+
+
+def patched(arm: Arm, policy: Json, status: int = 200) -> Json:
+    """Change the policy of db-0, and return it as it is shown then."""
+    body = {"properties": {"scheduledEventsPolicy": policy}}
+    answer = arm.http("PATCH", VM, params=VERSION, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json() if status != 200 else answer.json()["properties"]["scheduledEventsPolicy"]
+
+
+def rows(arm: Arm) -> list[Json]:
+    """Return the properties of the events in Resource Graph."""
+    answer = arm.http("POST", GRAPH, params=VERSION, json={"query": "maintenanceresources"})
+    return [each["properties"] for each in answer.json()["data"]]
+
+
+@pytest.mark.parametrize("first", ["off", "event"])
+def test_event_of_instances_that_are_all_down_is_approved(arm: Arm, first: str) -> None:
+    """Whether they were stopped before or after it came; that is the default. Source: Z-6."""
+    acts = [
+        lambda: arm.http("POST", f"{VM}/powerOff", params=VERSION),
+        lambda: arm.emulator.ask("host-reboot", "h2"),
+    ]
+    for act in acts if first == "off" else reversed(acts):
+        act()
+    wait_until(lambda: arm.sees("db-0") == ["Reboot Started db-0 Platform"])
+
+
+def test_event_of_instances_that_are_down_waits_where_policy_says_so(arm: Arm) -> None:
+    """`allInstancesDown` can be switched off, and one instance that runs is enough. Z-6."""
+    shown = patched(arm, {"allInstancesDown": {"automaticallyApprove": False}})
+    assert shown["allInstancesDown"] == {"automaticallyApprove": False}
+    arm.http("POST", f"{VM}/powerOff", params=VERSION)
+    arm.http(
+        "POST", f"{PLACE}/virtualMachineScaleSets/web/virtualMachines/0/powerOff", params=VERSION
+    )
+    arm.emulator.ask("host-reboot", "h2")
+    arm.emulator.ask("live-migration", "h0")
+    assert arm.sees("db-0") == ["Reboot Scheduled db-0 Platform"]
+    assert arm.sees("web_0") == ["Freeze Scheduled web_0 Platform"]
+
+
+def test_event_grid_and_resource_graph_show_what_the_policy_says(arm: Arm) -> None:
+    """Nothing, or events as an api-version has them. Source: Z-6."""
+    arm.emulator.ask("host-reboot", "h2")
+    assert rows(arm)[0]["DurationInSeconds"] == -1
+    old = {"enable": True, "scheduledEventsApiVersion": "2019-08-01"}
+    shown = patched(arm, {TARGETS: {"eventGridAndResourceGraph": old}})
+    assert shown[TARGETS] == {"eventGridAndResourceGraph": old}
+    [row] = rows(arm)
+    assert (row["EventSource"], "DurationInSeconds" in row) == ("Platform", False)
+    patched(arm, {TARGETS: {"eventGridAndResourceGraph": {"enable": False}}})
+    assert rows(arm) == []
+    wrong = {TARGETS: {"eventGridAndResourceGraph": {"scheduledEventsApiVersion": "x"}}}
+    patched(arm, {TARGETS: {"eventGridAndResourceGraph": {"enable": True}}})
+    assert patched(arm, wrong, 400)["error"]["code"] == "InvalidParameter"
+
+
+def test_member_of_a_policy_that_is_not_known_is_kept(arm: Arm) -> None:
+    """No member is dropped silently, however deep. Source: Z-6."""
+    shown = patched(arm, {"userInitiatedReboot": {"automaticallyApprove": True, "later": 1}})
+    assert shown["userInitiatedReboot"] == {"automaticallyApprove": True, "later": 1}
+
+
+def test_sdk_reads_and_writes_the_whole_policy(arm: Arm) -> None:
+    """As azure-mgmt-compute models it. Source: Z-6."""
+    vms = arm.sdk().virtual_machines
+    policy = {
+        "userInitiatedReboot": {"automaticallyApprove": True},
+        "userInitiatedRedeploy": {"automaticallyApprove": False},
+        "allInstancesDown": {"automaticallyApprove": False},
+        TARGETS: {"eventGridAndResourceGraph": {"enable": False}},
+    }
+    vms.begin_update(GROUP, "db-0", {"properties": {"scheduledEventsPolicy": policy}}).result()
+    shown = vms.get(GROUP, "db-0").scheduled_events_policy
+    assert shown.all_instances_down.automatically_approve is False
+    targets = shown.scheduled_events_additional_publishing_targets
+    assert targets.event_grid_and_resource_graph.enable is False
+    assert shown.user_initiated_reboot.automatically_approve is True
