@@ -90,7 +90,7 @@ class Guests:
         self.lost: set[str] = set()
         #: Guests that were asked to shut down -> until when they may, ms since the epoch UTC.
         self._grace_ms: dict[str, int] = {}
-        #: Guests that this process stopped or suspended -> when, by the monotonic clock, in ms.
+        #: Guests that this process shut down or suspended -> when, by the monotonic clock, in ms.
         self._down_ms: dict[str, int] = {}
         #: The longest interruption of a guest that was measured, in ms; -1: none was. X-1.
         self.interruption_ms = -1
@@ -343,6 +343,7 @@ class Guests:
     def _ask_to_stop(self, domain: Domain, grace_s: float) -> None:
         """Ask a guest to shut down; its grace counts from here."""
         self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
+        self._down_ms[domain.name] = self._clock.elapsed_ms()
         with failing(domain.host):
             if domain.run_lasts:
                 domain.resume()
@@ -362,7 +363,6 @@ class Guests:
                 self._pause()
             if domain.run_lasts:
                 domain.destroy()
-        self._down_ms[domain.name] = self._clock.elapsed_ms()
 
     def _is_up(self, vm: str) -> None:
         """Measure the interruption of a guest that this process had stopped or suspended."""
