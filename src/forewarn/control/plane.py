@@ -152,9 +152,15 @@ class ControlPlane(StateView):
     Not for several threads: the loop owns it.
     """
 
-    def __init__(self, store: Store, policy: NoticePolicy, new_guid: Callable[[], str]) -> None:
-        """Load the state; call `recover` before anything else."""
-        super().__init__(store.load(), store, policy, new_guid=new_guid)
+    def __init__(
+        self,
+        store: Store,
+        policy: NoticePolicy,
+        new_guid: Callable[[], str],
+        followed: State | None = None,
+    ) -> None:
+        """Load the state, or what `followed` lacks of it; call `recover` before anything else."""
+        super().__init__(store.load(followed), store, policy, new_guid=new_guid)
         #: Driver of hosts that name none.
         self.default_driver = ""
         #: Marks of polls up to this time may be ours, ms since the epoch UTC. Source: B-2, F-5.

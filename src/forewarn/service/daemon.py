@@ -26,7 +26,7 @@ from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.liveness import Liveness
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
-from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
+from forewarn.control.standby import TERM_MS, Follower, LeaseKeeper, become_writer, leave
 from forewarn.core.access import proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.drivers.registry import make_drivers, scheduling
@@ -167,6 +167,8 @@ class Daemon:
         #: Whether the event loop and the deciding thread answer.
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
+        #: Holds the state while another process is active.
+        self._follower: Follower | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -203,7 +205,10 @@ class Daemon:
         self.store.audit.key = settings.audit.key.encode()
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
-        plane = await asyncio.to_thread(ControlPlane, self.store, self.policy, self.new_guid)
+        followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
+        plane = await asyncio.to_thread(
+            ControlPlane, self.store, self.policy, self.new_guid, followed
+        )
         self.prepare(plane)
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         self.control = self._new_control(plane, bridge, observers)
@@ -460,6 +465,8 @@ class Daemon:
             )
             until.push_async_callback(operator.stop)
             address = operator.address
+        self._follower = Follower(self.store)
+        until.push_async_callback(asyncio.to_thread, self._follower.stop)
         self.on_standby(address)
 
     async def _start_operator(self) -> str:

@@ -10,6 +10,7 @@ import gc
 import logging
 from typing import TYPE_CHECKING
 
+from forewarn.core.document import Enrolment
 from forewarn.core.records import to_row
 from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError
@@ -20,6 +21,7 @@ from forewarn.store.answers import KeptAnswer, KeptAnswers, put_answer
 from forewarn.store.audit import AuditTrail
 from forewarn.store.cursors import OutboxCursors
 from forewarn.store.errors import (
+    FollowedTooLate,
     StoreDamaged,
     StoreFull,
     StoreLost,
@@ -27,6 +29,7 @@ from forewarn.store.errors import (
     StoreUncertain,
     StoreUnrestored,
 )
+from forewarn.store.following import changes_since
 from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
 from forewarn.store.loading import loaded
@@ -56,6 +59,8 @@ __all__ = [
 
 #: The epoch of a store whose restore has not ended.
 RESTORING = "restoring"
+#: Entries of history that a follower takes up at once; beyond that it loads the whole state.
+FOLLOWED_MAX = 20_000
 #: VMs from which on a fleet is not looked through for garbage: a million took 1.5 s each time.
 FROZEN_VMS_MIN = 10_000
 
@@ -109,11 +114,13 @@ class Store(StoreReader):
         """Sequence number of the last entry of history that this process knows of; 0: none."""
         return self._history_seq
 
-    def load(self) -> State:
+    def load(self, followed: State | None = None) -> State:
         """Become the writer and return everything that is true now.
 
-        A store that can only be read now is loaded all the same, so that VMs are shown what they
-        were shown before; this process becomes the writer as soon as it can be written.
+        `followed`, as `look` and `catch_up` left it, is brought up to date, which costs what other
+        processes have changed since, and the groups. A store that can only be read now is loaded
+        all the same, so that VMs are shown what they were shown before; this process becomes the
+        writer as soon as it can be written.
 
         Raises:
             StoreUnrestored: a restore has not ended.
@@ -123,7 +130,8 @@ class Store(StoreReader):
         self._uncertain = None
         try:
             with uncollected(), self._engine.writing() as transaction:
-                state = self._loaded(transaction, transaction.rows("claim", writer=self._writer))
+                service = transaction.rows("claim", writer=self._writer)
+                state = self._followed(transaction, service, followed)
                 if self.epoch == RESTORING and not self.restoring:
                     raise StoreUnrestored(place=self.place)
             self._claimed = True
@@ -146,18 +154,67 @@ class Store(StoreReader):
         with uncollected(), self._engine.reading() as transaction:
             return self._loaded(transaction, transaction.rows("service"))
 
+    def catch_up(self, state: State) -> Changes | None:
+        """Bring a state from `look` up to what other processes have committed since.
+
+        Returns:
+            What they changed; None: nothing.
+
+        Raises:
+            FollowedTooLate: too much has changed; `look` again.
+            StoreUnavailable: the database cannot be asked; nothing was changed.
+        """
+        with self._engine.reading() as transaction:
+            service = transaction.rows("service")
+            if int(service[0][0]) == self.generation:
+                return None
+            changes = self._changes_since(transaction, service, state)
+        state.adopt(changes)
+        self._count(service)
+        return changes
+
+    def _followed(self, transaction: Transaction, service: list[Row], state: State | None) -> State:
+        """Return the live state, from one that was followed if that is possible."""
+        if state is None:
+            return self._loaded(transaction, service)
+        try:
+            changes = self._changes_since(transaction, service, state)
+        except FollowedTooLate:
+            return self._loaded(transaction, service)
+        changes.enrolments = {each.group: each for each in self.live(transaction, Enrolment)}
+        state.adopt(changes)
+        self._count(service)
+        self._placed = {each.number: each.vms for each in state.operations.values()}
+        self._described = set(state.maintenances)
+        return state
+
+    def _changes_since(self, transaction: Transaction, service: list[Row], state: State) -> Changes:
+        seq, last_number = int(service[0][1]), int(service[0][2])
+        new = seq - self._history_seq
+        if not 0 <= new <= FOLLOWED_MAX:
+            raise FollowedTooLate(place=self.place)
+        rows = transaction.rows("images_since", after=self._history_seq, until=seq) if new else []
+        if len(rows) != new:  # a part of history was removed meanwhile
+            raise FollowedTooLate(place=self.place)
+        changes = changes_since(state, [str(text) for (text,) in rows], last_number)
+        changes.mark = str(service[0][3]), int(service[0][4])
+        return changes
+
+    def _count(self, service: list[Row]) -> None:
+        """Count on from the store's own row."""
+        self.generation, self._history_seq = int(service[0][0]), int(service[0][1])
+        self.writer_generation, self.epoch = self.generation, str(service[0][5])
+
     def _loaded(self, transaction: Transaction, service: list[Row]) -> State:
         """Return the live state beside the store's own row."""
         if len(service) != 1:
             raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
-        generation, history_seq, last_number = map(int, service[0][:3])
+        last_number = int(service[0][2])
         changes = loaded(self, transaction, last_number, place=self.place)
         changes.mark = str(service[0][3]), int(service[0][4])
         state = State()
         state.adopt(changes)
-        self.generation, self._history_seq = generation, history_seq
-        self.writer_generation = generation
-        self.epoch = str(service[0][5])
+        self._count(service)
         self._placed = {each.number: each.vms for each in state.operations.values()}
         self._described = set(state.maintenances)
         assert state.last_number == last_number

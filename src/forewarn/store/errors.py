@@ -143,6 +143,14 @@ class StoreFull(PeerError):
     advice = "Nothing was changed; free space or make the database writable, then try again."
 
 
+class FollowedTooLate(PeerError):
+    """A follower has missed more than it can take up."""
+
+    code = "followed-too-late"
+    message = "History of the store {place} does not lead from the followed state to the newest."
+    advice = "The state is loaded again; nothing need be done."
+
+
 class StoreLost(PeerError):
     """Another process has become the writer of this store."""
 

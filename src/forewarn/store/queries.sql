@@ -63,6 +63,9 @@ RETURNING generation
 -- name: service
 SELECT generation, history_seq, last_number, boot, clock_ahead_ms, epoch FROM service WHERE id = 1
 
+-- name: images_since
+SELECT images FROM history WHERE seq > :after AND seq <= :until ORDER BY seq
+
 -- name: advance
 UPDATE service SET
     generation = generation + 1, history_seq = history_seq + :entries, last_number = :last_number

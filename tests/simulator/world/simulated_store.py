@@ -123,10 +123,10 @@ class SimulatedStore(Store):
             known = self._disk.records[kind, row] = super().record(kind, row)
         return known
 
-    def load(self) -> State:
+    def load(self, followed: State | None = None) -> State:
         """Load, over a line that may be cut."""
         self._reach()
-        return super().load()
+        return super().load(followed)
 
     def settle(self) -> Changes | None:
         """Find out what became of a commit, over a line that may be cut."""

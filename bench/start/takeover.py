@@ -1,0 +1,119 @@
+"""How long VMs wait while a standby takes over from the active process.
+
+    python -m bench.start.takeover [--vms N]
+
+Two real `forewarn serve` on a PostgreSQL of their own, which the tests' fixture starts. One VM
+polls every 20 ms; the active process gets SIGTERM, then the next one SIGKILL. Only loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from bench.scale.live import fleet
+from forewarn.clock import SystemClock
+from forewarn.control.plane import ControlPlane
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.ids import Ids
+from forewarn.store import open_store
+from tests.agent.programs import free_port
+from tests.postgres import running_postgres
+
+WAIT_S_MAX = 60.0
+POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=vm-0"
+
+
+class Service:
+    """One `forewarn serve`."""
+
+    def __init__(self, address: str, folder: Path, name: str) -> None:
+        """Start it."""
+        self.port = free_port()
+        config = folder / f"{name}.toml"
+        config.write_text(
+            f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:{self.port}"]\n'
+            f'operator = "unix:{folder}/{name}.sock"\n'
+            "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
+        )
+        words = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+        self.log = (folder / f"{name}.log").open("w")
+        self.process = subprocess.Popen(words, stderr=self.log, stdout=self.log)
+
+    def answers(self) -> bool:
+        """Whether a VM has its document."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{POLL}")
+        request.add_header("Metadata", "true")
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return "DocumentIncarnation" in json.load(answer)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def wait(self) -> float:
+        """Wait until it answers; return how long that took, in seconds."""
+        began = time.monotonic()
+        while not self.answers():
+            if time.monotonic() - began > WAIT_S_MAX:
+                raise SystemExit(f"nobody answers: {Path(self.log.name).read_text()}")
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+
+def fill(address: str, vms: int) -> None:
+    """Make a fleet."""
+    store = open_store(address)
+    plane = ControlPlane(store, NoticePolicy(), lambda: Ids().guid("event"))
+    form = fleet(vms)
+    change = ChangeTopology(
+        hosts=tuple(Host(name, **each) for name, each in form["hosts"].items()),  # type: ignore[arg-type]
+        groups=tuple(Group(name) for name in form["groups"]),
+        vms=tuple(
+            Vm(name, each["host"], each["group"], addresses=tuple(each["addresses"]))  # type: ignore[arg-type]
+            for name, each in form["vms"].items()
+        ),
+    )
+    plane.commit(change, actor="bench", now_ms=SystemClock().now_ms())
+    store.close()
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vms", type=int, default=100_000)
+    parser.add_argument("--settle-s", type=float, default=15)
+    vms, settle_s = (given := parser.parse_args()).vms, given.settle_s
+    with (
+        running_postgres() as server,
+        server.database() as address,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        fill(address, vms)
+        folder = Path(name)
+        services = [Service(address, folder, "first")]
+        print(f"start with {vms} VMs: {services[0].wait():.2f} s", flush=True)
+        for number, sign in enumerate((signal.SIGTERM, signal.SIGKILL)):
+            services.append(Service(address, folder, f"heir-{number}"))
+            time.sleep(settle_s)  # it follows now
+            os.kill(services[-2].process.pid, sign)
+            print(f"takeover after {sign.name}: {services[-1].wait():.2f} s", flush=True)
+        for each in services:
+            each.process.kill()
+            each.process.wait()
+            each.log.close()
+            print(Path(each.log.name).read_text()[-1500:])
+
+
+if __name__ == "__main__":
+    main()

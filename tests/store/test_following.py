@@ -1,0 +1,67 @@
+"""A process that follows the writer has the same state, and takes over without loading it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn import store as stores
+from forewarn.control.plane import ControlPlane
+from forewarn.core.policy import NoticePolicy
+from forewarn.errors import CallerError
+from forewarn.ids import Ids
+from forewarn.store.errors import FollowedTooLate, StoreLost
+from tests.store.random_work import RandomWork
+from tests.store.story import START_MS, begin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.store import Store
+
+STEPS = 120
+
+
+def plane_of(store: Store) -> ControlPlane:
+    """Return a control plane that becomes the writer."""
+    ids = Ids(7)
+    return ControlPlane(store, NoticePolicy(), lambda: ids.guid("event"))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("seed", range(3))
+def test_follower_has_the_state_of_the_writer(
+    postgres_address: str, opened: Callable[[str], Store], seed: int
+) -> None:
+    """Through random work of every kind; a takeover then gives what a load gives. Source: H-2."""
+    writer, following = opened(postgres_address), opened(postgres_address)
+    plane, work, now_ms = plane_of(writer), RandomWork(seed), START_MS
+    followed = following.look()
+    for _ in range(STEPS):
+        now_ms += work.wait_ms()
+        try:
+            plane.commit(work.next(plane.state), actor="test", now_ms=now_ms)
+        except CallerError:
+            continue
+        following.catch_up(followed)
+        followed.enrolments = dict(plane.state.enrolments)  # polls are taken up at a takeover
+        assert followed == plane.state
+    heir = following.load(followed)
+    assert heir == opened(postgres_address).look() == plane.state
+    with pytest.raises(StoreLost):
+        writer.confirm()
+
+
+@pytest.mark.postgres
+def test_follower_that_missed_too_much_loads_again(
+    postgres_address: str, opened: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not read more history than the state is worth. Source: H-2."""
+    monkeypatch.setattr(stores, "FOLLOWED_MAX", 2)
+    following = opened(postgres_address)
+    followed = following.look()
+    story = begin(opened(postgres_address))
+    with pytest.raises(FollowedTooLate):
+        following.catch_up(followed)
+    assert following.load(followed) == story.state
