@@ -19,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from bench.scale.live import fleet
 from forewarn.clock import SystemClock
@@ -75,12 +76,12 @@ def fill(address: str, vms: int) -> None:
     """Make a fleet."""
     store = open_store(address)
     plane = ControlPlane(store, NoticePolicy(), lambda: Ids().guid("event"))
-    form = fleet(vms)
+    form: dict[str, dict[str, Any]] = fleet(vms)
     change = ChangeTopology(
-        hosts=tuple(Host(name, **each) for name, each in form["hosts"].items()),  # type: ignore[arg-type]
+        hosts=tuple(Host(name, **each) for name, each in form["hosts"].items()),
         groups=tuple(Group(name) for name in form["groups"]),
         vms=tuple(
-            Vm(name, each["host"], each["group"], addresses=tuple(each["addresses"]))  # type: ignore[arg-type]
+            Vm(name, each["host"], each["group"], addresses=tuple(each["addresses"]))
             for name, each in form["vms"].items()
         ),
     )

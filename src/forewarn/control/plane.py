@@ -30,6 +30,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.targets import silent_groups
 from forewarn.core.why import why
 from forewarn.garbage import uncollected
+from forewarn.replication.messages import DocumentChange
 from forewarn.store import HistoryPage
 from forewarn.values import value
 
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from forewarn.errors import CallerError
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.policy import MaintenancePolicy
-    from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
 
 
@@ -272,6 +272,18 @@ class ControlPlane(StateView):
     def whole(self) -> DocumentChange:
         """Everything metadata nodes must know now."""
         return publication.whole(self.state, self.store.generation)
+
+    def taken_up(self) -> DocumentChange | None:
+        """What VMs see of the commits that a followed state lacked.
+
+        None: the whole is to be shown first, as nothing was followed, or a notice was never shown.
+        """
+        changes = self.store.taken_up
+        if changes is None or publication.hidden_groups(self.state):
+            return None
+        generation = self.store.generation
+        change = publication.difference(self.state, changes, generation)
+        return change or DocumentChange(generation)
 
     def confirmed(self) -> DocumentChange:
         """The same, once the store has confirmed that this process is still the writer. L-7.

@@ -58,7 +58,12 @@ def loaded(state: State, sequence: int) -> DocumentChange:
     A notice that was never shown is given again first, so nobody sees it; a caller that asks for a
     document that is left out waits. Source: L-7, N-1.
     """
-    hidden = {
+    return whole(state, sequence, hidden=hidden_groups(state))
+
+
+def hidden_groups(state: State) -> set[str]:
+    """Return the groups with a notice that was never shown."""
+    return {
         event.group
         for event in state.events.values()
         for operation in (state.operations.get(event.operation),)
@@ -66,7 +71,6 @@ def loaded(state: State, sequence: int) -> DocumentChange:
         and operation.state is OperationState.ANNOUNCED
         and not operation.notice.shown_ms
     }
-    return whole(state, sequence, hidden=hidden)
 
 
 def difference(state: State, changes: Changes, sequence: int) -> DocumentChange | None:

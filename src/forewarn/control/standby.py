@@ -13,6 +13,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from forewarn.control import publication
 from forewarn.errors import ForewarnError, OurError, PeerError
 from forewarn.store.errors import FollowedTooLate, StoreLost
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.core.state import State
+    from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
     from forewarn.store.lease import Tenure
 
@@ -78,9 +80,15 @@ class Follower:
     Costs what each commit changes. A notification of the database wakes it.
     """
 
-    def __init__(self, store: Store) -> None:
-        """Begin to follow, on a thread of its own."""
+    def __init__(self, store: Store, show: Callable[[DocumentChange], object]) -> None:
+        """Begin to follow, on a thread of its own.
+
+        Args:
+            store: the shared store.
+            show: given what VMs would see of each commit, on that thread.
+        """
         self._store = store
+        self._show = show
         self._stopping = threading.Event()
         self._state: State | None = None
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
@@ -95,16 +103,22 @@ class Follower:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                if self._state is None:
-                    self._state = self._store.look()
-                else:
-                    self._store.catch_up(self._state)
+                self._follow()
                 self._store.notice(LOOK_S_MAX)
             except FollowedTooLate:
                 self._state = None
             except ForewarnError as error:
                 log.debug("nothing can be followed: %s", error)
                 self._stopping.wait(1)
+
+    def _follow(self) -> None:
+        if self._state is None:
+            self._state = self._store.look()
+            self._show(publication.loaded(self._state, self._store.generation))
+        elif changes := self._store.catch_up(self._state):
+            change = publication.difference(self._state, changes, self._store.generation)
+            if change is not None:
+                self._show(change)
 
 
 class LeaseKeeper:

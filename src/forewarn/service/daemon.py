@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from forewarn.ids import Ids
     from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
+    from forewarn.replication.messages import DocumentChange
     from forewarn.replication.server import FeedServer
     from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
@@ -203,6 +204,7 @@ class Daemon:
         )
         self._closing.callback(self.store.close)
         self.store.audit.key = settings.audit.key.encode()
+        self.metadata = MetadataServer(settings.metadata, bridge, clock=self.clock, ids=self.ids)
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
         followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
@@ -212,9 +214,6 @@ class Daemon:
         self.prepare(plane)
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         self.control = self._new_control(plane, bridge, observers)
-        self.metadata = MetadataServer(
-            self.settings.metadata, bridge, clock=self.clock, ids=self.ids
-        )
         self.feed = self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
         wait_s = settings.lifecycle.show_timeout_s
@@ -232,16 +231,20 @@ class Daemon:
             user_agents=self.metadata.user_agents,
             lags=lambda: self.feed.lags() if self.feed else {},
         )
+        # Stopped in the opposite order: VMs are answered to the last, approvals included.
+        self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
+        bound: tuple[str, ...] = ()
+        if (newest := plane.taken_up()) is not None:  # VMs are answered from what was followed
+            self.metadata.service.apply(newest)
+            bound = await self._listen(settings.listen.metadata, workers)
         # The first caller gets its document, not a 404: this process shows it by the time that
         # `recover` returns. Nodes show it once they can connect, so nothing waits for them here.
         shown = await asyncio.to_thread(self.control.recover)
         if shown.done():
             shown.result()
-        # Stopped in the opposite order: VMs are answered to the last, approvals included.
-        self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         if self.feed is not None and settings.feed.listen:
             self.feed_address = await self._start_feed(self.feed)
-        bound = await self._listen(settings.listen.metadata, workers)
+        bound = bound or await self._listen(settings.listen.metadata, workers)
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
@@ -451,6 +454,10 @@ class Daemon:
         """Suspend the feed while another process may hold the lease. Source: H-3."""
         self.bridge.call(lambda: self.feed.suspend(suspended=lapsed) if self.feed else None)
 
+    def _show_followed(self, change: DocumentChange) -> None:
+        """Keep what VMs would see, so that they are answered at once after a takeover."""
+        self.bridge.call(lambda: self.metadata.service.apply(change))
+
     async def _stand_by(self, until: contextlib.AsyncExitStack) -> None:
         """Log that this process stands by, and serve its health and metrics meanwhile."""
         address = ""
@@ -465,7 +472,7 @@ class Daemon:
             )
             until.push_async_callback(operator.stop)
             address = operator.address
-        self._follower = Follower(self.store)
+        self._follower = Follower(self.store, self._show_followed)
         until.push_async_callback(asyncio.to_thread, self._follower.stop)
         self.on_standby(address)
 

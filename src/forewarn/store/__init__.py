@@ -91,6 +91,8 @@ class Store(StoreReader):
         #: Number of the last commit; it grows by one with each, and is durable.
         self.generation = 0
         self._history_seq = 0
+        #: What `load` has added to the state that was followed; None: it has loaded the whole.
+        self.taken_up: Changes | None = None
         #: Whether this process goes on with a restore that has not ended.
         self.restoring = False
         #: Whether this process has become the writer of the loaded state.
@@ -183,6 +185,7 @@ class Store(StoreReader):
             return self._loaded(transaction, service)
         changes.enrolments = {each.group: each for each in self.live(transaction, Enrolment)}
         state.adopt(changes)
+        self.taken_up = changes
         self._count(service)
         self._placed = {each.number: each.vms for each in state.operations.values()}
         self._described = set(state.maintenances)
@@ -214,6 +217,7 @@ class Store(StoreReader):
         changes.mark = str(service[0][3]), int(service[0][4])
         state = State()
         state.adopt(changes)
+        self.taken_up = changes
         self._count(service)
         self._placed = {each.number: each.vms for each in state.operations.values()}
         self._described = set(state.maintenances)
