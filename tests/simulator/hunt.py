@@ -10,26 +10,41 @@ import secrets
 import sys
 import time
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulator.runs import WorldResult, run_world
+from tests.simulator.world.faults import KINDS
+from tests.simulator.world.people import OPTIONAL
 from tests.simulator.world.world import WorldPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / ".build" / "found"
 SEED_MAX = 1 << 40
+MAINTAINED = frozenset({*KINDS, *OPTIONAL}) - {
+    *("maintenances", "policies", "steering", "host", "drivers")
+}
+"""What is left out where maintenances meet only each other, failures and their operators."""
+SOUND = frozenset(KINDS) - {"host", "drivers", "silence"}
+"""Faults left out where the service and its network are sound."""
+SMALL = (
+    {"hosts": 4, "vms": 10, "days": 0.5, "rate": 12, "without": MAINTAINED},
+    {"hosts": 5, "vms": 16, "days": 0.1, "rate": 24, "without": SOUND},
+    {"hosts": 3, "vms": 6, "days": 0.15, "rate": 60},
+)
+"""Hosts, VMs, days, rate and what is left out of small worlds in which much coincides, in turn."""
 SHAPES = (
+    *SMALL,
     {"hosts": 6, "vms": 40, "days": 1.0},
     {"hosts": 6, "vms": 40, "days": 0.25, "rate": 12},
     {"hosts": 4, "vms": 12, "days": 2.0, "rate": 4},
     {"hosts": 20, "vms": 200, "days": 1.0},
-    {"hosts": 3, "vms": 6, "days": 0.5, "rate": 60},
 )
-"""Hosts, VMs, days and rate of the worlds, in turn."""
+"""The same of all worlds."""
 
 
 def first_seed() -> int:
@@ -37,10 +52,10 @@ def first_seed() -> int:
     return secrets.randbelow(SEED_MAX)
 
 
-def plans(seed: int) -> Iterator[WorldPlan]:
-    """Worlds without an end, each with a seed and a shape of its own."""
-    while True:
-        yield WorldPlan(seed, **SHAPES[seed % len(SHAPES)])  # type: ignore[arg-type]
+def plans(seed: int, shapes: Sequence[Mapping[str, object]] = SHAPES) -> Iterator[WorldPlan]:
+    """Worlds without an end, each with a seed of its own, in each shape in turn."""
+    for shape in cycle(shapes):
+        yield WorldPlan(seed, **shape)  # type: ignore[arg-type]
         seed += 1
 
 

@@ -10,6 +10,8 @@ from tests.azure.api.conftest import GROUP, SUBSCRIPTION
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.api.live import Json
     from tests.azure.api.conftest import Arm
 
@@ -37,7 +39,7 @@ def rows(arm: Arm) -> list[Json]:
 @pytest.mark.parametrize("first", ["off", "event"])
 def test_event_of_instances_that_are_all_down_is_approved(arm: Arm, first: str) -> None:
     """Whether they were stopped before or after it came; that is the default. Source: Z-6."""
-    acts = [
+    acts: list[Callable[[], object]] = [
         lambda: arm.http("POST", f"{VM}/powerOff", params=VERSION),
         lambda: arm.emulator.ask("host-reboot", "h2"),
     ]

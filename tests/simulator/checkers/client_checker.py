@@ -235,8 +235,8 @@ class ClientChecker:
 
     def acknowledged(self, event_ids: tuple[str, ...]) -> None:
         """An operator's approval was accepted. Source: A-9."""
-        self._acknowledged.update(event_ids)
-        for event_id in event_ids:
+        for event_id in map(str.upper, event_ids):
+            self._acknowledged.add(event_id)
             self._await_event(event_id)
 
     def _await_event(self, event_id: str) -> None:
@@ -278,12 +278,18 @@ class ClientChecker:
             return False
         if operation.impact.value != "Terminate":
             return True
-        siblings = self._states.state.operations.values()
-        return all(  # A-8
-            other.state is not S.ANNOUNCED or self._are_answered(other)
-            for other in siblings
-            if other.request == operation.request
+        alike = (operation.request, operation.not_before_ms)  # A-8
+        siblings = [
+            other
+            for other in self._states.state.operations.values()
+            if other.state is S.ANNOUNCED and (other.request, other.not_before_ms) == alike
+        ]
+        apart = any(
+            other.request == operation.request and other not in siblings
+            for other in self._states.state.operations.values()
         )
+        self._premises["A-8: a deletion of another time"] += apart
+        return all(map(self._are_answered, siblings))
 
     def _are_answered(self, operation: Operation) -> bool:
         states = self._states
@@ -300,7 +306,10 @@ class ClientChecker:
                 continue
             accepted = self._accepted.get(event_id, set())
             left = {name for name in event.resources if name in topology.vms}
-            if not (left <= accepted if group.strict_approval else accepted):
+            self._premises["L-2: a VM of announced work is gone"] += len(left) < len(
+                event.resources
+            )
+            if not (left <= accepted if group.strict_approval or not left else accepted):
                 return False
         return asked or not operation.requested_start_ms
 
@@ -335,8 +344,12 @@ class ClientChecker:
         users = [o for o in changes.operations.values() if o.source.value == "User"]
         if any(operation.state in {S.PLANNED, S.ANNOUNCED} for operation in users):
             self._check_limit(users)
-        for operation in changes.operations.values():
-            self._await(operation.number)
+        awaited = set(changes.operations)
+        if changes.of_fleet or None in changes.enrolments.values():  # fewer are asked: A-7, B-3
+            state = self._states.state
+            awaited.update(each.operation for each in state.events.values() if each.live)
+        for number in awaited:
+            self._await(number)
 
     def marked(self, groups: frozenset[str], service_ms: int, age_ms: int = 0) -> None:
         """Requests of these groups were reported, at this time of the service, some time late."""

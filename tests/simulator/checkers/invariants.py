@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.history import Replay
 from forewarn.core.lifecycle import Alert, EventState, OperationState
-from forewarn.core.stimulus import Acknowledge, Retry
+from forewarn.core.stimulus import Acknowledge, Cancel, Retry
 from forewarn.ids import Ids
 from tests.simulator.checkers.client_checker import ClientChecker
-from tests.simulator.checkers.contract import DAY_MS, body_owed, view_owed, views_owed
+from tests.simulator.checkers.contract import (
+    DAY_MS,
+    body_owed,
+    is_routine,
+    obstacle,
+    view_owed,
+    views_owed,
+)
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
 from tests.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Record
     from forewarn.core.state import Changes
@@ -43,6 +51,8 @@ ABORT_MS = 300_000
 """How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
 SHOWN_MS = 30_000
 """After this time a node that is well shows what is published, or is waited for. Source: M-4."""
+PLANNED_AGAIN_MS = 25 * 60_000
+"""How long a maintenance may wait for nothing: hosts that cannot be done are planned again."""
 LATE_MS = 120_000
 """How long something due may take to happen while all is well."""
 
@@ -63,9 +73,12 @@ class InvariantChecker(StateChecker):
         self._refusals: dict[str, None] = {}
         #: What clients were answered, and what must come of it.
         self.clients = ClientChecker(self, policy)
-        self.maintenance = MaintenanceChecker(self.state, policy, self.premises)
+        self.maintenance = MaintenanceChecker(self.state, policy, self.premises, self.events)
         #: When a policy was applied last, in true time.
         self._policy_ms = 0
+        #: Since when a maintenance, or planned work, has nothing that it waits for, in true time.
+        self._free_ms: dict[int, int] = {}
+        self._clear_ms: dict[int, int] = {}
         #: The nodes away from the service, where it waits for them.
         self.nodes = NodeChecker(self, self._counts)
         self.nodes.delivered = self.clients.accepts
@@ -174,14 +187,16 @@ class InvariantChecker(StateChecker):
     def operator_asks(self, stimulus: Stimulus) -> None:
         """An operator's wish is on its way: it may take effect from now on."""
         if isinstance(stimulus, Acknowledge):
-            self.acknowledged.update(stimulus.event_ids)
+            self.acknowledged.update(map(str.upper, stimulus.event_ids))
         elif isinstance(stimulus, Retry):
             self.retries[stimulus.operation] = self.retries.get(stimulus.operation, 0) + 1
+        elif isinstance(stimulus, Cancel):
+            self.maintenance.cancels.add(stimulus.operation)
 
     def operator_is_refused(self, stimulus: Stimulus) -> None:
         """It was refused, so that it never takes effect."""
         if isinstance(stimulus, Acknowledge):
-            self.acknowledged.difference_update(stimulus.event_ids)
+            self.acknowledged.difference_update(map(str.upper, stimulus.event_ids))
         elif isinstance(stimulus, Retry):
             self.retries[stimulus.operation] -= 1
 
@@ -334,17 +349,57 @@ class InvariantChecker(StateChecker):
         for enrolment in self.state.enrolments.values():
             if enrolment.polled_ms < silent_ms:
                 raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
-        # A service that comes back starts what became due meanwhile in portions, not in one step.
-        ran = self._is_late(self.recovered_ms)
         for operation in self.state.operations.values():
             if operation.state is S.RUNNING:
                 self._check_running(operation, now_ms)
-            due = operation.state is S.ANNOUNCED and operation.not_before_ms + LATE_MS < now_ms
-            if due and ran and not self.in_its_way(operation):
-                raise Violation("12", f"{operation.id} is due and has not started")
+            elif operation.state is S.ANNOUNCED:
+                self._check_waiting(operation, now_ms)
+            else:
+                self._check_planned(operation)
+        for maintenance in self.state.maintenances.values():
+            self._check_goes_on(maintenance, now_ms)
         for operation in self.state.aborts.values():
             if self.owed[operation.number] + ABORT_MS < self.queue.now_ms:
                 raise Violation("L-7", f"the driver is not notified that {operation.id} has ended")
+
+    def _check_goes_on(self, maintenance: Maintenance, now_ms: int) -> None:
+        """F-4: a maintenance does not wait for what does not keep it back."""
+        host = self.maintenance.may_announce(maintenance, now_ms)
+        if not host:
+            self._free_ms.pop(maintenance.number, None)
+            return
+        self.premises["F-4: a host may be announced"] += 1
+        since_ms = self._free_ms.setdefault(maintenance.number, self.queue.now_ms)
+        since_ms = max(since_ms, self.sound_since_ms(None), self._policy_ms)
+        if since_ms + PLANNED_AGAIN_MS <= self.queue.now_ms:
+            raise Violation("F-4", f"{maintenance.id} waits, and nothing keeps {host} back")
+
+    def _check_planned(self, operation: Operation) -> None:
+        """G-1: routine work is announced unless other work is in its way."""
+        others = [
+            each
+            for each in self.state.operations.values()
+            if each.number != operation.number
+            and (each.state is S.RUNNING or (each.state is S.ANNOUNCED and is_routine(each)))
+        ]
+        if any(obstacle(operation, each, self.state.topology) for each in others):
+            self._clear_ms.pop(operation.number, None)
+            return
+        since_ms = self._clear_ms.setdefault(operation.number, self.queue.now_ms)
+        if self._is_late(max(since_ms, self.sound_since_ms(None))):
+            raise Violation("L-1", f"{operation.id} may be announced and is not")
+
+    def _check_waiting(self, operation: Operation, now_ms: int) -> None:
+        """F-5, F-6: what is due starts; it is withdrawn where its maintenance halts or ends."""
+        # A service that comes back starts what became due meanwhile in portions, not in one step.
+        due = operation.not_before_ms + LATE_MS < now_ms and self._is_late(self.recovered_ms)
+        if due and not self.in_its_way(operation):
+            raise Violation("12", f"{operation.id} is due and has not started")
+        halted_ms = self.maintenance.halted_ms.get(operation.maintenance)
+        if operation.state is S.ANNOUNCED and halted_ms is not None and self._is_late(halted_ms):
+            raise Violation(
+                "F-6", f"{operation.id} is announced on, m-{operation.maintenance} is not"
+            )
 
     def _check_running(self, operation: Operation, now_ms: int) -> None:
         """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""

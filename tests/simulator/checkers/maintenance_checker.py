@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from forewarn.control.planning import asked_of, fleet_of, plan_of, snapshot, task_of
 from forewarn.core.impact import Cause, Source
+from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning import checker
 from forewarn.planning.plan import FleetState as Beside
 from forewarn.planning.plan import VmMove
+from forewarn.planning.policy import Scope
 from forewarn.values import replace
-from tests.simulator.checkers.contract import OWED_S, is_fault
-from tests.simulator.checkers.maintenance_rules import closed, over_budget
+from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
+from tests.simulator.checkers.maintenance_rules import closed, over_budget, words
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forewarn.control.planning import FleetColumns
-    from forewarn.core.lifecycle import Operation
+    from forewarn.core.lifecycle import Event
     from forewarn.core.maintenance import (
         Maintenance,
         MaintenancePlan,
@@ -47,6 +49,10 @@ OF_FLEET = frozenset(
 ANNOUNCED, RUNNING = "announced", "running"
 PLANNING_MS = 60_000
 """A plan that seems to have been made longer than this was made before a step of the clock."""
+LEAD_MS = 3_600_000
+"""Time that must be open for work to be announced at once: its notice, and planning again."""
+FAILS_AFTER_MS = 3_600_000
+"""How long after its service a host that fails counts as a failure of the maintenance."""
 CLOCK_OFF_MS = 1000
 """Times of the service are compared while its clock is off true time by no more than before."""
 
@@ -57,9 +63,18 @@ Clocked: TypeAlias = "tuple[int, int]"
 class MaintenanceChecker:
     """Follows every durable change of maintenances and of the work that carries them out."""
 
-    def __init__(self, state: State, policy: NoticePolicy, premises: Counter[str]) -> None:
-        """Look at a state that the caller keeps up to date, and count premises where it does."""
-        self.state, self.premises = state, premises
+    def __init__(
+        self,
+        state: State,
+        policy: NoticePolicy,
+        premises: Counter[str],
+        events: Mapping[str, Event],
+    ) -> None:
+        """Look at a state that the caller keeps up to date, and count premises where it does.
+
+        `events` are all that ever were, as they were last.
+        """
+        self.state, self.premises, self._events = state, premises, events
         self._policy = policy
         #: Operation -> its state when it was seen last.
         self._seen: dict[int, str] = {}
@@ -76,6 +91,20 @@ class MaintenanceChecker:
         self._announced_by: dict[int, MaintenancePolicy] = {}
         #: Maintenance -> wave whose hosts were done and whose gate has not let it go on since.
         self._ungated: dict[int, int] = {}
+        #: Maintenances whose gate has found that the work does harm.
+        self._gate_failed: set[int] = set()
+        #: Maintenance -> failures that an operator has seen and let pass, as they were then.
+        self._forgiven: dict[int, int] = {}
+        #: Maintenance -> since when it announces and starts nothing, in true time.
+        self.halted_ms: dict[int, int] = {}
+        #: Maintenance -> when somebody had it go on, by the service's time.
+        self._resumed_ms: dict[int, int] = {}
+        #: Maintenance, 0 for work of none -> when work of it has ended last, by the service's time.
+        self._work_ended_ms: dict[int, int] = {}
+        #: Operations that an operator has asked to cancel.
+        self.cancels: set[int] = set()
+        #: Operation -> how far the service's clock was ahead when it was announced.
+        self._announced_ahead_ms: dict[int, int] = {}
         #: (maintenance, host) -> when its announced work is to start, if it was not postponed.
         self._told_ms: dict[tuple[int, str], int] = {}
         #: How far the service's clock was ahead of true time when a policy was applied last.
@@ -94,6 +123,9 @@ class MaintenanceChecker:
         self.premises["F-5: a gate stops a maintenance"] += not passes
         if passes:
             self._ungated.pop(number, None)
+            self._gate_failed.discard(number)
+        else:
+            self._gate_failed.add(number)
 
     def last_wave(self, number: int) -> tuple[Target, ...]:
         """Return the hosts of a maintenance's last wave that are done."""
@@ -109,29 +141,120 @@ class MaintenanceChecker:
         if changes.of_fleet:
             self._fleet_ms = now_ms
         self._note_policy(changes, ahead_ms)
+        before = {number: self._maintenances.get(number) for number in changes.maintenances}
         for maintenance in changes.maintenances.values():
-            self._check_move(maintenance)
+            self._check_move(maintenance, now_ms, ahead_ms)
+        self._check_failures(changes)
         works = any(each.maintenance for each in changes.operations.values())
         begun = {(e.maintenance, e.wave) for e in self._targets.values()} if works else set()
         for key, target in changes.targets.items():
             self._note_target(key, target, ahead_ms)
+        for number, was in before.items():
+            self._check_halt(was, self._maintenances[number])
         for plan in changes.plans.values():
             if plan is not None:
                 self._check_plan(plan, now_ms, stepped_ms=ahead_ms - self._policy_ahead_ms)
+        self._check_work(changes, before, begun, ahead_ms)
+        self._note_ends(changes)
+
+    def _check_work(
+        self,
+        changes: Changes,
+        before: Mapping[int, Maintenance | None],
+        begun: set[tuple[int, int]],
+        ahead_ms: int,
+    ) -> None:
         free = {each.number for each in changes.operations.values() if self._asks_nobody(each)}
         announced = {o.number for o in changes.operations.values() if o.state.value == ANNOUNCED}
         for operation in changes.operations.values():
-            before, now = self._seen.get(operation.number, ""), operation.state.value
+            was, now = self._seen.get(operation.number, ""), operation.state.value
             self._seen[operation.number] = now
-            if operation.maintenance and now == ANNOUNCED != before:
+            if not operation.maintenance or now == was:
+                continue
+            if now == ANNOUNCED:
+                self._announced_ahead_ms[operation.number] = ahead_ms
+                self._check_hold(operation, ahead_ms)
                 later = {number for number in announced if number > operation.number}
                 self._check_announced(operation, free, later)
                 self._check_rested(operation, begun)
-            if operation.maintenance and now == RUNNING != before:
+            elif now == RUNNING:
                 self._check_started(operation, ahead_ms)
-            if operation.maintenance and not operation.live:
+            elif was == ANNOUNCED:
+                self._check_withdrawn(operation, before, ahead_ms)
+            if not operation.live:
                 self._told_ms.pop((operation.maintenance, operation.host), None)
-        self._note_ends(changes)
+
+    def may_announce(self, maintenance: Maintenance, now_ms: int) -> str:
+        """Name hosts of a maintenance that nothing keeps from being announced; empty: none.
+
+        Nobody asks the product what it waits for. Source: F-4.
+        """
+        number, policy = maintenance.number, self.policy
+        working = any(each.maintenance == number for each in self.state.operations.values())
+        if maintenance.state is not M.RUNNING or working or number in self._ungated:
+            return ""
+        touched = {each.host for each in self._targets.values() if each.maintenance == number}
+        canaries = set(maintenance.canary_hosts) - touched
+        ended_ms, _ = self._wave_over.get(number, (0, 0))
+        rests_until_ms = max(ended_ms, self._resumed_ms.get(number, 0)) + policy.pause_s * 1000
+        if now_ms < max(rests_until_ms, maintenance.earliest_ms):
+            return ""
+        if policy.canary_count and not touched:
+            return ""  # which host is tried first is the planner's choice
+        left = canaries or set(maintenance.hosts) - touched
+        plan = self.state.plans.get(maintenance.plan)
+        waves = [left.intersection(each.hosts) for each in plan.waves] if plan else []
+        together = [waves[0]] if waves else []  # which hosts share a wave is the planner's choice
+        alone = [{host} for host in sorted(left.difference(*waves))]
+        for hosts in (*together, *alone):
+            if hosts and all(self._is_free(host, maintenance, now_ms) for host in hosts):
+                return ", ".join(sorted(hosts))
+        return ""
+
+    def _is_free(self, host: str, maintenance: Maintenance, now_ms: int) -> bool:
+        """Whether no rule keeps the work on one host from being announced now, and soon after."""
+        state, policy = self.state, self.policy
+        known = state.topology.hosts.get(host)
+        if known is None or known.health.value == "failed":
+            return False
+        end_ms = now_ms + LEAD_MS + maintenance.duration_s * 1000
+        if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
+            return False
+        if closed(policy, known, start_ms=now_ms, end_ms=end_ms):
+            return False
+        rest_ms = policy.owner_rest_s * 1000
+        if any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in self._owners(host)):
+            return False
+        if any(each.host == host and each.until_ms > now_ms for each in maintenance.postponed):
+            return False
+        work = Operation(
+            number=0,
+            request=0,
+            cause=maintenance.cause,
+            impact=maintenance.impact,
+            source=Source.PLATFORM,
+            routine=True,
+            host=host,
+            vms=(),
+            of_vm=False,
+            description="",
+            maintenance=maintenance.number,
+        )
+        for other in state.operations.values():
+            under_way = other.state.value == RUNNING or is_routine(other)
+            if under_way and obstacle(work, other, state.topology):
+                return False
+        for each in state.topology.hosts.values():
+            apart = (each.zone, each.fault_domain) != (known.zone, known.fault_domain)
+            if each.health.value == "failed" and apart and self._share_a_group(host, each.name):
+                return False
+        budgets = (*policy.budgets, *maintenance.budgets)
+        return not over_budget(state, budgets, operation=work, ignored=set(), limits="least")
+
+    def _share_a_group(self, host: str, other: str) -> bool:
+        topology = self.state.topology
+        one, two = ({topology.vms[vm].group for vm in topology.vms_on(h)} for h in (host, other))
+        return not one.isdisjoint(two)
 
     def lacks_room(self, operation: Operation) -> str:
         """Name a budget that announced work of a maintenance would break if it started now."""
@@ -189,6 +312,11 @@ class MaintenanceChecker:
         self.premises["19: a plan takes force"] += 1
         stands = self._fleet_ms < plan.made_ms
         found = self._broken_rule(plan, same_fleet=stands)
+        lasts_ms = self.state.maintenances[plan.maintenance].duration_s * 1000
+        self.premises["15: a short freeze lies before long work"] += any(
+            plan.made_ms < from_ms < plan.made_ms + LEAD_MS and to_ms - from_ms < lasts_ms
+            for from_ms, to_ms in self.policy.freezes
+        )
         applied = self.state.policies.get("fleet")
         stepped = abs(stepped_ms) > CLOCK_OFF_MS or not 0 <= now_ms - plan.made_ms < PLANNING_MS
         put_back_ms = min(stepped_ms, 0)  # by another machine's clock, or a time server
@@ -202,7 +330,7 @@ class MaintenanceChecker:
         begins = operation.state.value == RUNNING != self._seen.get(operation.number, "")
         return begins and (is_fault(operation) or not operation.routine or operation.of_vm)
 
-    def _check_move(self, maintenance: Maintenance) -> None:
+    def _check_move(self, maintenance: Maintenance, now_ms: int, ahead_ms: int) -> None:
         before = self._maintenances.get(maintenance.number)
         self._maintenances[maintenance.number] = maintenance
         was = before.state if before else None
@@ -223,10 +351,125 @@ class MaintenanceChecker:
                 raise Violation("F-1", f"{maintenance.id} is done without {sorted(left)}")
         if was is M.STOPPED and now is M.RUNNING:  # an operator has seen what the gate found
             self._ungated.pop(number, None)
-        self.premises["F-6: announced work is withdrawn"] += now in {M.PAUSED, M.CANCELLED} and any(
-            each.maintenance == number and each.state.value == ANNOUNCED
-            for each in self.state.operations.values()
+        if now is M.RUNNING:
+            self.halted_ms.pop(number, None)
+            self._resumed_ms[number] = now_ms
+        elif not maintenance.keeps_announced:
+            self.halted_ms.setdefault(number, now_ms - ahead_ms)
+
+    def _check_halt(self, before: Maintenance | None, maintenance: Maintenance) -> None:
+        """F-5: only a gate, or more failures than may be, stops it; both ways by own history."""
+        number, was = maintenance.number, before.state if before else None
+        failed = self._failed(number)
+        if maintenance.state is M.RUNNING and was is M.STOPPED:
+            self._forgiven[number] = len(failed)
+        beyond = len(failed) > maintenance.max_failures + self._forgiven.get(number, 0)
+        if maintenance.state is M.RUNNING and beyond:
+            raise Violation("F-5", f"{maintenance.id} goes on, though {failed} have failed")
+        if maintenance.state is M.STOPPED and was is M.RUNNING:
+            self.premises["F-5: failures stop a maintenance"] += beyond
+            if not beyond and number not in self._gate_failed:
+                raise Violation("F-5", f"{maintenance.id} is stopped, and {failed} have failed")
+            self._gate_failed.discard(number)
+
+    def _failed(self, number: int) -> list[str]:
+        """Return the hosts of a maintenance that have failed, or whose drivers have."""
+        return [
+            each.host
+            for each in self._targets.values()
+            if each.maintenance == number and (each.state is TargetState.FAILED or each.reason)
+        ]
+
+    def _check_failures(self, changes: Changes) -> None:
+        """F-5: a host that fails within an hour of its service counts, and no later."""
+        for operation in changes.operations.values():
+            strikes = is_fault(operation) and operation.number not in self._seen
+            for target in self._targets.values() if strikes else ():
+                maintenance = self.state.maintenances.get(target.maintenance)
+                if target.host != operation.host or maintenance is None:
+                    continue
+                if target.state is not TargetState.DONE:
+                    continue
+                self.premises["F-5: a host fails after its service"] += 1
+                soon = operation.created_ms - target.ended_ms <= FAILS_AFTER_MS
+                after = self.state.targets.get(target.key, target)
+                if soon is not (after.state is TargetState.FAILED):
+                    text = f"{target.key} failed {operation.created_ms - target.ended_ms} ms after"
+                    raise Violation("F-5", f"{text} its service: {after.state.value}")
+
+    def _check_withdrawn(
+        self, operation: Operation, before: Mapping[int, Maintenance | None], ahead_ms: int
+    ) -> None:
+        """F-6, F-8: announced work is withdrawn only where it must be."""
+        maintenance = self._maintenances[operation.maintenance]
+        self._premise_of_halt(operation, maintenance)
+        if maintenance.state is not M.RUNNING or operation.number in self.cancels:
+            return
+        known = before.get(maintenance.number)
+        postponed = set(maintenance.postponed) - set(known.postponed if known else ())
+        host = self.state.topology.hosts.get(operation.host)
+        if host is None or host.health.value == "failed" or operation.replaced_by:
+            return
+        if operation.host in {each.host for each in postponed}:
+            return
+        if set(self.state.topology.vms_on(operation.host)) != set(operation.vms):
+            return  # VMs have arrived or gone
+        if abs(ahead_ms - self._announced_ahead_ms[operation.number]) > CLOCK_OFF_MS:
+            return
+        duration_ms = maintenance.duration_s * 1000
+        end_ms = max(operation.ended_ms, operation.not_before_ms) + duration_ms
+        if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
+            return
+        self.premises["F-6: work is withdrawn for its window"] += 1
+        if not closed(self.policy, host, start_ms=operation.ended_ms, end_ms=end_ms):
+            raise Violation("F-6", f"{operation.id} of {maintenance.id} is withdrawn for nothing")
+
+    def _premise_of_halt(self, operation: Operation, maintenance: Maintenance) -> None:
+        """Count what a halt has to withdraw: announced work, approved, and kept back besides."""
+        if maintenance.state is M.RUNNING:
+            return
+        self.premises["F-6: announced work is withdrawn"] += 1
+        approved = any(self._events[each].approved_by for each in operation.events)
+        held = approved and operation.earliest_start_ms > operation.ended_ms
+        self.premises["F-5: approved work is stopped"] += (
+            approved and maintenance.state is M.STOPPED
         )
+        self.premises["F-6: approved work that is kept back is withdrawn"] += held
+
+    def _check_hold(self, operation: Operation, ahead_ms: int) -> None:
+        """F-3: work is not kept back for longer than people, pause, rest and windows ask for.
+
+        Nothing is said where other work, or a host that has failed, may have kept it back.
+        """
+        maintenance, state = self._maintenances[operation.maintenance], self.state
+        number, hold_ms = maintenance.number, operation.earliest_start_ms
+        plan = state.plans[maintenance.plan]
+        others = any(each.maintenance != number for each in state.operations.values()) or any(
+            ended_ms >= plan.made_ms
+            for other, ended_ms in self._work_ended_ms.items()
+            if other != number
+        )
+        failed = any(each.health.value == "failed" for each in state.topology.hosts.values())
+        if hold_ms <= operation.announced_ms or others or failed:
+            return
+        ended_ms, was_ahead_ms = self._wave_over.get(number, (0, ahead_ms))
+        if abs(was_ahead_ms - ahead_ms) > CLOCK_OFF_MS:
+            return
+        wave = next(each for each in plan.waves if operation.host in each.hosts)
+        asked_ms = [each.until_ms for each in maintenance.postponed if each.host in wave.hosts]
+        rests_ms = [
+            self._rested_ms.get(owner, 0) + self.policy.owner_rest_s * 1000
+            for host in wave.hosts
+            for owner in self._owners(host)
+        ]
+        pause_ms = max(ended_ms, self._resumed_ms.get(number, 0)) + self.policy.pause_s * 1000
+        owed_ms = max(maintenance.earliest_ms, pause_ms, *asked_ms, *rests_ms)
+        host = state.topology.hosts[operation.host]
+        opens = closed(self.policy, host, start_ms=hold_ms - 1, end_ms=hold_ms)
+        self.premises["15: work is kept back no longer than it must be"] += 1
+        if hold_ms > owed_ms + CLOCK_OFF_MS and not opens:
+            text = f"{operation.id} of {maintenance.id} is kept back until {hold_ms}"
+            raise Violation("15", f"{text}, {owed_ms} is enough")
 
     def _check_postponed(self, maintenance: Maintenance, granted: Postponement) -> None:
         """F-8: within what the policy allows after the time first shown, and the deadline."""
@@ -285,9 +528,12 @@ class MaintenanceChecker:
             self._ungated[number] = target.wave
 
     def _owners(self, host: str) -> set[str]:
+        return self._owners_of(self.state.topology.vms_on(host))
+
+    def _owners_of(self, names: Iterable[str]) -> set[str]:
         topology = self.state.topology
-        names = topology.vms_on(host)
-        return {topology.groups[topology.vms[name].group].owner for name in names} - {""}
+        known = [topology.vms[name] for name in names if name in topology.vms]
+        return {topology.groups[vm.group].owner for vm in known} - {""}
 
     def _check_announced(self, operation: Operation, free: set[int], later: set[int]) -> None:
         """F-3: it may be announced, beside all that is disturbed now, to start when it may.
@@ -312,6 +558,9 @@ class MaintenanceChecker:
             )
             if over:
                 raise Violation("15", f"{name} is announced beyond the budget of {over}")
+        labels = [each for each in policy.budgets if each.scope is Scope.LABEL]
+        here = words(self.state.topology.hosts[operation.host])
+        self.premises["15: a budget of a label is used up"] += any(b.name in here for b in labels)
         start_ms = max(operation.earliest_start_ms, operation.announced_ms)
         if not follows:  # it starts at once, whatever notice nobody gets
             self._check_time(operation, start_ms, operation.not_before_ms)
@@ -336,17 +585,15 @@ class MaintenanceChecker:
                 raise Violation("15", text)
 
     def _note_ends(self, changes: Changes) -> None:
-        """Note whom work that ends has disturbed, where owners rest."""
-        if not self.policy.owner_rest_s:
-            self._rested_ms.clear()
-            return
+        """Note whom work that ends has disturbed."""
+        topology = self.state.topology
         for operation in changes.operations.values():
-            if (
-                not operation.live
-                and operation.execution.started_ms
-                and operation.source is not Source.USER
-            ):
-                for owner in self._owners(operation.host) if not operation.of_vm else ():
+            if not operation.live:
+                self._work_ended_ms[operation.maintenance] = operation.ended_ms
+            started = operation.execution.started_ms
+            if not operation.live and started and operation.source is not Source.USER:
+                there = () if operation.of_vm else topology.vms_on(operation.host)
+                for owner in self._owners_of((*operation.vms, *there)):
                     self._rested_ms[owner] = operation.ended_ms
 
     def _check_gate(self, operation: Operation, maintenance: Maintenance) -> None:
@@ -356,14 +603,6 @@ class MaintenanceChecker:
         if self._ungated.get(number, wave) != wave:
             text = f"{operation.id} is announced, wave {self._ungated[number]} was not checked"
             raise Violation("F-5", text)
-        failed = [
-            each.host
-            for each in self._targets.values()
-            if each.maintenance == number and (each.state is TargetState.FAILED or each.reason)
-        ]
-        self.premises["F-5: a host has failed before"] += bool(failed)
-        if len(failed) > maintenance.max_failures + maintenance.forgiven:
-            raise Violation("F-5", f"{operation.id} is announced, though {failed} have failed")
 
     def _check_started(self, operation: Operation, ahead_ms: int) -> None:
         """F-3, F-6: it may start now."""

@@ -55,7 +55,7 @@ def over_budget(
     """Name a budget that the work on a host is beyond, with all that is disturbed beside it.
 
     Args:
-        state: what is durable, the work included.
+        state: what is durable.
         budgets: those of the policy and of the maintenance.
         operation: the work.
         ignored: operations that began at the same moment, and were asked of nobody's budget.
@@ -64,7 +64,7 @@ def over_budget(
             more for work of its own while its host is disturbed; or the most of both.
     """
     topology = state.topology
-    hosts, vms, twice = _disturbed(state, ignored)
+    hosts, vms, twice = _disturbed(state, ignored, operation.host)
     used = Counter(key for name in hosts for key in keys_of_host(topology.hosts[name]))
     for name in (*vms, *(twice if limits == "least" else ())):
         used.update(_keys_of_vm(topology, name))
@@ -85,10 +85,12 @@ def over_budget(
     return ""
 
 
-def _disturbed(state: State, ignored: set[int]) -> tuple[set[str], set[str], set[str]]:
+def _disturbed(state: State, ignored: set[int], host: str) -> tuple[set[str], set[str], set[str]]:
     """Hosts and VMs that are disturbed, announced by routine work, or failed; which VMs doubly."""
     topology = state.topology
-    hosts = {name for name, host in topology.hosts.items() if host.health.value == "failed"}
+    hosts = {host} | {
+        name for name, host in topology.hosts.items() if host.health.value == "failed"
+    }
     vms: set[str] = set()
     for operation in state.operations.values():
         running = operation.state.value == "running"

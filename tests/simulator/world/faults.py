@@ -224,12 +224,14 @@ def _clock(faults: Faults, dice: Dice) -> None:
 
 
 def _host(faults: Faults, dice: Dice) -> None:
-    """Let a host fail: any, one that work is announced for, or the next that is worked on."""
+    """Let a host fail: any, one that is or was worked on, or the next that is worked on."""
     if dice.chance(400):
         faults.fail_next_begun = True
         return
     world = faults.world
-    asked = [o.host for o in world.checker.state.operations.values() if not o.of_vm]
+    state = world.checker.state
+    asked = [o.host for o in state.operations.values() if not o.of_vm]
+    asked += [each.host for each in state.targets.values()]
     hosts = asked if asked and dice.chance(600) else list(world.topology.hosts)
     faults.people.host_fails(dice.pick(hosts), lost=dice.chance(200))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.core import maintenance_stimuli as stimuli
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.labels import select
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import ChangeTopology
@@ -17,7 +18,7 @@ from forewarn.planning.blockers import NO_OTHER_HOST
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.values import replace
-from tests.simulator.world.event_queue import DAY_MS, HOUR_MS
+from tests.simulator.world.event_queue import DAY_MS, HOUR_MS, MINUTE_MS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -98,14 +99,13 @@ def apply_policy(people: Operators, dice: Dice) -> None:
     zone = people.world.topology.hosts["h0"].zone
     now_ms = people.world.service.clock.now_ms()
     frozen_ms = now_ms + dice.between(-2, 12) * HOUR_MS
+    freeze_ms = dice.pick((MINUTE_MS, 10 * MINUTE_MS, dice.between(1, 12) * HOUR_MS))
     policy = MaintenancePolicy(
         budgets=_budgets(dice, zone),
         windows=_windows(dice),
-        freezes=((frozen_ms, frozen_ms + dice.between(1, 12) * HOUR_MS),)
-        if dice.chance(300)
-        else (),
-        pause_s=dice.pick((0, 0, 300, 1800)),
-        owner_rest_s=dice.pick((0, 0, 0, 1800)),
+        freezes=((frozen_ms, frozen_ms + freeze_ms),) if dice.chance(300) else (),
+        pause_s=dice.pick((0, 300, 1800)),
+        owner_rest_s=dice.pick((0, 0, 1800, 7200)),
         canary_count=dice.pick((0, 0, 1, 2)),
         postpone_max_s=dice.pick((0, 4, 24)) * HOUR_MS // 1000,
     )
@@ -113,8 +113,18 @@ def apply_policy(people: Operators, dice: Dice) -> None:
 
 
 def steer(people: Operators, dice: Dice) -> None:
-    """An operator has a say in one of the maintenances that there are."""
-    live = list(people.world.checker.state.maintenances.values())
+    """An operator has a say in a maintenance: often in one whose work is approved and held."""
+    state = people.world.checker.state
+    live = list(state.maintenances.values())
+    approved = {each.operation for each in state.events.values() if each.approved_by and each.live}
+    held = [
+        state.maintenances[each.maintenance]
+        for each in state.operations.values()
+        if each.number in approved
+        and each.state is OperationState.ANNOUNCED
+        and each.maintenance in state.maintenances
+    ]
+    live = held if held and dice.chance(500) else live
     if live:
         word = _word(dice.pick(live), dice, now_ms=people.world.service.clock.now_ms())
         if word is not None:
@@ -184,6 +194,7 @@ def _budgets(dice: Dice, zone: str) -> tuple[Budget, ...]:
         Budget(Scope.ZONE, 1, name=zone),
         Budget(Scope.RACK, dice.between(1, 2)),
         Budget(Scope.LABEL, dice.between(1, 3), name="row=odd"),
+        Budget(Scope.LABEL, 1, name="rack=r0"),
         Budget(Scope.GROUP, dice.pick((60, 100)), percent=True),
         Budget(Scope.OWNER, dice.pick((50, 100)), percent=True),
     )

@@ -201,6 +201,8 @@ def _users(people: People, dice: Dice) -> None:
     cause = dice.pick((Cause.REBOOT, Cause.REBOOT, Cause.REDEPLOY, Cause.DELETION, Cause.REIMAGE))
     group = world.topology.vms[dice.pick(vms)].group
     members = world.topology.vms_in(group)
+    if cause is Cause.DELETION and dice.chance(300):  # with notices of several lengths
+        members = tuple(vms)
     count = dice.pick((1, 1, 2, 3))
     hosts = list(world.topology.hosts)
     move = cause is Cause.REDEPLOY and dice.chance(500)
@@ -234,7 +236,9 @@ def _change(people: People, dice: Dice) -> None:
     vms = list(world.topology.vms.values())
     if not vms:
         return
-    vm = dice.pick(vms)
+    work = [each for o in world.checker.state.operations.values() for each in o.vms]
+    under_work = [world.topology.vms[each] for each in work if each in world.topology.vms]
+    vm = dice.pick(under_work if under_work and dice.chance(500) else vms)
     if dice.chance(300):
         people.submit(ChangeTopology(removed=(("vm", vm.name),)), "operator")
     elif dice.chance(500):
@@ -250,7 +254,10 @@ def _intervene(people: People, dice: Dice) -> None:
     if state.operations and dice.chance(400):
         people.submit(Cancel(dice.pick(list(state.operations)), "not now"), "operator")
     elif state.events:
-        people.submit(Acknowledge((dice.pick(list(state.events)),)), "operator")
+        event_id = dice.pick(list(state.events))
+        people.submit(
+            Acknowledge((event_id.lower() if dice.chance(500) else event_id,)), "operator"
+        )
 
 
 def _attend(people: People, dice: Dice) -> None:
