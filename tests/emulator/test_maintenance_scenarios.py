@@ -78,7 +78,7 @@ def test_window_closes_in_the_middle_of_a_rolling_update(stage: Stage) -> None:
     """Work that does not fit in the rest of a window waits for the next day's. Source: F-7."""
     fleet, policy = stage.fleet(), stage.api.get("/v1/policy")
     stage.run("window-closes")
-    stage.advance("51m")
+    stage.advance("53m")
     assert shown(stage)["maintenance"]["done"] == 2
     assert why(stage, "m-1") == "wave 3 waits for window daily to open"
     stage.advance("20h")

@@ -222,6 +222,8 @@ class MaintenanceChecker:
             return False
         if closed(policy, known, start_ms=now_ms, end_ms=end_ms):
             return False
+        if maintenance.move_s and state.topology.vms_on(host):
+            return False  # where its VMs go is the planner's choice
         rest_ms = policy.owner_rest_s * 1000
         if any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in self._owners(host)):
             return False
