@@ -17,7 +17,9 @@ from tests.waiting import wait_until
 #: More changes than the disk has room for.
 CHANGES_MAX = 2000
 #: Mounts a small disk that only the service and what it starts sees, and gives some of it away.
-MOUNTED = 'mount -t tmpfs -o size=2m none "$0" && head -c 500k /dev/zero > "$0/filler" && exec "$@"'
+MOUNTED = (
+    'mount -t tmpfs -o size=2m none "$0" && cd "$0" && head -c 500k /dev/zero >filler && exec "$@"'
+)
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[tuple[ApiClient, Path]]:
     with subprocess.Popen([*namespace, *serve]) as process:
         client = ApiClient(f"unix:{socket}")
         wait_until(lambda: answers(client), limit_s=30)
-        yield client, Path(f"/proc/{process.pid}/root{mount}")
+        yield client, Path(f"/proc/{process.pid}/cwd")
         process.kill()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from forewarn.clock import VirtualClock
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.state import Image
@@ -290,17 +291,15 @@ def test_keeper_trims_at_the_start(
     story: Story, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A service that is started again and again trims, too; trouble ends nothing. Source: A-6."""
-
-    class Later:
-        def now_ms(self) -> int:
-            return story.now_ms + 2
-
-    gone = HistoryKeeper(story.store, Retention(tmp_path / "gone", max_age_ms=1), Later(), print)  # type: ignore[arg-type]
+    later = VirtualClock(story.now_ms + 2)
+    gone = HistoryKeeper(
+        story.store, Retention(tmp_path / "gone", max_age_ms=1), later, record=print
+    )
     wait_until(lambda: "could not be trimmed" in caplog.text)
     assert gone._thread.daemon  # no process is kept alive for it
     gone.stop()
     assert not gone._thread.is_alive()
-    keeper = HistoryKeeper(story.store, Retention(tmp_path, max_age_ms=1), Later(), print)  # type: ignore[arg-type]
+    keeper = HistoryKeeper(story.store, Retention(tmp_path, max_age_ms=1), later, record=print)
     wait_until(lambda: not sequences(story.store))
     keeper.stop()
     assert issubclass(ExportFailed, ForewarnError)

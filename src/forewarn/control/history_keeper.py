@@ -34,6 +34,7 @@ class HistoryKeeper:
         store: Store,
         retention: Retention,
         clock: Clock,
+        *,
         record: Callable[[CallRecord], None],
     ) -> None:
         """Begin; `record` writes into the audit what was exported of it."""

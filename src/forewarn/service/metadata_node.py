@@ -105,7 +105,10 @@ class MetadataNode:
                 from forewarn.telemetry.endpoint import start_node_metrics  # noqa: PLC0415 - if wanted
 
                 served = await start_node_metrics(
-                    self._settings.listen.metrics, self.server.figures, self.status, self._expiries
+                    self._settings.listen.metrics,
+                    figures=self.server.figures,
+                    status=self.status,
+                    expiries=self._expiries,
                 )
                 self.metrics_address = served.address
             if kept or follower.followed.is_set():

@@ -149,7 +149,7 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
 
 
 def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
-    """Write compressed JSON lines, whole or not at all.
+    """Write compressed JSON lines, whole or not.
 
     Raises:
         ExportFailed: the file could not be written.

@@ -131,6 +131,7 @@ class ServiceMetrics:
 
 async def start_node_metrics(
     address: str,
+    *,
     figures: Callable[[], Mapping[str, int]],
     status: Callable[[], Mapping[str, int]],
     expiries: Mapping[str, float],
