@@ -47,7 +47,7 @@ def fullest(state: State) -> int:
     for vm in state.topology.vms.values():
         used[vm.host] += vm.memory_mib
     for operation in state.operations.values():
-        for name, to in operation.placements:
+        for name, to in operation.execution.placements:
             vm = state.topology.vms[name]
             used[to] += vm.memory_mib if vm.host != to else 0
     return max(used.values())
@@ -70,8 +70,8 @@ def carried_out(deployment: ScriptedDeployment, *hosts: str) -> set[str]:
         ]
         for each in running:
             emptied |= set() if each.vms else {each.host}
-            checker.reported[each.number, each.attempt] = queue.now_ms
-            service.submit(DriverDone(each.number, each.attempt), "driver").result()
+            checker.reported[each.number, each.execution.attempt] = queue.now_ms
+            service.submit(DriverDone(each.number, each.execution.attempt), "driver").result()
             assert fullest(checker.state) <= MEMORY_MIB
         if not checker.state.maintenances:
             return emptied

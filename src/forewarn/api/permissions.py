@@ -53,6 +53,8 @@ _SHORT = {
     "{rg}": "/subscriptions/{subscription}/resourceGroups/{resource_group}",
     "{compute}": "providers/Microsoft.Compute",
     "{vmss}": "virtualMachineScaleSets/{set}",
+    "{configurations}": "providers/Microsoft.Maintenance/maintenanceConfigurations",
+    "{assignments}": "providers/Microsoft.Maintenance/configurationAssignments",
     "/{event}/": "/providers/Microsoft.Maintenance/scheduledevents/{event}/",
 }
 #: The page's files are public: their scripts request data with the caller's token.
@@ -129,6 +131,11 @@ read:
     GET {rg}/{compute}/availabilitySets
     GET {rg}/{compute}/availabilitySets/{set}
     GET {rg}/{compute}/virtualMachines/{vm}/providers/Microsoft.Maintenance/updates
+    GET {sub}/{configurations}
+    GET {rg}/{configurations}
+    GET {rg}/{configurations}/{configuration}
+    GET {rg}/{compute}/{kind}/{resource}/{assignments}
+    GET {rg}/{compute}/{kind}/{resource}/{assignments}/{assignment}
     GET {rg}/{compute}/virtualMachines/{vm}/providers/Microsoft.Maintenance/applyUpdates/{update}
     POST /providers/Microsoft.ResourceGraph/resources
     GET {sub}/{compute}/locations/{location}/operations/{operation}
@@ -263,6 +270,11 @@ operate:
     POST /v1/maintenances/{id}/postpone
     PUT /v1/policy
     POST /v1/confirmations/{id}/confirm
+    PUT {rg}/{configurations}/{configuration}
+    PATCH {rg}/{configurations}/{configuration}
+    DELETE {rg}/{configurations}/{configuration}
+    PUT {rg}/{compute}/{kind}/{resource}/{assignments}/{assignment}
+    DELETE {rg}/{compute}/{kind}/{resource}/{assignments}/{assignment}
     POST /v1/outbox/{name}/retry
     POST /v1/outbox/{name}/skip
     POST /v1/clock/advance

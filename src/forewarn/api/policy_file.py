@@ -15,6 +15,7 @@ from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration, read_time_ms
 from forewarn.validation.fields import (
+    NAME,
     Choice,
     Duration,
     Integer,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Most budgets, windows, freezes, and excluded dates of one window.
 BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366
+#: Most groups of one window.
+GROUPS_MAX = 10_000
 #: Most hosts or VMs in a budget, a canary wave or a failure budget.
 COUNT_MAX = 1_000_000
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -80,6 +83,13 @@ WINDOW = Form(
         ),
         Field("except", ListOf(_DATE, DATES_MAX), "Local dates on which the window stays closed."),
         Field("hosts", Text(), "Only hosts with all of these labels: `zone=2,rack=r7`."),
+        Field(
+            "groups",
+            ListOf(NAME, GROUPS_MAX),
+            "Only hosts with VMs of one of these groups; an empty list: no host.",
+        ),
+        Field("first", _DATE, "First local date on which it opens (default: no limit)."),
+        Field("last", _DATE, "Last local date on which it opens (default: no limit)."),
     ),
 )
 FREEZE = Form(
@@ -194,6 +204,9 @@ def _window(name: str, given: Values) -> Window:
             given.get("to", 24 * 60),
             tuple(given.get("except", ())),
             tuple(f"{key}={value}" for key, value in hosts),
+            tuple(given["groups"]) if "groups" in given else None,
+            given.get("first", ""),
+            given.get("last", ""),
         )
     except (WindowInvalid, SelectorInvalid) as error:
         raise ValidationFailed(
@@ -252,6 +265,12 @@ def _window_form(window: Window) -> dict[str, Any]:
         given["except"] = list(window.except_dates)
     if window.hosts:
         given["hosts"] = ",".join(window.hosts)
+    if window.groups is not None:
+        given["groups"] = list(window.groups)
+    if window.first_date:
+        given["first"] = window.first_date
+    if window.last_date:
+        given["last"] = window.last_date
     return given
 
 

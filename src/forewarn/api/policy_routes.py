@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import READERS
-from forewarn.core.labels import words_of
 from forewarn.core.maintenance_stimuli import ApplyPolicy
 from forewarn.core.refusals import Unknown
 from forewarn.planning.windows import open_spans, without
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forewarn.control.plane import StateView
-    from forewarn.core.topology import Host
     from forewarn.planning.policy import MaintenancePolicy
     from forewarn.planning.windows import Span, Window
     from forewarn.validation.fields import Schema
@@ -74,25 +72,23 @@ async def _windows(call: ApiCall) -> ApiResponse:
     start_ms = call.control.clock.now_ms()
     span = (start_ms, start_ms + days * DAY_MS)
     policy = await call.control.read(_in_force)
-    host = await call.control.read(lambda view: _host(view, name)) if name else None
-    spans = await call.control.compute(lambda: open_time(policy, span, host=host))
+    words = await call.control.read(lambda view: _words(view, name)) if name else None
+    spans = await call.control.compute(lambda: open_time(policy, span, words=words))
     ends = {"from": timestamps.iso8601(span[0]), "to": timestamps.iso8601(span[1])}
     return ApiResponse({**ends, "spans": spans})
 
 
 def open_time(
-    policy: MaintenancePolicy, span: Span, *, host: Host | None = None
+    policy: MaintenancePolicy, span: Span, *, words: frozenset[str] | None = None
 ) -> list[dict[str, str]]:
     """Return the open spans, without freezes, of each window or of one host's windows.
 
     Args:
         policy: the policy with its windows and freezes.
         span: ms since the epoch UTC.
-        host: only windows that apply to this host.
+        words: only windows that apply to a host of which these are true.
     """
-    windows: Sequence[Window | None] = (
-        policy.windows if host is None else policy.windows_of(words_of(host))
-    )
+    windows: Sequence[Window | None] = policy.windows if words is None else policy.windows_of(words)
     spans = []
     for window in windows or (None,):
         opened = open_spans([window] if window else [], *span)
@@ -124,11 +120,10 @@ def _in_force(view: StateView) -> MaintenancePolicy:
     return view.maintenance_policy
 
 
-def _host(view: StateView, name: str) -> Host:
-    host = view.state.topology.hosts.get(name)
-    if host is None:
+def _words(view: StateView, name: str) -> frozenset[str]:
+    if name not in view.state.topology.hosts:
         raise Unknown(kind="host", name=name)
-    return host
+    return view.state.topology.words_on(name)
 
 
 def routes() -> tuple[Route, ...]:

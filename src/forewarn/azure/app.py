@@ -20,6 +20,7 @@ from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.api.watch import HistoryWatch
 from forewarn.azure import (
     availability_routes,
+    configuration_routes,
     login_routes,
     maintenance_routes,
     operations,
@@ -79,6 +80,7 @@ def every_route() -> tuple[ArmRoute, ...]:
         *set_routes.routes(),
         *availability_routes.routes(),
         *maintenance_routes.routes(),
+        *configuration_routes.routes(),
         *operations.routes(),
         *plain_lists.routes(),
     )

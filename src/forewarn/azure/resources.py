@@ -6,6 +6,7 @@ depends on them.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ class Resources:
     resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
     #: Stopped VMs by name: `stopped` or `deallocated`.
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    #: Held while a window of the policy is changed.
+    policy_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Names of deleted sets, which are hidden once they have no VM.
     deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
     #: Details of VMs and sets by type and name.

@@ -41,7 +41,13 @@ _PROVIDERS = {
         "availabilitySets",
         "locations/operations",
     ),
-    "Microsoft.Maintenance": ("scheduledevents", "updates", "applyUpdates"),
+    "Microsoft.Maintenance": (
+        "scheduledevents",
+        "updates",
+        "applyUpdates",
+        "maintenanceConfigurations",
+        "configurationAssignments",
+    ),
     "Microsoft.ResourceGraph": ("resources",),
     "Microsoft.Resources": ("resourceGroups", "subscriptions"),
 }

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from forewarn.core import transitions
 from forewarn.core.admission import work_before
 from forewarn.core.impact import SECOND_MS, Source
-from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import Maintenance, Postponement, move_phase
 from forewarn.core.maintenance_refusals import PostponementRefused, UnknownMaintenance
@@ -173,8 +172,7 @@ class Admission:
 
     def _is_open(self, host: str, span: Span) -> bool:
         """Whether windows and freezes leave a whole time open for a host."""
-        known = self._draft.topology.hosts.get(host)
-        words = words_of(known) if known else frozenset[str]()
+        words = self._draft.topology.words_on(host)
         return self._draft.maintenance_policy.is_open(words, span)
 
 
@@ -322,7 +320,5 @@ def _problem(
 
 def _has_opening(draft: Draft, host: str, span: tuple[int, int], duration_ms: int) -> bool:
     """Whether the windows and freezes of a host leave one opening in a span that is long enough."""
-    known = draft.topology.hosts.get(host)
-    words = words_of(known) if known else frozenset[str]()
-    spans = draft.maintenance_policy.open_spans_of(words, span)
+    spans = draft.maintenance_policy.open_spans_of(draft.topology.words_on(host), span)
     return any(min(end, span[1]) - max(start, span[0]) >= duration_ms for start, end in spans)

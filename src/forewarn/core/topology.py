@@ -18,7 +18,7 @@ from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MIN,
     Impact,
 )
-from forewarn.core.labels import Labels
+from forewarn.core.labels import Labels, words_of
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
@@ -31,6 +31,7 @@ from forewarn.core.naming import (
 )
 from forewarn.core.placements import Placements, update_placements
 from forewarn.core.refusals import FleetContradiction
+from forewarn.planning.windows import group_word
 from forewarn.protocol.versions import VERSIONS
 from forewarn.values import Word, value
 
@@ -356,6 +357,14 @@ class Topology:
     def vms_on(self, host: str) -> tuple[str, ...]:
         """Names of the VMs that run on a host, sorted."""
         return self._on_host.get(host, ())
+
+    def words_on(self, host: str) -> frozenset[str]:
+        """Return what windows may name of a host: labels, zone, groups of its VMs; costs these."""
+        known = self.hosts.get(host)
+        if known is None:
+            return frozenset()
+        groups = {self.vms[vm].group for vm in self.vms_on(host)}
+        return words_of(known).union(map(group_word, groups))
 
     def vms_in(self, group: str) -> tuple[str, ...]:
         """Names of the VMs of a group, sorted."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import FREEZE, Blocker, Code
 from forewarn.planning.policy import subject_text
-from forewarn.planning.windows import SPANS_DAYS_MAX, Span
+from forewarn.planning.windows import SPANS_DAYS_MAX, Span, group_word
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.planning.fleet import FleetHost, Index
+    from forewarn.planning.fleet import Index
     from forewarn.planning.occupied import Occupied
     from forewarn.planning.plan import Asked, FleetState
     from forewarn.planning.policy import BudgetLimits, MaintenancePolicy
@@ -39,30 +39,42 @@ class Calendar:
 class Calendars:
     """The calendar of each host; those of one zone, rack and labels are worked out once."""
 
-    def __init__(self, policy: MaintenancePolicy, asked: Asked, now_ms: int) -> None:
+    def __init__(self, policy: MaintenancePolicy, asked: Asked, now_ms: int, index: Index) -> None:
         """Note what calendars depend on."""
         self._policy = policy
+        self._index = index
+        named = {group for window in policy.windows for group in window.groups or ()}
+        groups = enumerate(index.fleet.groups)
+        #: Group that a window names -> the word for it.
+        self._group_words = {n: group_word(each.name) for n, each in groups if each.name in named}
         self._span = (now_ms, min(asked.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
         self._postponed = {
             host: (at_ms, by) for host, at_ms, by in asked.postponed if at_ms > now_ms
         }
         self._known: dict[object, Calendar] = {}
 
-    def of(self, host: FleetHost) -> Calendar:
+    def of(self, number: int) -> Calendar:
         """Return the calendar of a host."""
-        place = (host.zone, host.rack, host.labels)
+        host = self._index.fleet.hosts[number]
+        groups: frozenset[str] = frozenset()
+        if self._group_words:
+            on_host = self._group_words.keys() & set(self._index.groups_on[number])
+            groups = frozenset(self._group_words[each] for each in on_host)
+        place = (host.zone, host.rack, host.labels, groups)
         postponed = self._postponed.get(host.name, (0, ""))
         calendar = self._known.get((place, postponed))
         if calendar is None:
-            calendar = self._known.setdefault((place, postponed), self._made(host, *postponed))
+            calendar = self._known.setdefault(
+                (place, postponed), self._made(host.words | groups, *postponed)
+            )
         return calendar
 
-    def _made(self, host: FleetHost, not_before_ms: int, by: str) -> Calendar:
-        windows = self._policy.windows_of(host.words)
+    def _made(self, words: frozenset[str], not_before_ms: int, by: str) -> Calendar:
+        windows = self._policy.windows_of(words)
         names = tuple(window.name for window in windows)
         key = (windows, not_before_ms, by)
         if key not in self._known:
-            spans = self._policy.open_spans_of(host.words, self._span)
+            spans = self._policy.open_spans_of(words, self._span)
             self._known[key] = Calendar(names, not_before_ms, by, spans)
         return self._known[key]
 
@@ -71,7 +83,7 @@ def sorted_out(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done, by calendar, and the others with their blockers."""
-    calendars = Calendars(terms.policy, terms.asked, terms.now_ms)
+    calendars = Calendars(terms.policy, terms.asked, terms.now_ms, index)
     settled = {*terms.state.announced, *terms.state.done}
     blocked: list[tuple[str, Blocker]] = []
     # One object for each calendar, so that a host costs no comparison of spans.
@@ -81,7 +93,7 @@ def sorted_out(
         if host is None:
             blocked.append((name, Blocker(Code.UNKNOWN_HOST, name, terms.now_ms)))
             continue
-        calendar = calendars.of(index.fleet.hosts[host])
+        calendar = calendars.of(host)
         blocker = _blocker(index, occupied, limits, host=host, now_ms=terms.now_ms)
         blocker = blocker or _closed(calendar, terms.asked.host_s, terms.now_ms)
         if blocker:

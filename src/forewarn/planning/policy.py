@@ -102,7 +102,7 @@ class MaintenancePolicy:
 
     def windows_of(self, words: frozenset[str]) -> tuple[Window, ...]:
         """Return the windows that are for a host of which these `key=value` are true."""
-        return tuple(each for each in self.windows if words.issuperset(each.hosts))
+        return tuple(each for each in self.windows if each.is_for(words))
 
     def open_spans_of(self, words: frozenset[str], span: Span) -> tuple[Span, ...]:
         """Return when windows and freezes leave time open for such a host, within a span."""

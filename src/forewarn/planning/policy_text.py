@@ -43,8 +43,21 @@ def read_policy(text: str) -> MaintenancePolicy:
     return MaintenancePolicy(
         budgets=read_budgets(json.dumps(form["budgets"])),
         windows=tuple(
-            Window(name, zone, tuple(days), from_min, to_min, tuple(dates), tuple(hosts))
-            for name, zone, days, from_min, to_min, dates, hosts in form["windows"]
+            Window(
+                name,
+                zone,
+                tuple(days),
+                from_min,
+                to_min,
+                tuple(dates),
+                tuple(hosts),
+                None if groups is None else tuple(groups),
+                first,
+                last,
+            )
+            for name, zone, days, from_min, to_min, dates, hosts, groups, first, last in (
+                form["windows"]
+            )
         ),
         freezes=tuple((start_ms, end_ms) for start_ms, end_ms in form["freezes"]),
         confirm=tuple(ConfirmedAct(each) for each in form.get("confirm", ())),

@@ -64,6 +64,11 @@ class Window:
     except_dates: tuple[str, ...] = ()
     #: The hosts it is for, as `key=value`; empty: all.
     hosts: tuple[str, ...] = ()
+    #: Of these only hosts with VMs of one of these groups; None: all; empty: none. Source: Z-7.
+    groups: tuple[str, ...] | None = None
+    #: First and last local date on which it opens, as `2028-02-29`; empty: no limit.
+    first_date: str = ""
+    last_date: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a window."""
@@ -78,7 +83,7 @@ class Window:
             raise WindowInvalid(name=self.name, problem=problem)
         try:
             _zone(self.time_zone)
-            for date in self.except_dates:
+            for date in (*self.except_dates, *filter(None, (self.first_date, self.last_date))):
                 dt.date.fromisoformat(date)
         except (ValueError, OSError) as error:
             raise WindowInvalid(name=self.name, problem=f"{error}") from error
@@ -86,10 +91,21 @@ class Window:
             problem = f"there is no time zone {self.time_zone!r}"
             raise WindowInvalid(name=self.name, problem=problem) from error
 
+    def is_for(self, words: frozenset[str]) -> bool:
+        """Whether it is for a host of which these `key=value` and groups are true."""
+        if self.groups is not None and words.isdisjoint(map(group_word, self.groups)):
+            return False
+        return words.issuperset(self.hosts)
+
     @property
     def length_min(self) -> int:
         """How long it is open on an ordinary day, in minutes."""
         return (self.to_min - self.from_min) % _DAY_MIN or _DAY_MIN
+
+
+def group_word(group: str) -> str:
+    """Return the word that says that a host has VMs of a group."""
+    return f"group {group}"
 
 
 def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Span, ...]:
@@ -172,6 +188,10 @@ def _local_spans(window: Window, day: int) -> list[Span]:
     """Return what a window opens that begins on a local day, in seconds of local time."""
     left_out = _days(window.except_dates)
     if (day + 3) % 7 not in window.weekdays or day in left_out:  # day 0 was a Thursday
+        return []
+    if any(day < each for each in _days((window.first_date,) if window.first_date else ())):
+        return []
+    if any(day > each for each in _days((window.last_date,) if window.last_date else ())):
         return []
     start = day * _DAY_S + window.from_min * 60
     end = start + window.length_min * 60

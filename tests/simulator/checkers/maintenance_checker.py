@@ -202,6 +202,8 @@ class MaintenanceChecker:
         if policy.canary_count and not touched:
             return ""  # which host is tried first is the planner's choice
         left = canaries or set(maintenance.hosts) - touched
+        if maintenance.move_s:  # where its VMs go is the planner's choice
+            left = {host for host in left if not self.state.topology.vms_on(host)}
         plan = self.state.plans.get(maintenance.plan)
         waves = [left.intersection(each.hosts) for each in plan.waves] if plan else []
         together = [waves[0]] if waves else []  # which hosts share a wave is the planner's choice
@@ -222,8 +224,6 @@ class MaintenanceChecker:
             return False
         if closed(policy, known, start_ms=now_ms, end_ms=end_ms):
             return False
-        if maintenance.move_s and state.topology.vms_on(host):
-            return False  # where its VMs go is the planner's choice
         rest_ms = policy.owner_rest_s * 1000
         if any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in self._owners(host)):
             return False
