@@ -182,7 +182,8 @@ class ClientChecker:
         incarnation = read(reply.body).incarnation
         resets = self._resets.get(reply.view, 0)
         since_ms = self._superseded.get((reply.view, resets, known), 0)
-        if incarnation == known or not since_ms:
+        changed_ms = self._changed_ms.get(reply.view.partition("/")[0], 0)
+        if incarnation == known or not since_ms or changed_ms >= asked_ms:  # of another document
             return
         self._premises["E-9: a long poll hears of a change"] += 1
         since_ms = max(since_ms, asked_ms, self.whole_ms, self._states.sound_since_ms(node))

@@ -15,6 +15,7 @@ from forewarn.ids import Ids
 from tests.simulator.checkers.client_checker import ClientChecker
 from tests.simulator.checkers.contract import (
     DAY_MS,
+    OWED_S,
     body_owed,
     is_routine,
     obstacle,
@@ -130,10 +131,14 @@ class InvariantChecker(StateChecker):
 
     def _note_promises(self, document: Document, now_ms: int) -> None:
         for event in document.events:
-            number = self.events[event.event_id].operation
-            if number not in self.first_shown:
-                ahead_ms = (event.not_before_ms or now_ms) - now_ms
-                self.first_shown[number] = (self.queue.now_ms + self.jumped_ms, ahead_ms)
+            operation = self.operations[self.events[event.event_id].operation]
+            enrolment = self.state.enrolments.get(self.events[event.event_id].group)
+            if operation.number not in self.first_shown:
+                promised_ms = (event.not_before_ms or now_ms) - now_ms
+                if enrolment is not None and enrolment.enabled_ms <= operation.announced_ms:
+                    promised_ms = max(promised_ms, OWED_S[event.event_type] * 1000)
+                shown_ms = self.queue.now_ms + self.jumped_ms
+                self.first_shown[operation.number] = (shown_ms, promised_ms)
 
     def own_node_died(self) -> None:
         """The service's own node shows nothing any more."""

@@ -98,8 +98,8 @@ class StateChecker:
         #: Operations whose VMs asked for no notice of such work when it was asked for.
         self.untold: set[int] = set()
         #: Operation -> true time its notice was first shown, less what clocks had jumped by then,
-        #: and how far ahead its NotBefore was then by the service's clock, in ms: what is promised
-        #: to VMs whose group is enabled late is less than what was asked for.
+        #: and what is promised from then on, in ms: to VMs whose group was enabled after it was
+        #: announced, only what was left by the service's clock.
         self.first_shown: dict[int, tuple[int, int]] = {}
         #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
         #: the system's clock outlives a process: what it was put right by is not a broken promise.
@@ -301,10 +301,9 @@ class StateChecker:
         """N-4: what was promised holds by true time, too, whatever the service's clock did."""
         if announced.number not in self.first_shown or announced.number in self.untold:
             return
-        first_ms, ahead_ms = self.first_shown[announced.number]
+        first_ms, promised_ms = self.first_shown[announced.number]
         given_ms = self.queue.now_ms + self.jumped_ms - first_ms
         self.premises["N-4: a promised time has come"] += 1
-        promised_ms = max(ahead_ms, OWED_S[announced.impact.value] * 1000)
         slowest_ms = promised_ms * (PPM - RATE_PPM_MAX) // PPM
         if given_ms < slowest_ms - NOTICE_TOLERANCE_MS:
             raise Violation(

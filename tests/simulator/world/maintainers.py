@@ -98,12 +98,12 @@ def apply_policy(people: Operators, dice: Dice) -> None:
     """An operator applies another policy, also in the middle of maintenances."""
     zone = people.world.topology.hosts["h0"].zone
     now_ms = people.world.service.clock.now_ms()
-    frozen_ms = now_ms + dice.between(-2, 12) * HOUR_MS
+    frozen_ms = now_ms + dice.between(-4, 24) * HOUR_MS // 2
     freeze_ms = dice.pick((MINUTE_MS, 10 * MINUTE_MS, dice.between(1, 12) * HOUR_MS))
     policy = MaintenancePolicy(
         budgets=_budgets(dice, zone),
         windows=_windows(dice),
-        freezes=((frozen_ms, frozen_ms + freeze_ms),) if dice.chance(300) else (),
+        freezes=((frozen_ms, frozen_ms + freeze_ms),) if dice.chance(500) else (),
         pause_s=dice.pick((0, 300, 1800)),
         owner_rest_s=dice.pick((0, 0, 1800, 7200)),
         canary_count=dice.pick((0, 0, 1, 2)),
