@@ -50,35 +50,43 @@ if TYPE_CHECKING:
 #: Every noun, and the few commands without one: its module and its help.
 NOUNS: dict[str, tuple[str, str]] = {
     "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
-    "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
-    "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
-    "serve": ("serve", "run the service"),
-    "reload": ("serve", "reload the settings of the service"),
-    "node": ("node", "run a metadata node, one on every hypervisor"),
+    "status": ("status", "show the service and waiting work"),
+    "show": ("status", "show any record by its id or name"),
     "host": ("fleet", "physical machines: add, list, and work on them"),
     "group": ("fleet", "groups of VMs that share a document"),
     "vm": ("fleet", "virtual machines: add, list, and work on them"),
     "topology": ("topology", "hosts, groups and VMs in one file"),
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
     "event": ("events", "events shown to VMs"),
-    "document": ("events", "show the document that a VM reads"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "policy": ("policy", "limits and windows of maintenances"),
     "history": ("history", "changes and their actors: list, export"),
     "watch": ("watch", "follow history as it grows"),
-    "status": ("status", "show the service and waiting work"),
-    "show": ("status", "show any record by its id or name"),
-    "access": ("access", "roles and tokens of principals"),
-    "confirmation": ("access", "calls that wait for a second operator"),
-    "whoami": ("access", "show your identity and roles"),
-    "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
-    "outbox": ("outbox", "delivery of transitions to other systems"),
-    "driver": ("driver", "drivers of the settings: list, check, discover"),
+    "serve": ("serve", "run the service"),
+    "node": ("node", "run a metadata node, one on every hypervisor"),
+    "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
+    "document": ("events", "show the document that a VM reads"),
+    "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
     "conformance": ("conformance", "check a server or a client of Scheduled Events"),
+    "access": ("access", "roles and tokens of principals"),
+    "whoami": ("access", "show your identity and roles"),
+    "confirmation": ("access", "calls that wait for a second operator"),
+    "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
     "doctor": ("doctor", "find the faults of an installation"),
+    "reload": ("serve", "reload the settings of the service"),
     "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
+    "driver": ("driver", "drivers of the settings: list, check, discover"),
+    "outbox": ("outbox", "delivery of transitions to other systems"),
     "explain": ("explain", "explain an error code"),
     "completion": ("completion", "print a completion script for a shell"),
+}
+
+#: Commands that `forewarn --help` only names: seldom needed, or by few people.
+RARE = {
+    "access": ("access", "whoami", "confirmation", "audit"),
+    "service": ("doctor", "reload", "store", "driver", "outbox"),
+    "trials and tests": ("document", "emulator", "conformance"),
+    "this program": ("explain", "completion"),
 }
 
 #: Options before the command that take a value: the next argument is not a command.
@@ -147,14 +155,20 @@ def parser_for(command: str = "") -> Parser:
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
-        epilog="`forewarn COMMAND --help` shows the actions of a noun; a bare noun lists.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", nargs=0, action=_ShowVersion, help="show the version and exit")
     add_json_option(parser, default=False)
     add_server_options(parser, default="")
     parser.set_defaults(every_command=lambda: parser_for("*"))
-    commands = CommandGroup(parser, {name: line for name, (_, line) in NOUNS.items()}, "COMMAND")
+    commands = CommandGroup(
+        parser,
+        {name: line for name, (_, line) in NOUNS.items()},
+        "COMMAND",
+        unlisted=frozenset(name for names in RARE.values() for name in names),
+    )
     wanted = {module for name, (module, _) in NOUNS.items() if command in {name, "*"}}
     loaded = set()
     for name, (module, _) in NOUNS.items():
@@ -164,6 +178,13 @@ def parser_for(command: str = "") -> Parser:
             loaded.add(module)
             importlib.import_module(f"forewarn.cli.{module}").add_commands(commands)
     return parser
+
+
+def _epilog() -> str:
+    """Return the end of `forewarn --help`: the rare commands, and where help is."""
+    rare = [f"  {topic + ':':<18}{', '.join(names)}" for topic, names in RARE.items()]
+    shows = "`forewarn COMMAND --help` shows the actions of a noun; a bare noun lists."
+    return "\n".join(["more commands:", *rare, "", shows])
 
 
 def _command_in(words: Sequence[str]) -> str:

@@ -241,7 +241,12 @@ class CommandGroup:
     """A set of commands: the top level, or the actions of one noun."""
 
     def __init__(
-        self, parser: argparse.ArgumentParser, helps: Mapping[str, str], metavar: str
+        self,
+        parser: argparse.ArgumentParser,
+        helps: Mapping[str, str],
+        metavar: str,
+        *,
+        unlisted: frozenset[str] = frozenset(),
     ) -> None:
         """Create the commands of a parser.
 
@@ -249,7 +254,9 @@ class CommandGroup:
             parser: the parser.
             helps: the help of each top-level command; empty below the top level.
             metavar: name of the expected word in the usage line.
+            unlisted: commands without a line in the parser's own help.
         """
+        self._unlisted = unlisted
         self._helps = helps
         self._subparsers = parser.add_subparsers(
             metavar=metavar, dest=metavar.lower(), required=True, title=f"{metavar.lower()}s"
@@ -301,9 +308,10 @@ class CommandGroup:
 
     def _add(self, name: str, help_line: str, *, add_help: bool = True) -> Parser:
         line = help_line or self._helps[name]
+        listed: dict[str, Any] = {} if name in self._unlisted else {"help": line}
         parser = self._subparsers.add_parser(
             name,
-            help=line,
+            **listed,
             description=line[:1].upper() + line[1:] + ".",
             allow_abbrev=False,
             add_help=add_help,
