@@ -13,10 +13,10 @@ from forewarn.cli.completion import SHELLS
 from forewarn.cli.main import NOUNS
 from tests.cli.conftest import Run
 
-#: How a shell completes `$line` with our `$script`, one word on a line, what it means behind it.
+#: How a shell completes `$line` with the file `$script`: one word on a line, its meaning behind it.
 ASKED = {
     "bash": """
-        eval "$script"
+        source "$script"
         found=$(complete -p forewarn) found=${found#*-F }
         COMP_WORDS=($line) COMP_LINE=$line COMP_POINT=${#line}
         [ "${line% }" = "$line" ] || COMP_WORDS+=("")
@@ -24,7 +24,7 @@ ASKED = {
         ${found%% *} forewarn "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\\n' "${COMPREPLY[@]}"
     """,
-    "fish": "echo $script | source; complete -C$line",
+    "fish": "source $script; complete -C$line",
 }
 BARE = {"bash": "--norc", "fish": "--no-config", "zsh": "-f"}
 
@@ -40,9 +40,16 @@ def shell_says(shell: str, commands: str, *, script: str, line: str = "") -> lis
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
+    file = Path(os.environ["HOME"], "script")  # too long for an argument
+    file.write_text(script)
     ran = subprocess.run(
         [program, BARE[shell], "-c", commands],
-        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "script": script, "line": line},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": os.environ["HOME"],
+            "script": str(file),
+            "line": line,
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -91,5 +98,5 @@ def test_shell_completes_files(run: Run, shell: str, tmp_path: Path) -> None:
 def test_zsh_takes_the_script(run: Run) -> None:
     """What is printed for zsh registers itself there."""
     script = run("completion", "zsh").out
-    commands = 'autoload -Uz compinit; compinit -D; eval "$script"; print $_comps[forewarn]'
+    commands = 'autoload -Uz compinit; compinit -D; eval "$(<$script)"; print $_comps[forewarn]'
     assert shell_says("zsh", commands, script=script) == ["_shtab_forewarn"]

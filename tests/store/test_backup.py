@@ -165,7 +165,7 @@ def test_store_that_was_put_back_otherwise_is_raised_in_place(
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"x" * 9000])
 def test_no_backup_is_called_that(tmp_path: Path, content: bytes | None) -> None:
-    """A file that is no backup: the advice is about the file, not about the service."""
+    """A file with something else: the advice is about the file, not about the service."""
     path = tmp_path / "backup"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Asks for the outcome of an event, then becomes the recovery hook that is told it. Source: X-1.
+"""Asks for the outcome of an event, then becomes the recovery hook, which gets it. Source: X-1.
 
 It is a process of its own, so that the agent waits for nothing. A hook runs also without outcome.
 """

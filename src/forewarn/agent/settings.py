@@ -71,7 +71,7 @@ class AgentSettings:
     inhibit_shutdown: bool
     """Whether logind is asked to delay a shutdown while hooks run."""
     outcomes: bool
-    """Whether recovery hooks are told the outcome; the service must show it. Source: X-1."""
+    """Whether recovery hooks get the outcome; the service must show it. Source: X-1."""
     log: str
     """`text` or `json`."""
     status_listen: str

@@ -218,7 +218,7 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
             "client",
             TEXT,
             lambda p: "".join(p.clients((p.record.name,))),
-            "User-Agent of that poll; empty: none is known.",
+            "User-Agent of that poll; empty: unknown.",
         ),
         Member("size", TEXT, lambda p: p.record.size),
         Member("memory_mib", WHOLE, lambda p: p.record.memory_mib, "0: unknown."),

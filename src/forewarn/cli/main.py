@@ -88,6 +88,7 @@ RARE = {
     "trials and tests": ("document", "emulator", "conformance"),
     "this program": ("explain", "completion"),
 }
+RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
 
 #: Options before the command that take a value: the next argument is not a command.
 _WITH_VALUE = frozenset({"--server", "--token-file"})
@@ -167,7 +168,7 @@ def parser_for(command: str = "") -> Parser:
         parser,
         {name: line for name, (_, line) in NOUNS.items()},
         "COMMAND",
-        unlisted=frozenset(name for names in RARE.values() for name in names),
+        unlisted=frozenset() if command == "*" else RARE_NAMES,
     )
     wanted = {module for name, (module, _) in NOUNS.items() if command in {name, "*"}}
     loaded = set()

@@ -126,7 +126,7 @@ class Notice:
     announced_ms: int | None = None
     #: What is shown as NotBefore; whole seconds.
     not_before_ms: int | None = None
-    #: When it was known to be published; what is owed counts from here. Source: N-1, L-7.
+    #: When it was known to be published; the notice owed counts from here. Source: N-1, L-7.
     shown_ms: int | None = None
 
 

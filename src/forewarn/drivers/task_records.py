@@ -123,7 +123,7 @@ class TaskRecords:
             self._put(transaction, task.operation, WHOLE, {ABORTED: ""})
 
     def put(self, operation: int, attempt: int, texts: dict[str, str]) -> None:
-        """Write records, whole or not at all."""
+        """Write all records, or none."""
         with self._beside.writing() as transaction:
             self._put(transaction, operation, attempt, texts)
 

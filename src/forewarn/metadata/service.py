@@ -191,7 +191,7 @@ class MetadataService:
             self.upstream.polled(frozenset(view.group for view in polled))
 
     def poll_of(self, vm: str) -> VmPoll | None:
-        """Return the last poll of a VM at any node; None: none is known. From any thread."""
+        """Return the last poll of a VM at any node; None: unknown. From any thread."""
         bucket = self.responder.limit.known(vm)
         if bucket is None or bucket.user_agent is None:
             return None

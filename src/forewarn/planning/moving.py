@@ -63,12 +63,12 @@ class Placement:
         return pool.setdefault((host in self._undone, self.index.fault_zone[host]), [])
 
     def open(self, host: int) -> None:
-        """Let VMs arrive on a host."""
+        """Admit VMs to a host."""
         insort(self._row(host), (self.free[host], host))
         self._open.add(host)
 
     def close(self, host: int) -> bool:
-        """Let no VM arrive on a host; return whether any could."""
+        """Admit no more VMs to a host; return whether it admitted any."""
         if host not in self._open:
             return False
         row = self._row(host)

@@ -74,7 +74,7 @@ class ProgramRuns:
         self._beats: dict[tuple[int, int, str], tuple[str, int]] = {}
 
     def look(self, operation: int, attempt: int, part: str = "") -> ProgramRun:
-        """Return what is known of a program."""
+        """Return the known facts about a program."""
         run = self._look(operation, attempt, part)
         # A runner writes how its program ended before it ends itself.
         ended = run.begun and not run.running and run.end is None
@@ -213,7 +213,7 @@ class _Reporter:
             threading.Event().wait(1) if ended else self._ended.wait(ANSWER_S)
 
     def _try_to_write(self, *, look: bool) -> bool:
-        """Write what is new, and look whether the program is to end; return whether that worked."""
+        """Write the news, and look whether the program is to end; return whether that worked."""
         news = dict(self._news)
         try:
             self._records.put(*self._key, news)
