@@ -174,7 +174,10 @@ class _Records:
             here = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
             names = (name for name in names if name in here)
         matches = list(itertools.islice(names, limit + 1))
-        shown = [_shown(call, topology, self.kind, name, enrolled) for name in matches[:limit]]
+        shown = [
+            _shown(call, topology, kind=self.kind, name=name, enrolled=enrolled)
+            for name in matches[:limit]
+        ]
         following = matches[limit - 1] if len(matches) > limit else None
         return encoded({f"{self.kind}s": shown, "next": following})
 
@@ -195,7 +198,9 @@ class _Records:
         """Return one record as it is now, looked up on the writer's thread; costs that record."""
         kind, name = self.kind, call.path["name"]
         return await call.control.read(
-            lambda view: _shown(call, view.state.topology, kind, name, view.state.enrolments)
+            lambda view: _shown(
+                call, view.state.topology, kind=kind, name=name, enrolled=view.state.enrolments
+            )
         )
 
     async def put(self, call: ApiCall) -> ApiResponse:
@@ -321,7 +326,7 @@ def _enrolments(view: StateView) -> dict[str, Enrolment]:
 
 
 def _shown(
-    call: ApiCall, topology: Topology, kind: str, name: str, enrolled: Mapping[str, Enrolment]
+    call: ApiCall, topology: Topology, *, kind: str, name: str, enrolled: Mapping[str, Enrolment]
 ) -> dict[str, object]:
     if name not in _table(topology, kind):
         raise Unknown(kind=kind, name=name)

@@ -157,6 +157,7 @@ class ControlPlane(StateView):
         store: Store,
         policy: NoticePolicy,
         new_guid: Callable[[], str],
+        *,
         followed: State | None = None,
     ) -> None:
         """Load the state, or what `followed` lacks of it; call `recover` before anything else."""

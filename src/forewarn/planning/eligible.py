@@ -39,7 +39,9 @@ class Calendar:
 class Calendars:
     """The calendar of each host; those of one zone, rack and labels are worked out once."""
 
-    def __init__(self, policy: MaintenancePolicy, asked: Asked, now_ms: int, index: Index) -> None:
+    def __init__(
+        self, policy: MaintenancePolicy, asked: Asked, *, now_ms: int, index: Index
+    ) -> None:
         """Note what calendars depend on."""
         self._policy = policy
         self._index = index
@@ -83,7 +85,7 @@ def sorted_out(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done, by calendar, and the others with their blockers."""
-    calendars = Calendars(terms.policy, terms.asked, terms.now_ms, index)
+    calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
     settled = {*terms.state.announced, *terms.state.done}
     blocked: list[tuple[str, Blocker]] = []
     # One object for each calendar, so that a host costs no comparison of spans.

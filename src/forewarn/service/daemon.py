@@ -209,7 +209,7 @@ class Daemon:
             await self._take_lease()
         followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
         plane = await asyncio.to_thread(
-            ControlPlane, self.store, self.policy, self.new_guid, followed
+            ControlPlane, self.store, self.policy, self.new_guid, followed=followed
         )
         self.prepare(plane)
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
@@ -223,9 +223,10 @@ class Daemon:
             self.control.node_troubles = self.feed.troubles
         bridge.find_outcome = self._find_outcome
         bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
+        if observers.metrics is not None:
+            bridge.on_polled = observers.metrics.polled
         self.metrics_address = await observers.attach(
             self.control,
-            bridge,
             self._closing,
             figures=self._figures,
             user_agents=self.metadata.user_agents,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import ControlPlane
     from forewarn.outbox.outbox import Outbox
-    from forewarn.service.bridge import Bridge
     from forewarn.settings import Settings
     from forewarn.telemetry.endpoint import ServiceMetrics
     from forewarn.telemetry.otlp import OtlpTelemetry
@@ -62,7 +61,6 @@ class Observers:
     async def attach(
         self,
         control: ControlEngine,
-        bridge: Bridge,
         closing: AsyncExitStack,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
@@ -79,7 +77,6 @@ class Observers:
             closing.push_async_callback(asyncio.to_thread, self.traces.stop)
         if self.metrics is None:
             return ""
-        bridge.on_polled = self.metrics.polled
         served = await self.metrics.start(
             control, figures=figures, user_agents=user_agents, lags=lags
         )
