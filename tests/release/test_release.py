@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from tools.release import debian
+from tools.release.__main__ import WHEELS, WrongTag, check_tag
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -63,8 +68,8 @@ def test_source_archive_has_the_files_for_packagers(out: Path) -> None:
     (archive,) = out.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
         names = {name.partition("/")[2] for name in sources.getnames()}
-    assert {"dist/forewarn.service", "tools/release/man.py", "tests/conftest.py"} <= names
-    assert not any(name.startswith(("dist/out", ".venv")) for name in names)
+    assert {"dist/forewarn.service", "tools/release/man.py"} <= names
+    assert not any(name.startswith(("dist/out", ".venv", "bench/", "tests/")) for name in names)
 
 
 def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> None:
@@ -81,6 +86,73 @@ def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> No
     for action in ("init", "check"):
         words: list[str | Path] = [program, "agent", action, "--config", config]
         subprocess.run(words, check=True, capture_output=True, cwd=tmp_path)
+
+
+def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> None:
+    """A fresh environment with the wheel is enough for each of the three."""
+    venv.create(tmp_path / "fresh", with_pip=True)
+    debian.download(WHEELS)
+    (wheel,) = out.glob("*.whl")
+    pip = (tmp_path / "fresh" / "bin" / "python", "-m", "pip", "install", "--quiet")
+    subprocess.run([*pip, "--no-index", "--find-links", WHEELS, f"{wheel}[server]"], check=True)
+    program = str(tmp_path / "fresh" / "bin" / "forewarn")
+    vms, operators, health, local = free_ports(4)
+    (tmp_path / "forewarn.toml").write_text(
+        f'store.url = "{tmp_path}/store.db"\noperator.open_on_loopback = true\n'
+        f'listen = {{metadata = ["127.0.0.1:{local}"], operator = "127.0.0.1:{health}"}}\n'
+    )
+    (tmp_path / "agent.toml").write_text(
+        f'[agent]\nendpoint = "http://127.0.0.1:{vms}"\nstate_dir = "{tmp_path}"\n'
+        f'check_permissions = false\n[step.mark]\nprepare = ["touch", "{tmp_path}/prepared"]\n'
+    )
+    emulator = ("emulate", "--listen", f"127.0.0.1:{vms}")
+    commands = (
+        (*emulator, "--operator-listen", f"127.0.0.1:{operators}"),
+        ("serve", "--config", tmp_path / "forewarn.toml"),
+        ("agent", "run", "--config", tmp_path / "agent.toml"),
+    )
+    with ExitStack() as running:
+        for command in commands:
+            process = running.enter_context(subprocess.Popen([program, *command], cwd=tmp_path))
+            running.callback(process.terminate)
+        for port in (operators, health):
+            asked = [program, "status", "--server", f"http://127.0.0.1:{port}"]
+            wait_until(partial(ended_well, asked), what=f"port {port}", limit_s=60)
+        scenario = ("emulator", "scenario", "run", "host-reboot")
+        server = ("--server", f"http://127.0.0.1:{operators}")
+        subprocess.run([program, *scenario, *server], check=True)
+        wait_until((tmp_path / "prepared").exists, what="the agent", limit_s=60)
+
+
+def ended_well(command: list[str]) -> bool:
+    """Return whether a command succeeds."""
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nobody listens."""
+    with ExitStack() as held:
+        taken = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in taken]
+
+
+def test_release_is_made_from_a_tag_of_its_version(tmp_path: Path) -> None:
+    """Without a tag it is a dry run; the tag of another version is refused."""
+
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "all")
+    assert "a dry run" in check_tag(tmp_path)
+    git("tag", "v1.2.2")
+    with pytest.raises(WrongTag, match=r"the tag is v1.2.2"):
+        check_tag(tmp_path)
+    git("tag", "v1.2.3")
+    assert check_tag(tmp_path) == ""
 
 
 def test_completion_scripts_are_read_by_their_shells(out: Path) -> None:

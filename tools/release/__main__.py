@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from tools.release import debian
@@ -27,6 +28,28 @@ SHARED = {
 }
 CHECKSUMS = "SHA256SUMS"
 WHEELS = ROOT / ".build" / "wheels"
+
+
+class WrongTag(Exception):
+    """The tag of the commit is of another version than the sources."""
+
+
+def check_tag(root: Path) -> str:
+    """Return a note if the build is a dry run because the commit has no version's tag.
+
+    Raises:
+        WrongTag: it has the tag of another version, or the tree is not that of the tag.
+    """
+    project = tomllib.loads(root.joinpath("pyproject.toml").read_text("utf-8"))["project"]
+    version = project["version"]
+    tags = _git("tag", "--list", "v*", "--points-at", "HEAD", root=root).split()
+    if not tags:
+        return f"a dry run: the commit has no tag; the release is made from the tag v{version}"
+    if f"v{version}" not in tags:
+        raise WrongTag(f"the tag is {tags[0]}, and pyproject.toml has version {version}")
+    if _git("status", "--porcelain", "--untracked-files=no", root=root):
+        raise WrongTag(f"the working tree differs from the tag v{version}")
+    return ""
 
 
 def release(output: Path) -> None:
@@ -99,9 +122,9 @@ def write_checksums(output: Path) -> None:
     output.joinpath(CHECKSUMS).write_text("".join(lines), "utf-8")
 
 
-def _git(*words: str) -> str:
+def _git(*words: str, root: Path = ROOT) -> str:
     return subprocess.run(
-        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", *words], cwd=root, check=True, capture_output=True, text=True
     ).stdout
 
 
@@ -109,5 +132,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Build every file of a release.")
     parser.add_argument("output", nargs="?", type=Path, default=ROOT / "dist" / "out")
     directory = parser.parse_args().output
+    try:
+        note = check_tag(ROOT)
+    except WrongTag as error:
+        sys.exit(f"release: {error}")
     release(directory)
     sys.stdout.write(directory.joinpath(CHECKSUMS).read_text("utf-8"))
+    if note:
+        print(f"release: {note}", file=sys.stderr)
