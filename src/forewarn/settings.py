@@ -271,8 +271,10 @@ class OidcSettings:
     `oidc:NAME`, with the bindings of each `group:GROUP` in the claim `groups`.
     """
     client_id: str = ""
-    """This service's name at the issuer, a public client with PKCE: the audience of its tokens. Its
-    redirect address is the page's, with a slash at the end."""
+    """This service's name at the issuer, and the audience of its tokens; its redirect address is
+    the page's, with a slash at the end."""
+    client_secret: str = ""
+    """Its secret at the issuer; empty: it is a public client there. Best set by environment."""
     name_claim: str = "sub"
     """Claim that names people: `sub`, or one that the issuer never gives to another person. `email`
     counts only with `email_verified`."""

@@ -8,7 +8,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote_plus, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -32,6 +32,7 @@ class Issuer:
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
         self.rotate("key-1")
         self.oversized = False
+        self.secret = ""
         self._listen(0)
 
     def _listen(self, port: int) -> None:
@@ -98,7 +99,9 @@ class Issuer:
                 return 302, f"{form['redirect_uri']}?{query}"
             case "/token":
                 begun = self._codes.pop(form["code"], None)
-                if begun is None or not _fits(begun, form):
+                pair = f"{CLIENT}:{quote_plus(self.secret)}".encode()
+                proof = f"Basic {base64.b64encode(pair).decode()}" if self.secret else ""
+                if begun is None or not _fits(begun, form) or form.get("proof", "") != proof:
                     return 400, json.dumps({"error": "invalid_grant"})
                 return 200, json.dumps({"id_token": self.token(nonce=begun["nonce"])})
         return 404, "{}"
@@ -124,6 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, path: str, query: str) -> None:
         form = {name: values[0] for name, values in parse_qs(query).items()}
+        form["proof"] = self.headers.get("Authorization", "")
         status, text = self.issuer.answer(path, form)
         self.send_response(status)
         if status == 302:

@@ -168,6 +168,12 @@ def test_forged_token_is_401(attacked: tuple[Live, Issuer], attack: str) -> None
     assert "/mine" not in issuer.asked
 
 
+def test_only_key_needs_no_id(live: Live, issuer: Issuer) -> None:
+    """An issuer with one key need not name it; OpenID Connect allows that."""
+    unnamed = jwt.encode(issuer.claims(), issuer.keys["key-1"], "RS256")
+    assert ask(live, unnamed).json["principal"] == "oidc:kim"
+
+
 def test_keys_rotate(live: Live, issuer: Issuer) -> None:
     """A new key is fetched when it is first needed; the one it replaces no longer counts."""
     old = issuer.token()
@@ -263,6 +269,26 @@ def test_browser_signs_in_and_out(live: Live, issuer: Issuer) -> None:
     assert ("oidc:kim", "POST /v1/sign-in") in {(r["principal"], r["request"]) for r in records}
     gone = visitor.call("POST", "/v1/sign-out").headers["set-cookie"]
     assert "Max-Age=0" in gone
+
+
+def test_cookie_is_bound_to_tls_and_the_host(live: Live, issuer: Issuer) -> None:
+    """Behind TLS no other host and no plain page can set or read the session."""
+    visitor = Visitor(live)
+    visitor.origin = visitor.origin.replace("http:", "https:")
+    cookie = visitor.sign_in(issuer).headers["set-cookie"]
+    assert cookie.startswith("__Host-forewarn=")
+    assert "Secure" in cookie
+    assert visitor.call("GET", "/v1/whoami").json["principal"] == "oidc:kim"
+
+
+def test_service_proves_itself_to_an_issuer_that_wants_a_secret(live: Live, issuer: Issuer) -> None:
+    """Not every issuer has public clients."""
+    issuer.secret = "of two: words"
+    assert Visitor(live).sign_in(issuer).code == "sign-in-failed"
+    oidc = live.daemon.oidc
+    assert oidc is not None
+    oidc.adopt(replace(oidc.settings, client_secret=issuer.secret))
+    assert Visitor(live).sign_in(issuer).status == 204
 
 
 def test_session_ends_with_its_token(live: Live, issuer: Issuer) -> None:

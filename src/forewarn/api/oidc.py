@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
@@ -18,7 +18,7 @@ from functools import partial
 from hashlib import sha256
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from forewarn.core.access import PRINCIPAL_LENGTH_MAX
 from forewarn.errors import CallerError, PeerError
@@ -103,7 +103,13 @@ class _Issuer:
     authorize_url: str
     token_url: str
     scope: str
-    keys: Mapping[str, PyJWK] = field(default_factory=dict)
+    keys: Mapping[str | None, PyJWK] = field(default_factory=dict)
+
+    def key(self, key_id: str | None) -> PyJWK | None:
+        """Return a key by its id; without an id the only one."""
+        if key_id is None and len(self.keys) == 1:
+            return next(iter(self.keys.values()))
+        return self.keys.get(key_id)
 
 
 class Oidc:
@@ -152,9 +158,8 @@ class Oidc:
         import jwt  # noqa: PLC0415 - most services have no issuer
 
         try:
-            key_id = jwt.get_unverified_header(token).get("kid", "")
-            issuer = await self._published(key_id)
-            key = issuer.keys.get(key_id)
+            key_id = jwt.get_unverified_header(token).get("kid")
+            key = (await self._published(key_id)).key(key_id)
             if key is None:
                 log.info("token refused: the issuer has no key %.64r", key_id)
                 return None
@@ -264,7 +269,8 @@ class Oidc:
             raise IssuerUnavailable(issuer=self.settings.issuer)
         self._waiting += 1
         try:
-            token = await self._on_thread(partial(_exchanged, issuer.token_url, form))
+            secret = self.settings.client_secret
+            token = await self._on_thread(partial(_exchanged, issuer.token_url, form, secret))
         except (OSError, HTTPException, *_MALFORMED) as error:
             log.warning("the issuer refused to sign in: %s", shown_reason(error))
             raise SignInFailed(reason="the issuer did not confirm it") from None
@@ -312,11 +318,12 @@ def _fetched(issuer: str) -> _Issuer:
     """Return what an issuer publishes; raises if it does not answer usably."""
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - most services have no issuer
 
-    about = _answer("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+    place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+    about = _answer(ClientRequest("GET", place, {}))
     if about.get("issuer") != issuer:
         raise HTTPException(f"it is {about.get('issuer')!r}")
     keys = {}
-    for each in _answer("GET", about["jwks_uri"])["keys"][:KEYS_MAX]:
+    for each in _answer(ClientRequest("GET", about["jwks_uri"], {}))["keys"][:KEYS_MAX]:
         if each.get("kty") == "oct" or each.get("use", "sig") != "sig":
             continue
         try:
@@ -324,7 +331,7 @@ def _fetched(issuer: str) -> _Issuer:
         except PyJWTError:  # of a kind that we do not know
             continue
         if key.algorithm_name in ALGORITHMS:
-            keys[each.get("kid", "")] = key
+            keys[each.get("kid")] = key
     authorize_url, token_url = about["authorization_endpoint"], about["token_endpoint"]
     if not is_protected(authorize_url):
         raise HTTPException("its address for signing in has no TLS")
@@ -332,20 +339,20 @@ def _fetched(issuer: str) -> _Issuer:
     return _Issuer(authorize_url, token_url, f"openid profile email{groups}", keys)
 
 
-def _exchanged(url: str, form: Mapping[str, str]) -> str:
+def _exchanged(url: str, form: Mapping[str, str], secret: str) -> str:
     """Return the ID token for a code; raises if the issuer gives none."""
-    return str(_answer("POST", url, urlencode(form).encode())["id_token"])
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    if secret:  # RFC 6749 2.3.1
+        pair = f"{quote_plus(form['client_id'])}:{quote_plus(secret)}"
+        headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    request = ClientRequest("POST", url, headers, urlencode(form).encode())
+    return str(_answer(request)["id_token"])
 
 
-def _answer(method: str, url: str, body: bytes = b"") -> dict[str, Any]:
-    if not is_protected(url):
+def _answer(request: ClientRequest) -> dict[str, Any]:
+    if not is_protected(request.url):
         raise HTTPException("one of its addresses has no TLS")
-    headers = {"Accept": "application/json"}
-    if body:
-        headers["Content-Type"] = "application/x-www-form-urlencoded"
-    answer = exchange(
-        ClientRequest(method, url, headers, body), timeout_s=TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX
-    )
+    answer = exchange(request, timeout_s=TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX)
     if answer.status != 200 or len(answer.body) > ANSWER_BYTES_MAX:
         raise HTTPException(f"it answered {answer.status} with {len(answer.body)} bytes")
     return json.loads(answer.body)  # type: ignore[no-any-return]
