@@ -404,6 +404,28 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         live.stop()
 
 
+def test_viewer_is_offered_no_action(page: Browser) -> None:
+    """Whoever may only read sees every view, and no button that would be refused."""
+    live = Live(replace(SETTINGS, operator=OperatorSettings()))
+    try:
+        _announce_for_two_owners(live)
+        page.open("about:blank")
+        page.open(f"{live.url}/")
+        fill(page, "mouse", "#token", live.add_token("eve", Role.VIEWER))
+        page.key("Enter")
+        page.see("eve · viewer")
+        for view in (*VIEWS, "#/operations/op-2", "#/maintenances/m-1", "#/groups/web"):
+            show(page, f"{live.url}/{view}")
+            acts = (
+                "[...document.querySelectorAll('main [data-act]')].map((each) => each.dataset.act)"
+            )
+            assert set(page.run(acts)) <= {"remind"}, view
+        page.problems.clear()  # the browser notes the answer of 401
+        page.open("about:blank")
+    finally:
+        live.stop()
+
+
 def test_second_operator_confirms(page: Browser) -> None:
     """What needs two people is asked for by one, and named on every view until another confirms."""
     live = Live(replace(SETTINGS, operator=OperatorSettings()))
