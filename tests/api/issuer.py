@@ -33,6 +33,9 @@ class Issuer:
         self.rotate("key-1")
         self.oversized = False
         self.secret = ""
+        self.answers = threading.Event()
+        """Unset while it accepts requests and answers none."""
+        self.answers.set()
         self._listen(0)
 
     def _listen(self, port: int) -> None:
@@ -79,6 +82,7 @@ class Issuer:
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, str]:
         """Return the status and body, or the address to go on to."""
         self.asked.append(path)
+        self.answers.wait()
         match path:
             case "/.well-known/openid-configuration":
                 urls = {

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,7 @@ from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer
 from tests.api.live import FLEET, SETTINGS, STARTS_S_MAX, TOKEN, Json, Live, Reply
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -184,6 +186,15 @@ def test_keys_rotate(live: Live, issuer: Issuer) -> None:
     assert ask(live, old).code == "token-wrong"
 
 
+def test_withdrawn_key_ends_tokens_in_use(live: Live, issuer: Issuer) -> None:
+    """Keys are read again every ten minutes, though no new one is needed."""
+    token = issuer.token()
+    assert ask(live, token).status == 200
+    issuer.rotate("key-2")
+    live.advance(601)
+    wait_until(lambda: ask(live, token).status == 401)
+
+
 def test_issuer_that_is_away_logs_nobody_out_early(live: Live, issuer: Issuer) -> None:
     """Tokens count for an hour without the issuer, also ones that come first then; and expire."""
     ask(live, issuer.token())
@@ -195,6 +206,19 @@ def test_issuer_that_is_away_logs_nobody_out_early(live: Live, issuer: Issuer) -
     live.advance(3100)
     assert ask(live, issuer.token()).code == "token-wrong"
     issuer.resume()
+
+
+def test_issuer_that_publishes_no_key_logs_nobody_out(live: Live, issuer: Issuer) -> None:
+    """What it published before stays in force until it answers usably."""
+    token = issuer.token()
+    assert ask(live, token).status == 200
+    issuer.keys = {}
+    live.advance(601)
+    assert ask(live, token).status == 200
+    wait_until(lambda: issuer.asked.count("/keys") == 2)
+    live.advance(601)
+    assert ask(live, token).status == 200
+    wait_until(lambda: issuer.asked.count("/keys") == 3)
 
 
 def test_unknown_keys_are_asked_for_once_in_a_while(live: Live, issuer: Issuer) -> None:
@@ -214,6 +238,18 @@ def test_issuer_that_never_answered_is_503(live: Live, issuer: Issuer) -> None:
     issuer.oversized = False
     live.advance(11)
     assert ask(live, issuer.token()).status == 200
+
+
+def test_issuer_that_hangs_holds_nobody_else_up(live: Live, issuer: Issuer) -> None:
+    """Only the caller whose key is not known waits for it."""
+    issuer.answers.clear()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(ask, live, issuer.token())
+        wait_until(lambda: issuer.asked)
+        assert ask(live, TOKEN).status == 200
+        assert not waiting.done()
+        issuer.answers.set()
+        assert waiting.result().status == 200
 
 
 def test_email_names_a_person_only_when_verified(live: Live, issuer: Issuer) -> None:

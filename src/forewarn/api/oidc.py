@@ -141,6 +141,7 @@ class Oidc:
             return None
         digest = sha256(token.encode()).digest()
         login = self._logins.get(digest)
+        self._refresh()
         if login is None:
             login = await self._verified(token)
             if login is None:
@@ -180,44 +181,49 @@ class Oidc:
             )
             return _login(claims, self.settings.name_claim, self._clock.now_ms() / 1000)
         except (jwt.PyJWTError, *_MALFORMED) as error:
-            log.info("token of the issuer refused: %s", error)
+            log.info("token of the issuer refused: %.200r", str(error))
             return None
 
     async def _published(self, key_id: str | None = None) -> _Issuer:
-        """Return what the issuer publishes; fetch it if it is old or lacks a key.
+        """Return what the issuer publishes; fetch it first if it lacks a key.
 
         Only a caller who needs something unknown waits, and all of them for the same attempt.
 
         Raises:
             IssuerUnavailable: it has never answered.
         """
-        now_ms, issuer = self._clock.now_ms(), self._issuer
+        issuer = self._issuer
         missing = issuer is None or (key_id is not None and key_id not in issuer.keys)
-        due = missing or now_ms - self._fetched_ms >= REFRESH_MS
-        if due and now_ms - self._attempt_ms >= ATTEMPT_MS and self._fetching is None:
-            self._attempt_ms = now_ms
-            self._fetching = asyncio.ensure_future(self._fetch())
+        self._refresh(missing=missing)
         if missing and self._fetching is not None:
             await asyncio.shield(self._fetching)
         if self._issuer is None:
             raise IssuerUnavailable(issuer=self.settings.issuer)
         return self._issuer
 
+    def _refresh(self, *, missing: bool = False) -> None:
+        """Begin to fetch what the issuer publishes if it is old or lacks a key; not too often."""
+        now_ms = self._clock.now_ms()
+        due = missing or not 0 <= now_ms - self._fetched_ms < REFRESH_MS
+        paused = 0 <= now_ms - self._attempt_ms < ATTEMPT_MS
+        if due and not paused and self._fetching is None:
+            self._attempt_ms = now_ms
+            self._fetching = asyncio.ensure_future(self._fetch())
+
     async def _fetch(self) -> None:
         settings = self.settings
         try:
             issuer = await self._on_thread(partial(_fetched, settings.issuer))
+            if self.settings is settings:
+                self._logins.clear()  # a key that was withdrawn proves nobody any longer
+                self._issuer, self._fetched_ms = issuer, self._clock.now_ms()
         except (OSError, HTTPException, *_MALFORMED) as error:
             log.warning(
                 "the keys of %s could not be fetched: %s", settings.issuer, shown_reason(error)
             )
-            issuer = None
-        if self.settings is not settings:
-            return
-        self._fetching = None
-        if issuer is not None:
-            self._logins.clear()  # a key that was withdrawn proves nobody any longer
-            self._issuer, self._fetched_ms = issuer, self._clock.now_ms()
+        finally:
+            if self.settings is settings:
+                self._fetching = None
 
     async def _on_thread(self, work: Any) -> Any:  # noqa: ANN401 - what the work returns
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -332,6 +338,8 @@ def _fetched(issuer: str) -> _Issuer:
             continue
         if key.algorithm_name in ALGORITHMS:
             keys[each.get("kid")] = key
+    if not keys:
+        raise HTTPException("it publishes no key that can be used")
     authorize_url, token_url = about["authorization_endpoint"], about["token_endpoint"]
     if not is_protected(authorize_url):
         raise HTTPException("its address for signing in has no TLS")
