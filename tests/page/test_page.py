@@ -43,6 +43,7 @@ VIEWS = (
     "#/maintenances",
     "#/policy",
     "#/outbox",
+    "#/access",
     "#/vms",
     "#/history",
     "#/hosts/h1",
@@ -382,6 +383,46 @@ def test_history_is_filtered(page: Browser, service: Live) -> None:
     show(page, f"{service.url}/#/history?host=h1&action=operation.announced")
     page.see("op-1 is announced")
     assert page.run("document.querySelectorAll('.history tbody tr').length") == 1
+
+
+@HANDS
+def test_token_is_created_and_revoked(page: Browser, service: Live, hand: str) -> None:
+    """Its secret is shown until it is closed; the list has its holder, and not the secret."""
+    show(page, f"{service.url}/#/access")
+    press(page, hand, "[data-act=create_token]")
+    fill(page, hand, "#field-principal", "kim")
+    page.run("document.querySelector('#field-role').value = 'owner'")
+    press(page, hand, "dialog [type=submit]")
+    page.until("document.querySelector('#field-role ~ .refusal b').innerText.includes('owner')")
+    fill(page, hand, "#field-owner", "shop")
+    press(page, hand, "dialog [type=submit]")
+    page.see("shown only now: fw_")
+    secret = page.run("document.querySelector('.note code').textContent")
+    page.see("POST /v1/access/tokens")
+    assert secret not in page.run("document.querySelector('main').innerText")
+    press(page, hand, "[data-act=revoke_token]")
+    press(page, hand, "dialog [type=submit]")
+    page.see("No tokens.")
+    page.problems[:] = [each for each in page.problems if "422" not in each]
+
+
+def test_viewer_is_offered_no_action(page: Browser) -> None:
+    """A viewer has nothing to press that would be refused."""
+    live = Live(replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False)))
+    live.call("PUT", "/v1/topology", FLEET, headers={"Authorization": f"Bearer {TOKEN}"})
+    try:
+        page.open("about:blank")
+        page.open(f"{live.url}/#/hosts/h1")
+        fill(page, "mouse", "#token", live.add_token("viv", Role.VIEWER))
+        page.key("Enter")
+        page.until("document.querySelector('[data-act=reboot_host]')")
+        shown = "[...document.querySelectorAll('[data-act]')].filter((each) => each.offsetParent)"
+        assert page.run(f"{shown}.length") == 0
+        assert "Access" not in page.run("document.querySelector('#views').innerText")
+        page.problems.clear()  # the browser notes the answer of 401
+        page.open("about:blank")
+    finally:
+        live.stop()
 
 
 def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:

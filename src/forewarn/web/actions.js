@@ -105,6 +105,7 @@ const EXAMPLES = {
   until: "+4h, or 2027-01-15T08:00:00Z",
   earliest_start: "+1h, or 2027-01-15T08:00:00Z",
   deadline: "+2d, or 2027-01-15T08:00:00Z",
+  expires: "+90d, or 2027-01-15T08:00:00Z",
   reason: "why, for history",
 };
 
@@ -211,6 +212,8 @@ const CONSEQUENCES = {
   delete_vm: "The VM is deleted after its notice, where its group has one.",
   remove_vm: "Forewarn forgets the VM; it gets no notice any more. The VM itself keeps running.",
   remove_group: "Forewarn forgets the group. Its VMs must be gone or elsewhere.",
+  revoke_token: "Calls with it are refused and its streams end within seconds.",
+  revoke_role: "The principal may no longer do what only this role permits.",
   skip_entries: "The destination is never sent these entries.",
   cancel_operation: "VMs that have prepared for it see its event disappear.",
   cancel_maintenance:
@@ -445,7 +448,7 @@ export function dialog({
   const found = h("div", { role: "status" });
   /** Shows why not: beside the field that the message begins with, else at the end. */
   const refuse = (error) => {
-    const word = error.message.split(/[\s.:[]/)[0];
+    const [word] = error.message.replace(/^The /, "").split(/[\s.:[]/);
     const input = word && form.querySelector(`[name="${CSS.escape(word)}"]`);
     if (input) {
       const fold = input.closest("details");

@@ -1,5 +1,6 @@
 // Beginning, signing in, and which view is shown for which address.
 
+import { access } from "./access.js";
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
 import { confirmations, drawWaiting } from "./confirmations.js";
 import { fill, h, note, setText } from "./dom.js";
@@ -22,6 +23,7 @@ const VIEWS = [
   ["vms", "VMs", "list_vms"],
   ["policy", "Policy", "export_policy"],
   ["outbox", "Outbox", "list_destinations"],
+  ["access", "Access", "list_tokens"],
   ["history", "History", "list_history"],
 ];
 let hasEmulator = false;
@@ -33,6 +35,7 @@ const ROUTES = {
   work: (_, asked) => work(main, asked),
   policy: () => policy(main),
   outbox: () => outbox(main),
+  access: () => access(main),
   confirmations: () => confirmations(main),
   history: (_, asked) => history(main, asked),
   emulator: () => emulator(main),

@@ -1,0 +1,96 @@
+// Who may do what: roles, tokens, and the newest records of the audit. For admins.
+
+import { act } from "./actions.js";
+import { get } from "./api.js";
+import { fill, h, note, table } from "./dom.js";
+import { moment } from "./format.js";
+import { kept } from "./records.js";
+
+const RECORDS = 50;
+
+export function access(main) {
+  return kept(main, {
+    read: async () => {
+      const [{ bindings }, { tokens }, { records }] = await Promise.all([
+        get("/v1/access"),
+        get("/v1/access/tokens"),
+        get(`/v1/audit?limit=${RECORDS}`),
+      ]);
+      return { bindings, tokens, records: records.reverse() };
+    },
+    concerns: () => false,
+    draw: (found) =>
+      fill(
+        main,
+        h(
+          "div",
+          { className: "head" },
+          h("h1", {}, "Access"),
+          button("create_token", "Create a token", { done: showSecret }, "first"),
+          button("grant_role", "Grant a role"),
+        ),
+        card("Tokens", TOKEN_TITLES, found.tokens.map(tokenRow), "No tokens."),
+        card("Roles", ROLE_TITLES, found.bindings.map(roleRow), "No roles were granted."),
+        card("Newest calls", RECORD_TITLES, found.records.map(recordRow), "No audit records."),
+      ),
+  });
+}
+
+const TOKEN_TITLES = ["Holder", "Role", "Owner", "Id", "Created", "Expires", "Used", "Action"];
+const tokenRow = (each) => [
+  each.principal,
+  each.role,
+  each.owner || "all",
+  each.id,
+  moment(each.created),
+  each.expires ? moment(each.expires) : "never",
+  each.used ? moment(each.used) : "never",
+  button("revoke_token", "Revoke", { name: each.id, danger: true }, "small danger"),
+];
+
+const ROLE_TITLES = ["Principal", "Role", "Owner", "Action"];
+const roleRow = (each) => [
+  each.principal,
+  each.role,
+  each.owner || "all",
+  button("revoke_role", "Revoke", { given: each, danger: true }, "small danger"),
+];
+
+const RECORD_TITLES = ["Time", "Principal", "Address", "Request", "Outcome"];
+const recordRow = (each) => [
+  moment(each.at),
+  each.principal || "unknown",
+  each.address || "local",
+  each.request || each.object,
+  each.outcome,
+];
+
+const card = (title, titles, rows, empty) =>
+  h(
+    "section",
+    { className: "card" },
+    h("h2", {}, title),
+    rows.length ? table(title, titles, rows) : h("p", { className: "soft" }, empty),
+  );
+
+const button = (route, label, options = {}, look = "") =>
+  h(
+    "button",
+    {
+      type: "button",
+      className: look,
+      data: { act: route },
+      aria: options.name ? { label: `${label} ${options.name}` } : {},
+      onclick: () => act(route, { label, done: again, ...options }),
+    },
+    label,
+  );
+
+/** Shows a new token until it is closed: the service cannot show it again. */
+function showSecret(reply) {
+  note(`Token of ${reply.principal}, shown only now: `, "kept", h("code", {}, reply.token));
+  again();
+}
+
+/** Draws the view again. */
+const again = () => dispatchEvent(new HashChangeEvent("hashchange"));
