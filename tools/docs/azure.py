@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forewarn.azure.app import every_route
+from forewarn.core.access import Permission
 from tools.docs.reference import page
 
 # The lines of a document are sentences, as long as they are.
@@ -31,6 +32,7 @@ Differences from Azure:
 - Resource Graph has one table, `maintenanceresources`, with the live scheduled events; past ones are in [history](../howto/deliver-transitions.md). A group shows its events there and in Event Grid unless `scheduledEventsAdditionalPublishingTargets` says otherwise.
 - Event Grid's events come from an [`event-grid` destination](../howto/deliver-transitions.md#azures-consumers).
 
+The permission that a request needs stands behind it, unless it is `read`.
 `{group}` is `/subscriptions/{subscription}/resourceGroups/{resource_group}`, and `{compute}` is `providers/Microsoft.Compute`.
 
 """
@@ -44,6 +46,7 @@ def azure_page() -> str:
             "/subscriptions/{subscription}/resourceGroups/{resource_group}/", "{group}/"
         )
         path = path.replace("providers/Microsoft.Compute", "{compute}")
-        routes.setdefault(each.summary, []).append(f"`{each.method} {path}`")
+        permission = "" if each.permission is Permission.READ else f" ({each.permission.value})"
+        routes.setdefault(each.summary, []).append(f"`{each.method} {path}`{permission}")
     rows = [f"- {', '.join(paths)}: {summary}" for summary, paths in routes.items()]
     return page("Azure Resource Manager", HEAD + "\n".join(rows))

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.auth import NotPermitted, Principals
-from forewarn.api.call_audit import CallAudit, call_record
+from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
 from forewarn.api.fleet_watch import FleetWatch
@@ -49,6 +49,7 @@ from forewarn.core.access import NOBODY
 from forewarn.ids import Ids
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +69,8 @@ NEWEST_KNOWN = "2025-11-01"
 #: Most unknown api-versions logged, each once.
 NOTED_MAX = 100
 
+#: Names in a path that say what a call is about, for the audit.
+_OBJECTS = ("vm", "resource", "set", "instance", "event")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
 
 
@@ -160,6 +163,8 @@ class ArmApp:
             method=request.method,
             path=request.url.path,
         )
+        names = [path[each] for each in _OBJECTS if each in path]
+        record = replace(record, object="/".join(names)[:REQUEST_LENGTH_MAX])
         with CallAudit(self._control.loop, record) as audit:
             owners = principal.owners_for(route.permission)
             if owners is not None and not owners:

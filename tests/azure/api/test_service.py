@@ -74,6 +74,16 @@ def test_service_does_not_book_what_no_driver_does(service: Live, act: str) -> N
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "OperationNotAllowed")
 
 
+def test_audit_names_the_vm_of_a_call(service: Live) -> None:
+    """A change by Azure's tools is recorded like an operator's. Source: P-7."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    ask(service, "POST", f"{PLACE}/db-0/powerOff", params=VERSION, headers=headers)
+    service.settle()
+    [newest] = service.daemon.store.audit.newest(1)
+    assert (newest.record.principal, newest.record.object) == ("anna", "db-0")
+    assert newest.record.outcome == "arm-not-supported"
+
+
 def test_service_creates_no_vm(service: Live) -> None:
     """Nothing here can make a machine."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
