@@ -35,7 +35,7 @@ class Telling(ManualDriver):
 
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Say it."""
-        return Progress(text=self.said.text, share=self.said.share, again_ms=now_ms + SECOND_MS)
+        return replace(self.said, again_ms=now_ms + SECOND_MS)
 
 
 def telling(said: Progress) -> tuple[Running, Telling, int]:
@@ -93,6 +93,21 @@ def test_share_that_is_none_is_left_out(share: object) -> None:
         running.settle()
         assert running.plane.state.operations[number].execution.progress_percent == -1
         assert running.plane.state.operations[number].execution.progress == "working"
+    finally:
+        running.loop.stop()
+        running.store.close()
+
+
+def test_measured_interruption_is_kept() -> None:
+    """What a driver has measured stands in the operation. Source: X-1, R-1."""
+    running, driver, number = telling(Progress(share=0.5))
+    try:
+        driver.said = Progress(done=True, interruption_ms=340)
+        running.pass_time(20 * SECOND_MS)
+        running.settle()
+        ended = running.store.operation(number)
+        assert ended is not None
+        assert (ended.state.value, ended.interruption_ms) == ("succeeded", 340)
     finally:
         running.loop.stop()
         running.store.close()

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from forewarn.drivers import PLACEMENTS_MAX, Progress, Task
+from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Progress, Task
 from forewarn.errors import CallerError, ForewarnError, PeerError, clean_text
 from forewarn.store.errors import StoreFull, StoreLost, StoreUnavailable, StoreUncertain
 from forewarn.values import Word, value
@@ -289,6 +289,7 @@ def _clean_progress(answer: object) -> Progress:
         text=clean_text(answer.text),
         share=_share(answer.share),
         placements=_placements(answer.placements),
+        interruption_ms=min(max(int(answer.interruption_ms), -1), INTERRUPTION_MS_MAX),
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: VMs of which one answer of a driver may say where they go.
 PLACEMENTS_MAX = 10_000
+#: Longest interruption that a driver may report, in milliseconds: 30 days.
+INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
 
 
 @value

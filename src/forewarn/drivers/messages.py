@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from forewarn.drivers import PLACEMENTS_MAX, Progress
+from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Progress
 from forewarn.errors import PeerError
 from forewarn.protocol.timestamps import iso8601
 from forewarn.validation.fields import NAME, Boolean, Integer, Number, Text, ValidationFailed
@@ -24,8 +24,6 @@ PROTOCOL = 1
 ANSWER_BYTES_MAX = 64 * 1024
 #: Longest wait that an answer may ask for, in seconds.
 AGAIN_S_MAX = 24 * 3600
-#: Longest interruption that an answer may report, in milliseconds: 30 days.
-INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
 
 #: What a reason or a text may be: one that is too long is cut off where it is shown.
 _CLAUSE = Text(ANSWER_BYTES_MAX, lines=True)
