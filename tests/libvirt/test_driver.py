@@ -208,6 +208,15 @@ def test_reboot_ends_one_run_and_begins_another_once(
     assert boots(lab) == before + 1
 
 
+def test_reboot_of_a_host_measures_the_interruption(
+    lab: Laboratory, guest: str, config: LibvirtConfig
+) -> None:
+    """From the request to shut down to the guest's next start. Source: R-5, X-1."""
+    rebooting = replace(config, reboot_command=("sleep", "1"))
+    said = carried_out(LibvirtDriver(rebooting), task(lab, Cause.HOST_REBOOT))
+    assert said.interruption_ms >= 1000
+
+
 def test_redeploy_starts_the_guest_elsewhere(
     lab: Laboratory, guest: str, config: LibvirtConfig
 ) -> None:
