@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import FOREWARN, environment
@@ -184,6 +185,13 @@ class Film:
         self.say(f"$ forewarn {' '.join(words)}")
         self.forewarn(*words, "--wait", "--timeout", str(SCENE_S))
 
+    def report(self, maintenance: str) -> dict[str, Any]:
+        """Return the report of a maintenance."""
+        report: dict[str, Any] = json.loads(
+            self.forewarn("maintenance", "report", maintenance, "--json")
+        )
+        return report
+
     def home(self, vm: str) -> str:
         """Where the topology says a VM is; empty if it knows none of that name."""
         topology = json.loads(self.forewarn("topology", "show", "--json"))
@@ -268,13 +276,22 @@ class Film:
         """A reboot of a host with its guests."""
         self.say("\n2. h2 has to be rebooted, with all four guests on it.")
         boots = {vm: self.marks(vm, " up ") for vm in self.guests}
-        self.do("host", "reboot", "h2")
+        create = ("maintenance", "create", "--cause", "host-reboot", "h2", "--start")
+        self.say(f"$ forewarn {' '.join(create)}")
+        [maintenance] = set(re.findall(r"\bm-\d+", self.forewarn(*create)))
+        self.wait(
+            lambda: self.report(maintenance)["maintenance"]["state"] == "done",
+            "the maintenance to end",
+        )
         for vm, before in boots.items():
             self.boots(vm, before + 1)
             self.goes_on(vm)
         self.wait(lambda: self.marks("web_0", "recovered") == 2, "the agent to recover")
         assert self.marks("web_0", "prepared") == 2
         self.check_seen("Reboot Scheduled")
+        self.say(self.forewarn("maintenance", "report", maintenance))
+        measured = [each["interruption_ms"] for each in self.report(maintenance)["outcomes"]]
+        assert all(each is not None and each > 0 for each in measured), self.report(maintenance)
         self.say("   Every guest booted once; web_0's agent took up what it had prepared.")
 
     def redeploy(self) -> None:

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.netns]
 def test_private_cloud_is_maintained(tmp_path: Path) -> None:
     """Guests are asked, moved, rebooted and brought up again; none sees what is not its own.
 
-    Source: R-5, L-4, L-7, S-4, C-9.
+    Source: R-5, L-4, L-7, S-4, C-9, X-1.
     """
     said = film.missing()
     if said:
