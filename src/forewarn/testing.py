@@ -178,7 +178,11 @@ class EmulatorThread:
         self.settle()
 
     def stop_scenario(self, name: str) -> None:
-        """Stop a scenario and undo its changes."""
+        """Stop a scenario and undo its changes.
+
+        Raises:
+            CallerError: it does not run.
+        """
         self.call(lambda: self.emulator.stop_scenario(name))
 
     def set_fault(self, fault: str) -> None:
@@ -209,7 +213,12 @@ class EmulatorThread:
     # --- as a VM ------------------------------------------------------------------------------
 
     def document(self, vm: str = "") -> Document:
-        """Return the document of a VM, by default of the first one."""
+        """Return the document of a VM, by default of the first one.
+
+        Raises:
+            CallerError: there is no VM of this name.
+            urllib.error.HTTPError: a fault answers; the note on the error says what.
+        """
         from forewarn.protocol.documents import read_document  # noqa: PLC0415
 
         return read_document(self._http(vm, None))
@@ -228,6 +237,7 @@ class EmulatorThread:
             within_s: how long to wait.
 
         Raises:
+            CallerError: there is no VM of this name.
             TimeoutError: it did not become true; the last document is named.
         """
         from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
@@ -250,6 +260,7 @@ class EmulatorThread:
         """Approve events as a VM; returns when that is durable and has had its effect.
 
         Raises:
+            CallerError: there is no VM of this name.
             urllib.error.HTTPError: the service refuses it; the note on the error says why.
         """
         from forewarn.protocol.approvals import render_approval  # noqa: PLC0415
@@ -258,6 +269,10 @@ class EmulatorThread:
         self.settle()
 
     def _http(self, vm: str, body: bytes | None) -> bytes:
+        from forewarn.core.refusals import Unknown  # noqa: PLC0415 - with the emulator
+
+        if vm and not self.emulator.metadata.service.group_of(vm):
+            raise Unknown(kind="vm", name=vm)
         url = self.endpoint + (f"&vm={vm}" if vm else "")
         headers = {"Metadata": "true", "Connection": "close"}
         request = urllib.request.Request(url, data=body, headers=headers)  # noqa: S310 - our own

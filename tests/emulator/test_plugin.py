@@ -6,6 +6,7 @@ What the emulator itself does is tested elsewhere.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from forewarn.emulator.options import Options
 from forewarn.errors import CallerError
 from forewarn.testing import AgentThread, EmulatorThread
 from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytest_plugins = ["pytester"]
 
@@ -50,6 +54,24 @@ def test_faults_and_scenarios_are_at_hand(forewarn_emulator: EmulatorThread) -> 
     assert forewarn_emulator.document().events[0].event_type == "Preempt"
     forewarn_emulator.stop_scenario("spot-preemption")
     assert forewarn_emulator.document().events == ()
+
+
+def test_mistakes_of_a_test_are_named(forewarn_emulator: EmulatorThread) -> None:
+    """A wrong VM, id, time or scenario raises an error that names it."""
+    emulator = forewarn_emulator
+    mistakes: list[Callable[[], object]] = [
+        lambda: emulator.document("vm-9"),
+        lambda: emulator.approve("E1", vm="vm-9"),
+        lambda: emulator.ask("reboot", "vm-9"),
+        lambda: emulator.cancel("op-vm-9"),
+        lambda: emulator.advance("vm-9"),
+        lambda: emulator.run_scenario("vm-9"),
+        lambda: emulator.stop_scenario("vm-9"),
+        lambda: emulator.set_fault("vm-9"),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(CallerError, match="vm-9"):
+            mistake()
 
 
 class TestOptions:
