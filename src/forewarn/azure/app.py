@@ -193,7 +193,7 @@ class ArmApp:
         condition = _condition(request)
         limit = PUBLIC_BYTES_MAX if route.public else BODY_BYTES_MAX
         body = await read_body(request, limit) if request.method != "GET" else b""
-        if request.method in {"PUT", "PATCH"} and not body.strip():
+        if request.method in {"PUT", "PATCH"} and route.needs_body and not body.strip():
             raise BodyUnreadable(reason="it is empty")
         call = ArmCall(
             control=control,

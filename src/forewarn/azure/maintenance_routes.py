@@ -59,6 +59,7 @@ def routes() -> tuple[ArmRoute, ...]:
             f"{_MAINTENANCE}/applyUpdates/default",
             "Start a VM's planned work now, by approving it",
             _apply_updates,
+            needs_body=False,
         ),
         ArmRoute(
             "GET", f"{_MAINTENANCE}/applyUpdates/{{update}}", "Show its progress", _apply_update

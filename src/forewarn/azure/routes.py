@@ -140,6 +140,8 @@ class ArmRoute:
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
     #: Supported query parameters, in lower case; others are refused.
     query: tuple[str, ...] = ()
+    #: Whether a PUT or PATCH without a body is refused.
+    needs_body: bool = True
 
     @property
     def permission(self) -> Permission:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from azure.mgmt.maintenance import MaintenanceManagementClient
+from azure.mgmt.maintenance.models import ConfigurationAssignment, MaintenanceConfiguration
 
 from forewarn.core.policy import maintenance_policy
-from tests.azure.api.conftest import GROUP, SUBSCRIPTION
+from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Password
 
 if TYPE_CHECKING:
     from tests.api.live import Json
@@ -108,3 +110,39 @@ def test_member_without_a_meaning_here_is_refused(arm: Arm, properties: Json) ->
     body = {"properties": {"maintenanceWindow": WINDOW, **properties}}
     message = sent(arm, "PUT", NIGHTS, body, 409)["error"]["message"]
     assert next(iter(properties)) in message
+
+
+def test_sdk_configures_assigns_and_applies(arm: Arm) -> None:
+    """As azure-mgmt-maintenance does it. Source: Z-7."""
+    with MaintenanceManagementClient(
+        Password(arm),
+        SUBSCRIPTION,
+        base_url=arm.url,
+        credential_scopes=[f"{arm.url}/.default"],
+        connection_verify=arm.certificate,
+    ) as client:
+        window = MaintenanceConfiguration(
+            location="emulated",
+            namespace="Microsoft.Maintenance",
+            maintenance_scope="Host",
+            visibility="Custom",
+            start_date_time=WINDOW["startDateTime"],
+            duration="05:00",
+            time_zone="UTC",
+            recur_every="Day",
+        )
+        made = client.maintenance_configurations.create_or_update(GROUP, "nights", window)
+        assert (made.recur_every, made.duration, made.time_zone) == ("Day", "05:00", "UTC")
+        assert [each.name for each in client.maintenance_configurations.list()] == ["nights"]
+        place = (GROUP, "Microsoft.Compute", "virtualMachines", "db-0")
+        assignment = ConfigurationAssignment(maintenance_configuration_id=made.id)
+        client.configuration_assignments.create_or_update(*place, "nights", assignment)
+        [found] = client.configuration_assignments.list(*place)
+        assert found.maintenance_configuration_id == made.id
+        assert open_on(arm, "h2") == {"nights"}
+        arm.emulator.ask("live-migration", "h2")
+        assert [each.status for each in client.updates.list(*place)] == ["Pending"]
+        client.apply_updates.create_or_update(*place)
+        assert arm.sees("db-0") == ["Freeze Started db-0 Platform"]
+        client.configuration_assignments.delete(*place, "nights")
+        client.maintenance_configurations.delete(GROUP, "nights")
