@@ -53,6 +53,22 @@ def test_preview_says_what_cannot_be_done(fleet: Live) -> None:
     assert all("before the deadline" in each["text"] for each in plan["blocked"])
 
 
+def test_plan_says_where_vms_go_and_that_they_fit(live: Live) -> None:
+    """The preview and the plan name each VM's host, and how full that gets. Source: F-1, F-3."""
+    live.fleet(
+        hosts={"h1": {"memory_mib": 8192}, "h2": {"memory_mib": 8192}},
+        vms={"a": {"host": "h1", "memory_mib": 4096}, "b": {"host": "h2", "memory_mib": 1024}},
+    )
+    form = {**FORM, "hosts": ["h1"], "move_vms": "PT5M"}
+    before = live.post("/v1/maintenances/plan", **form)
+    assert before["plan"]["moves"] == [{"wave": 1, "vm": "a", "from": "h1", "to": "h2"}]
+    rows = [(each["host"], each["during_mib"], each["after_mib"]) for each in before["room"]]
+    assert rows == [("h1", 4096, 0), ("h2", 5120, 5120)]
+    name = created(live, hosts=["h1"], move_vms="PT5M")
+    assert live.get(f"/v1/maintenances/{name}/plan")["room"] == before["room"]
+    assert live.get(f"/v1/maintenances/{name}")["maintenance"]["move_s"] == 300
+
+
 def test_life_of_a_maintenance(fleet: Live) -> None:
     """Described, begun, paused, resumed and cancelled, each by a word. Source: F-1, F-6."""
     name = created(fleet, reason="new kernel", max_at_once=1)

@@ -292,6 +292,21 @@ def test_maintenance_says_what_it_waits_for(page: Browser, service: Live) -> Non
     assert "No blockers" not in page.run("document.querySelector('main').textContent")
 
 
+def test_plan_that_moves_vms_is_a_picture(page: Browser, service: Live) -> None:
+    """Each host of a wave has bars of its memory before, while VMs move, and after. F-3."""
+    hosts = {name: {"memory_mib": 8192} for name in ("h1", "h2", "h3")}
+    service.fleet(hosts=hosts, vms={"big": {"host": "h1", "memory_mib": 6144}})
+    for name in ("web-0", "db-0"):
+        vm = service.get(f"/v1/vms/{name}")
+        service.fleet(vms={name: {"host": vm["host"], "group": vm["group"], "memory_mib": 1024}})
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M", "move_vms": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    show(page, f"{service.url}/#/maintenances/m-1")
+    page.see("leave and stay away")
+    page.until("document.querySelectorAll('meter').length >= 6")
+    page.see("of 8,192 MiB")
+
+
 def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> None:
     """Each group is listed with its owner and its answer; those who have not can be reminded."""
     service.fleet(groups={"web": {"owner": "shop"}, "db": {"owner": "bank"}})

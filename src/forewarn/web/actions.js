@@ -93,6 +93,7 @@ const COMMON = new Set([
   "selector",
   "all",
   "max_at_once",
+  "move_vms",
   "keep_announced",
   "until",
   "sequence",
@@ -102,6 +103,7 @@ const GROUP_FIXED = new Set(["kind", "owner", "fault_domain_count"]);
 const EXAMPLES = {
   not_before: "+30m, or 2027-01-15T08:00:00Z",
   duration: "90s, 15m or PT15M",
+  move_vms: "30m; empty: VMs stay on their hosts",
   until: "+4h, or 2027-01-15T08:00:00Z",
   earliest_start: "+1h, or 2027-01-15T08:00:00Z",
   deadline: "+2d, or 2027-01-15T08:00:00Z",

@@ -15,6 +15,7 @@ import {
   ticking,
   words,
 } from "./format.js";
+import { roomOf, roomPicture } from "./moves.js";
 import { kept } from "./records.js";
 
 const HOSTS_SHOWN_MAX = 40;
@@ -120,7 +121,8 @@ function card(each) {
 
 /** The waves there would be; nothing is written. Source: F-2. */
 async function preview(values) {
-  const { plan, not_asked: groups } = await call("POST", "/v1/maintenances/plan", values);
+  const reply = await call("POST", "/v1/maintenances/plan", values);
+  const { plan, not_asked: groups } = reply;
   const hosts = plan.waves.reduce((sum, wave) => sum + wave.hosts.length, 0);
   return [
     h(
@@ -141,6 +143,7 @@ async function preview(values) {
           "wave",
         )
       : "",
+    roomPicture(reply),
   ];
 }
 
@@ -182,6 +185,7 @@ export function maintenance(main, id) {
               )
             : h("p", { className: "soft" }, NO_WAVES[each.state] ?? "No wave is planned yet."),
         ),
+        roomOf(each),
         hostsOf(each),
         h(
           "div",
@@ -354,6 +358,7 @@ function facts(each) {
     ["Started", each.started && moment(each.started)],
     ["Ended", each.ended && moment(each.ended)],
     ["Each host takes", interruption(each.duration_s)],
+    ["VMs leave first", each.move_s && `within ${interruption(each.move_s)}, and stay away`],
     ["Ends by its plan", each.expected_end && moment(each.expected_end)],
     ["Earliest start", each.earliest_start && moment(each.earliest_start)],
     ["Deadline", each.deadline && moment(each.deadline)],

@@ -1,0 +1,97 @@
+// Where a plan takes VMs, and how full that makes the hosts of each wave: bars of used memory.
+
+import { get, part } from "./api.js";
+import { fill, h, table } from "./dom.js";
+import { count, link, naturally, plural } from "./format.js";
+
+const HOSTS_SHOWN_MAX = 40;
+/** Waves that were opened or closed by hand, by number. */
+const opened = new Map();
+/** What was read last, by the state it was read for: a page is drawn again with every event. */
+let read = { state: "", reply: null };
+const COLUMNS = ["Host", "Before", "While VMs move", "After"];
+
+/** A host's memory at one time, as a bar and in words; another colour where it is full. */
+function bar(host, mib, label) {
+  const most = host.memory_mib;
+  const text = `${count(mib)} of ${most ? count(most) : "unknown"} MiB`;
+  if (!most) return text;
+  const meter = h("meter", { min: 0, max: most, high: most * 0.95, value: mib });
+  meter.setAttribute("aria-label", `${host.host} ${label}: ${text}`);
+  return [meter, h("div", { className: "soft" }, text)];
+}
+
+/** Items by what a function says of each, in the order of its first. */
+function groupedBy(items, keyOf) {
+  const groups = new Map();
+  for (const each of items) {
+    const key = keyOf(each);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(each);
+  }
+  return groups;
+}
+
+/** The moves of one host, by destination: `h1: 3 VMs to h2 (2), h4 (1)`. */
+function movesOf(moves) {
+  const hosts = groupedBy(moves, (each) => each.from);
+  return [...hosts]
+    .sort(([one], [other]) => naturally(one, other))
+    .map(([from, own]) => {
+      const to = [...groupedBy(own, (each) => each.to)].map(([name, vms]) =>
+        name ? [link("hosts", name), ` (${vms.length}) `] : "where the driver's scheduler chooses ",
+      );
+      return h("li", {}, link("hosts", from), `: ${plural(own.length, "VM")} to `, to);
+    });
+}
+
+/** What a plan or its preview says of room, wave by wave; the first is open. */
+export function roomPicture({ plan, room }) {
+  const waves = groupedBy(plan.moves, (each) => each.wave);
+  return [...waves].map(([number, moves], place) => {
+    const hosts = room.filter((each) => each.wave === number);
+    const lists = movesOf(moves);
+    const more = Math.max(hosts.length, lists.length) - HOSTS_SHOWN_MAX;
+    return h(
+      "details",
+      {
+        className: "racks",
+        open: opened.get(number) ?? place === 0,
+        ontoggle: (event) => opened.set(number, event.target.open),
+      },
+      h("summary", {}, `Wave ${number}: ${plural(moves.length, "VM")} leave and stay away`),
+      h("ul", {}, lists.slice(0, HOSTS_SHOWN_MAX)),
+      table(
+        `Memory in wave ${number}`,
+        COLUMNS,
+        hosts
+          .slice(0, HOSTS_SHOWN_MAX)
+          .map((each) => [
+            link("hosts", each.host),
+            bar(each, each.before_mib, "before"),
+            bar(each, each.during_mib, "while VMs move"),
+            bar(each, each.after_mib, "after"),
+          ]),
+      ),
+      more > 0 ? h("p", { className: "soft" }, `and ${count(more)} hosts more`) : "",
+    );
+  });
+}
+
+/** The card of a maintenance that moves VMs; empty for others. */
+export function roomOf(each) {
+  if (!each.move_s || !each.plan) return "";
+  const state = [each.id, each.plan, each.announced, each.running, each.done].join(" ");
+  const box = h("div");
+  if (read.reply && read.state.startsWith(`${each.id} `)) fill(box, roomPicture(read.reply));
+  if (read.state === state) return card(box);
+  get(`/v1/maintenances/${part(each.id)}/plan`)
+    .then((reply) => {
+      read = { state, reply };
+      fill(box, roomPicture(reply));
+    })
+    .catch(() => fill(box, h("p", { className: "soft" }, "The plan cannot be read now.")));
+  return card(box);
+}
+
+const card = (box) => h("section", { className: "card" }, h("h2", {}, "Moves and room"), box);
