@@ -100,14 +100,14 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
             code = Code.HOST_FAILED if host else Code.UNKNOWN_HOST
             text = f"host {to}, where VMs are to go, {'has failed' if host else 'is gone'}"
             return Blocker(code, to, now_ms, text=text)
-        taken = _memory_taken(draft, to, but=operation.number)
-        if taken is None or taken + memory_mib > host.memory_mib:
+        used_mib = _memory_used(draft, to, but=operation.number)
+        if used_mib is None or used_mib + memory_mib > host.memory_mib:
             text = f"host {to} has no room left for the VMs of {operation.host}"
             return Blocker(Code.CAPACITY, to, now_ms, text=text)
     return None
 
 
-def _memory_taken(draft: Draft, host: str, *, but: int) -> int | None:
+def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
     """Return the memory of the VMs on a host and on their way there; None: one is unknown."""
     vms = draft.topology.vms
     names = set(draft.topology.vms_on(host))

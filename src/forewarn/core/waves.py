@@ -160,7 +160,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
 
 
 def _crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
-    """Return that VMs hold work up, or have no room to leave; empty if they do not."""
+    """Return that VMs are still on a host, or have no room to leave it; empty if not."""
     if not maintenance.move_s:
         return ""
     if operation.cause is not Cause.LIVE_MIGRATION:

@@ -63,12 +63,12 @@ class Placement:
         return pool.setdefault((host in self._undone, self.index.fault_zone[host]), [])
 
     def open(self, host: int) -> None:
-        """Admit VMs to a host."""
+        """Allow VMs to arrive on a host."""
         insort(self._row(host), (self.free[host], host))
         self._open.add(host)
 
     def close(self, host: int) -> bool:
-        """Admit no more VMs to a host; return whether it admitted any."""
+        """Allow no VM to arrive on a host; return whether any could."""
         if host not in self._open:
             return False
         row = self._row(host)
@@ -117,9 +117,9 @@ class Placement:
             fits = [_fit(rows.get((undone, own), []), size)]
             if fits == [None]:
                 fits = [_fit(row, size) for key, row in rows.items() if key[0] is undone]
-            found = min((each for each in fits if each is not None), default=None)
-            if found is not None:
-                return found[1]
+            fullest = min((each for each in fits if each is not None), default=None)
+            if fullest is not None:
+                return fullest[1]
         return None
 
     def arrive(self, moves: dict[int, int], host: int, *, reopen: bool) -> None:
@@ -201,12 +201,12 @@ class Mover:
 
     def blocker(self, host: int, now_ms: int) -> Blocker:
         """Return why a host is left over, as VMs are placed after the last wave."""
-        placement, taken = self._placement, self._occupied.taken
+        placement, used = self._placement, self._occupied.taken
         endless = self._endless(host)
         if endless is not None:
             return Blocker(*endless, now_ms)
         for subject, amount in self._limits.amounts(host, placement.groups_on(host)):
-            if amount > self._limits.limit[subject] - taken.get(subject, 0):
+            if amount > self._limits.limit[subject] - used.get(subject, 0):
                 return Blocker(Code.BUDGET, subject_text(subject), now_ms)
         sizes = placement.index.fleet.vm_sizes
         if not all(sizes[vm] for vm in placement.vms[host]):
