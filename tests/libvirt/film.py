@@ -192,6 +192,14 @@ class Film:
         )
         return report
 
+    def maintain(self, *words: str) -> None:
+        """Have a maintenance carried out, and follow it to its end."""
+        self.say(f"$ forewarn maintenance create {' '.join(words)} --start")
+        self.forewarn("maintenance", "create", *words, "--start")
+        self.say(self.forewarn("maintenance", "show", "m-1"))
+        listing = ("maintenance", "list", "--state", "done", "--json")
+        self.wait(lambda: json.loads(self.forewarn(*listing))["maintenances"], "its end")
+
     def home(self, vm: str) -> str:
         """Where the topology says a VM is; empty if it knows none of that name."""
         topology = json.loads(self.forewarn("topology", "show", "--json"))
@@ -255,12 +263,12 @@ class Film:
     # --- the scenes -----------------------------------------------------------------------
 
     def migration(self) -> None:
-        """An update of a host, by live migration of its guests."""
-        self.say("\n1. h1 needs an update. Its guests are to move to h2 while they run.")
+        """A reboot of a host that its guests have left by live migration."""
+        self.say("\n1. h1 has to be rebooted. Its guests are to move to h2 while they run.")
         home, boots = self.home("web_0"), self.marks("web_0", " up ")
         assert home == "h1", home
         unknown = {vm: self.marks(vm, " 404 ") for vm in ("web_0", "batch_0")}
-        self.do("host", "migrate", "h1")  # the driver chooses where to
+        self.maintain("h1", "--move-vms", "2m", "--duration", "1m")
         assert self.marks("web_0", "prepared") == 1, self.logs()
         self.wait(lambda: self.home("web_0") == "h2", "the topology to follow")
         self.wait(lambda: self.marks("web_0", "recovered") == 1, "the agent to recover")
@@ -271,6 +279,11 @@ class Film:
         self.check_seen("Freeze Scheduled")
         self.say("   web_0's agent prepared, approved and recovered; web_0 was never off,")
         self.say("   and no poll was refused: the node of h2 knew it before it was there.")
+        [_, reboot] = json.loads(self.forewarn("operation", "list", "--all", "--json"))[
+            "operations"
+        ]
+        assert (reboot["cause"], reboot["vms"]) == ("host-reboot", []), reboot
+        self.say("   h1 rebooted once it was empty.")
 
     def reboot(self) -> None:
         """A reboot of a host with its guests."""
