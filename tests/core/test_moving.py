@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from forewarn.core import maintenance_stimuli as words
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import FleetBusy
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -15,6 +18,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Code
+from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 
 
@@ -89,6 +93,31 @@ def test_move_is_withdrawn_where_its_destination_fills_up() -> None:
     assert to not in again.destinations
     rig.run()
     assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_move_is_withdrawn_where_its_vm_grows() -> None:
+    """It is planned again to a host with room for it, or waits for capacity. Source: F-3."""
+    rig = fleet(4, spare=2)
+    number = rig.start("h0", move_s=600)
+    [(_, to)] = rig.working(number)["h0"].placements
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=2048),)))
+    assert to not in rig.working(number)["h0"].destinations
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=4096),)))
+    assert not rig.working(number)
+    assert rig.waits(number, "h0").code is Code.CAPACITY
+
+
+def test_vm_that_comes_late_to_a_host_is_refused() -> None:
+    """Nobody comes to a host that is announced to be emptied, nor while it is worked on. G-1."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600)
+    late = ChangeTopology(vms=(Vm("late", "h0", "g0", memory_mib=1),))
+    with pytest.raises(FleetBusy):
+        rig.tell(late)
+    rig.finish(begun(rig, "h0", "v0", number))
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+    with pytest.raises(FleetBusy):
+        rig.tell(late)
 
 
 def test_move_is_withdrawn_where_its_destination_fails() -> None:
