@@ -243,6 +243,12 @@ class OperatorSettings:
     """CA certificates (file) that sign callers' certificates: a caller is `dns:NAME` or the URI in
     its certificate; empty: callers need tokens. Source: P-6.
     """
+    url: str = ""
+    """URL at which the other control planes of a shared store reach this one; empty: its address.
+    Source: H-4.
+    """
+    url_ca: str = ""
+    """CA certificates (file) that sign the other control planes'; empty: the system's."""
     answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503 with the known state."""
     max_connections: int = 1000

@@ -14,7 +14,7 @@ from schemathesis.checks import CHECKS
 from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import every_route
 from forewarn.api.openapi import document
-from forewarn.api.service_routes import reload_route
+from forewarn.api.service_routes import leader_routes, reload_route
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
@@ -28,6 +28,7 @@ ROUTES = every_route(
     (
         *driver_routes.routes({}),
         *outbox_routes.routes(lambda: None),
+        *leader_routes(nothing),
         reload_route(nothing),
     )
 )

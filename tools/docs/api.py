@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from forewarn.api import outbox_routes
 from forewarn.api.app import every_route
-from forewarn.api.service_routes import reload_route
+from forewarn.api.service_routes import leader_routes, reload_route
 from forewarn.core.actions import ACTIONS
 from forewarn.emulator.routes import routes_of
 from tools.docs.reference import page
@@ -64,7 +64,12 @@ def api_page() -> str:
     """Return the page."""
     nobody = cast("Emulator", None)  # an emulator's routes need it only once they are called
     routes = every_route(
-        (*routes_of(nobody), *outbox_routes.routes(lambda: None), reload_route(_nothing))
+        (
+            *routes_of(nobody),
+            *outbox_routes.routes(lambda: None),
+            *leader_routes(_nothing),
+            reload_route(_nothing),
+        )
     )
     told = (
         f"- `{each.method} {each.path}` ({each.permission.value}): {each.summary}"

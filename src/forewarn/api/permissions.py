@@ -80,6 +80,7 @@ public:
     POST /adfs/{tenant}/oauth2/v2.0/token
 signed-in:
     GET /v1/version
+    GET /v1/leader
     GET /v1/whoami
     GET /v1/access/can-i
     POST {sub}/providers/{namespace}/register
@@ -304,6 +305,7 @@ follow:
     FEED /
 administer:
     POST /v1/reload
+    POST /v1/leader/step-down
     GET /v1/audit
     GET /v1/access
     POST /v1/access/grant

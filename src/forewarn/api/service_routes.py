@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 READY_S_MAX = 2.0
 #: Lifetime of a cached health result, in seconds: callers need no token and have no rate limit.
 HEALTH_S = 1.0
+#: How long a process that steps down waits for its answer to be sent, in seconds.
+ANSWERED_S = 0.1
 #: Members sent to callers without a token.
 PUBLIC = ("live", "ready", "state")
 
@@ -98,6 +100,46 @@ async def _leader(call: ApiCall) -> ApiResponse:
 
 async def _version(_call: ApiCall) -> ApiResponse:
     return ApiResponse({"version": version(), "api": "v1", "api_versions": list(VERSIONS)})
+
+
+def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
+    """Return the routes about which process is active. Source: H-2."""
+
+    async def show(call: ApiCall) -> ApiResponse:
+        store = call.control.store
+        return ApiResponse({"url": store.url, "generation": store.generation})
+
+    async def act(_call: ApiCall) -> ApiResponse:
+        asyncio.get_running_loop().call_later(ANSWERED_S, step_down)
+        return ApiResponse({"stepping_down": True})
+
+    return (
+        Route(
+            method="GET",
+            path="/v1/leader",
+            name="show_leader",
+            summary="Show the active process, whichever process is asked.",
+            act=show,
+            answer={
+                "type": "object",
+                "properties": {
+                    "url": {"type": "string", "description": "Where its operator API is."},
+                    "generation": {"type": "integer", "description": "Number of its last commit."},
+                },
+                "required": ["url", "generation"],
+                "additionalProperties": False,
+            },
+        ),
+        Route(
+            method="POST",
+            path="/v1/leader/step-down",
+            name="step_down",
+            summary="Stop the active process in order, so that another one takes over.",
+            act=act,
+            form=Form("StepDown", "An empty form."),
+            answer=_truth("stepping_down"),
+        ),
+    )
 
 
 def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:

@@ -1,40 +1,256 @@
-"""The operator API of a standby process: it reports health and refuses everything else."""
+"""The operator API of a follower: it reports health, and hands every call to the active process.
+
+A call goes on with the caller's own credentials and `Idempotency-Key`. One that may be repeated, a
+read or a change with a key, is sent again while another process takes over. Source: H-4, P-10.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
 from forewarn.api.responses import encoded, refusal
 from forewarn.control.service_state import STANDBY
-from forewarn.errors import PeerError
+from forewarn.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Receive, Scope, Send
 
-HEALTH_PATH = "/v1/health"
-LIVE_PATH = "/live"
+#: Paths that a follower answers of itself.
+HEALTH_PATHS, LIVE_PATH, LEADER_PATH = frozenset({"/v1/health", "/ready"}), "/live", "/leader"
+#: Calls handed on at a time, watches included; further ones wait.
+FORWARDED_MAX = 200
+#: Largest body that is handed on, in bytes: more than the largest topology.
+BODY_BYTES_MAX = 16 * 1024 * 1024
+#: How long a call that may be repeated waits for an active process, and until it is sent again, in
+#: seconds: longer than a term.
+TAKEOVER_S, AGAIN_S = 8.0, 0.2
+#: How long a step of sending may take, in seconds; the active process ends silent streams later.
+STEP_S = 60.0
+#: Part of an answer that is passed on at a time, in bytes.
+PART_BYTES = 65536
+#: Marks a call that was handed on once: never twice.
+FORWARDED = b"forewarn-forwarded"
+#: Headers that are of one connection, and not handed on.
+OF_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
+)
 
 
 class StandingBy(PeerError):
-    """Another process is active; this one takes over when the other fails."""
+    """Another process is active, and this one cannot reach it."""
 
     code = "standing-by"
     status = 503
-    message = "This process is a standby; another process is active."
-    advice = "Call the active process, or wait until this one has taken over."
+    message = "This process follows, and reaches no active process{reason}."
+    advice = "Repeat the call; one that changes something with the same Idempotency-Key."
 
 
-class StandbyApp:
-    """The operator API of a standby process; an ASGI application."""
+class ForwardedTooLarge(CallerError):
+    """A body that no process would take."""
+
+    code = "forwarded-too-large"
+    status = 413
+    message = "The body has more than {bytes_max} bytes."
+    advice = "Send it in portions."
+
+
+class FollowerApp:
+    """The operator API of a follower; an ASGI application."""
+
+    def __init__(self, active: Callable[[], str], ca_file: str = "") -> None:
+        """Hand calls to the URL that `active` returns; `ca_file` signs its certificate."""
+        self._active = active
+        self._ca_file = ca_file
+        self._threads = ThreadPoolExecutor(FORWARDED_MAX, "forwarded")
+        self._open: set[_Exchange] = set()
+        self._stopped = False
+        self.state = SimpleNamespace(stop_streams=self.stop)
+
+    def stop(self) -> None:
+        """End the calls under way, and take no more."""
+        self._stopped = True
+        for exchange in tuple(self._open):
+            exchange.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer for health, refuse everything else."""
-        answer = refusal(StandingBy())
-        if scope["path"] == LIVE_PATH:
+        """Answer for health, hand everything else on."""
+        path = scope["path"]
+        if path == LIVE_PATH:
             answer = Response(encoded({"live": True}), media_type="application/json")
-        elif scope["path"] in {HEALTH_PATH, "/ready"}:
+        elif path in HEALTH_PATHS:
             body = encoded({"live": True, "ready": False, "state": STANDBY})
             answer = Response(body, 503, media_type="application/json")
+        elif path == LEADER_PATH:
+            answer = Response(encoded({"leader": False}), 503, media_type="application/json")
+        else:
+            await self._hand_on(scope, receive, send)
+            return
         await answer(scope, receive, send)
+
+    async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
+        repeatable = scope["method"] in {"GET", "HEAD"} or b"idempotency-key" in headers
+        until_s, reason = loop.time() + TAKEOVER_S, ""
+        try:
+            body = await _body(receive)
+        except CallerError as error:
+            await refusal(error)(scope, receive, send)
+            return
+        while FORWARDED not in headers and not self._stopped:
+            exchange = _Exchange(scope, body, self._ca_file)
+            self._open.add(exchange)
+            try:
+                response = await loop.run_in_executor(self._threads, exchange.begin, self._active())
+            except (OSError, http.client.HTTPException) as error:
+                reason = f": {error}"
+            else:
+                # The caller sees an answer that is cut short, also where the threads have ended.
+                with suppress(OSError, http.client.HTTPException, RuntimeError):
+                    await self._pass_on(response, receive, send)
+                return
+            finally:
+                self._open.discard(exchange)
+                exchange.close()
+            if (exchange.sent and not repeatable) or loop.time() > until_s:
+                break
+            await asyncio.sleep(AGAIN_S)
+        await refusal(StandingBy(reason=reason))(scope, receive, send)
+
+    async def _pass_on(
+        self, response: http.client.HTTPResponse, receive: Receive, send: Send
+    ) -> None:
+        """Pass an answer on as it comes, until it ends or the caller goes away."""
+        loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(_gone(receive))
+        await send(
+            {"type": "http.response.start", "status": response.status, "headers": _kept(response)}
+        )
+        part = b"begun"
+        try:
+            while part:
+                reading: asyncio.Future[bytes] = loop.run_in_executor(
+                    self._threads, response.read1, PART_BYTES
+                )
+                await asyncio.wait([reading, gone], return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    return
+                part = reading.result()
+                await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
+        finally:
+            gone.cancel()
+
+
+class _Exchange:
+    """One call of the active process."""
+
+    def __init__(self, scope: Scope, body: bytes, ca_file: str) -> None:
+        self._scope = scope
+        self._body = body
+        self._ca_file = ca_file
+        self._connection: http.client.HTTPConnection | None = None
+        #: Whether the active process may have it.
+        self.sent = False
+
+    def begin(self, url: str) -> http.client.HTTPResponse:
+        """Send the call; return the head of its answer.
+
+        Raises:
+            OSError, HTTPException: it could not be sent, or was not answered.
+        """
+        if not url:
+            raise ConnectionError("no process is active")
+        connection = self._connection = _connection(url, self._ca_file)
+        connection.connect()
+        scope = self._scope
+        path = scope["raw_path"].decode() + ("?" if scope["query_string"] else "")
+        connection.putrequest(
+            scope["method"],
+            path + scope["query_string"].decode(),
+            skip_accept_encoding=True,
+        )
+        for name, text in scope["headers"]:
+            if name not in OF_CONNECTION:
+                connection.putheader(name, text)
+        connection.putheader(FORWARDED, b"1")
+        connection.putheader("content-length", str(len(self._body)))
+        self.sent = True
+        connection.endheaders(self._body)
+        return connection.getresponse()
+
+    def close(self) -> None:
+        """Hang up; whoever reads sees an error."""
+        connection = self._connection
+        if connection is None:
+            return
+        with suppress(OSError):
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+        connection.close()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to a process of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=STEP_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the Unix socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(STEP_S)
+        self.sock.connect(self._path)
+
+
+def _connection(url: str, ca_file: str) -> http.client.HTTPConnection:
+    if url.startswith("unix:"):
+        return _UnixConnection(url.removeprefix("unix:"))
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(host, port, timeout=STEP_S)
+    context = ssl.create_default_context(cafile=ca_file or None)
+    return http.client.HTTPSConnection(host, port, timeout=STEP_S, context=context)
+
+
+def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer that are passed on."""
+    headers = [
+        (name.lower().encode(), text.encode("latin-1")) for name, text in response.headers.items()
+    ]
+    return [each for each in headers if each[0] not in OF_CONNECTION]
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return the body of a call.
+
+    Raises:
+        ForwardedTooLarge: it is too long.
+    """
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > BODY_BYTES_MAX:
+            raise ForwardedTooLarge(bytes_max=BODY_BYTES_MAX)
+    return body
+
+
+async def _gone(receive: Receive) -> bytes:
+    """Wait until the caller has gone away; return nothing, as from an answer that has ended."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    return b""

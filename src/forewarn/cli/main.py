@@ -73,6 +73,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "confirmation": ("access", "calls that wait for a second operator"),
     "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
     "doctor": ("doctor", "find the faults of an installation"),
+    "leader": ("serve", "the active process among several control planes"),
     "reload": ("serve", "reload the settings of the service"),
     "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
     "driver": ("driver", "drivers of the settings: list, check, discover"),
@@ -84,7 +85,7 @@ NOUNS: dict[str, tuple[str, str]] = {
 #: Commands that `forewarn --help` only names: seldom needed, or by few people.
 RARE = {
     "access": ("access", "whoami", "confirmation", "audit"),
-    "service": ("doctor", "reload", "store", "driver", "outbox"),
+    "service": ("doctor", "leader", "reload", "store", "driver", "outbox"),
     "trials and tests": ("document", "emulator", "conformance"),
     "this program": ("explain", "completion"),
 }

@@ -41,6 +41,9 @@ def add_commands(commands: CommandGroup) -> None:
         "--check", action="store_true", help="check everything that a start needs, then exit"
     )
     commands.command("reload", run=_reload)
+    leader = commands.group("leader", default="show")
+    leader.command("show", "show which process is active", run=_leader)
+    leader.command("step-down", "make the active process give way to another", run=_step_down)
 
 
 def _reload(arguments: argparse.Namespace) -> int:
@@ -54,6 +57,30 @@ def _reload(arguments: argparse.Namespace) -> int:
     note("settings reloaded")
     if answer["needs_restart"]:
         note(f"a restart is needed for {', '.join(answer['needs_restart'])}")
+    return 0
+
+
+def _leader(arguments: argparse.Namespace) -> int:
+    """Show the active process."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.output import print_facts, print_json  # noqa: PLC0415
+
+    answer = client_of(arguments).get("/v1/leader")
+    if arguments.json:
+        return print_json(answer)
+    print_facts(answer.items())
+    return 0
+
+
+def _step_down(arguments: argparse.Namespace) -> int:
+    """Make the active process give way to another."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.output import note, print_json  # noqa: PLC0415
+
+    answer = client_of(arguments).post("/v1/leader/step-down")
+    if arguments.json:
+        return print_json(answer)
+    note("the active process stops; a follower takes over")
     return 0
 
 
@@ -144,7 +171,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     def standing_by(address: str) -> None:
         notify("READY=1\nSTATUS=standby")  # else the service manager's start timeout would end it
         if address:
-            log.info("serving health checks at %s", address, extra={"action": "standby"})
+            log.info("handing calls of operators on at %s", address, extra={"action": "standby"})
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
     daemon.on_standby = standing_by

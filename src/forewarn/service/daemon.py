@@ -186,6 +186,7 @@ class Daemon:
         except BaseException:
             await self.stop()
             raise
+        self.store.url = self.settings.operator.url or _url(operator)
         self.bound = BoundAddresses(metadata, operator, azure, certificate)
         return self.bound
 
@@ -443,7 +444,7 @@ class Daemon:
         tenure = Tenure(self.store, self.term_ms)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
         async with contextlib.AsyncExitStack() as standing_by:
-            await become_writer(tenure, clock, partial(self._stand_by, standing_by))
+            await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
         self._closing.push_async_callback(leave, tenure)
         keeper = LeaseKeeper(
             tenure, clock, self._lost, silent=self.liveness.silent, on_lapse=self._take_lapse
@@ -459,8 +460,8 @@ class Daemon:
         """Keep what VMs would see, so that they are answered at once after a takeover."""
         self.bridge.call(lambda: self.metadata.service.apply(change))
 
-    async def _stand_by(self, until: contextlib.AsyncExitStack) -> None:
-        """Log that this process stands by, and serve its health and metrics meanwhile."""
+    async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
+        """Follow the active process, and hand it what operators ask of this one."""
         address = ""
         if self.settings.listen.metrics:
             (telemetry,) = await _imported("forewarn.telemetry.endpoint")
@@ -468,8 +469,12 @@ class Daemon:
             until.push_async_callback(scraped.stop)
         if self.settings.listen.operator:
             serving, standby = await _imported(SERVER, "forewarn.api.standby")
+            limits = self.settings.operator
             operator: Operator = await serving.start_operator(
-                standby.StandbyApp(), self.settings.listen.operator
+                standby.FollowerApp(lambda: tenure.holder_url, limits.url_ca),
+                self.settings.listen.operator,
+                limits,
+                tls=self._keep_tls("operator"),
             )
             until.push_async_callback(operator.stop)
             address = operator.address
@@ -486,7 +491,7 @@ class Daemon:
             "forewarn.api.driver_routes",
             "forewarn.api.outbox_routes",
         )
-        from forewarn.api.service_routes import reload_route  # noqa: PLC0415 - VMs wait for none
+        from forewarn.api.service_routes import leader_routes, reload_route  # noqa: PLC0415 - VMs wait for none
 
         app = api.build_app(
             self.control,
@@ -497,6 +502,7 @@ class Daemon:
                 *self.more_routes(),
                 *reports.routes(self.drivers),
                 *outbox.routes(lambda: self.outbox),
+                *leader_routes(self.ended.set),
                 reload_route(lambda: self.reload()),  # noqa: PLW0108 - it may be replaced
             ),
         )
@@ -551,6 +557,12 @@ async def _cannot_reload() -> tuple[str, ...]:
 async def _imported(*modules: str) -> tuple[Any, ...]:
     """Import modules of the operator API, which VMs need not wait for."""
     return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])
+
+
+def _url(operator: str) -> str:
+    """Return the URL of an operator API by the address where it listens."""
+    with_scheme = operator.startswith(("unix:", "https:", "http:"))
+    return operator if with_scheme or not operator else f"http://{operator}"
 
 
 def _local_socket(settings: Settings, store: Path) -> str:

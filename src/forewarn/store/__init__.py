@@ -93,6 +93,8 @@ class Store(StoreReader):
         self._history_seq = 0
         #: What `load` has added to the state that was followed; None: it has loaded the whole.
         self.taken_up: Changes | None = None
+        #: Where other processes reach the operator API of this one; empty: not yet.
+        self.url = ""
         #: Whether this process goes on with a restore that has not ended.
         self.restoring = False
         #: Whether this process has become the writer of the loaded state.
@@ -348,16 +350,20 @@ class Store(StoreReader):
     def lease(self) -> Lease:
         """Return who holds the lease; `lease.Tenure` contends for it."""
         with self._engine.lease_reading() as transaction:
-            [(holder, beat)] = transaction.rows("lease")
-        return Lease(str(holder), int(beat))
+            [(holder, beat, url)] = transaction.rows("lease")
+        return Lease(str(holder), int(beat), str(url))
 
     def move_lease(self, seen: Lease, holder: str) -> Lease | None:
         """Give the lease to `holder` if it is still as it was seen; else return None."""
         with self._engine.lease_writing() as transaction:
             moved = transaction.rows(
-                "lease_move", holder=holder, seen_holder=seen.holder, seen_beat=seen.beat
+                "lease_move",
+                holder=holder,
+                url=self.url,
+                seen_holder=seen.holder,
+                seen_beat=seen.beat,
             )
-        return Lease(holder, int(moved[0][0])) if moved else None
+        return Lease(holder, int(moved[0][0]), self.url) if moved else None
 
     def notice(self, timeout_s: float) -> bool:
         """Wait for a commit of any process, at most `timeout_s` seconds; return whether one came.

@@ -31,6 +31,8 @@ class Lease:
     holder: str
     #: Grows with every renewal and every change of hands.
     beat: int
+    #: URL of its operator API; empty: not known.
+    url: str = ""
 
 
 class Tenure:
@@ -50,6 +52,11 @@ class Tenure:
         self._seen: Lease | None = None
         self._seen_ms = 0
         self._until_ms = 0
+
+    @property
+    def holder_url(self) -> str:
+        """URL of the operator API of the process seen last with the lease; empty: none."""
+        return self._seen.url if self._seen is not None and self._seen.holder else ""
 
     def held(self, now_ms: int) -> bool:
         """Whether no other process can have taken the lease yet."""

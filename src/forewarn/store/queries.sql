@@ -83,10 +83,10 @@ UPDATE service SET writer = writer WHERE id = 1
 RETURNING generation, writer
 
 -- name: lease
-SELECT holder, beat FROM lease WHERE id = 1
+SELECT holder, beat, url FROM lease WHERE id = 1
 
 -- name: lease_move
-UPDATE lease SET holder = :holder, beat = beat + 1
+UPDATE lease SET holder = :holder, beat = beat + 1, url = :url
 WHERE id = 1 AND holder = :seen_holder AND beat = :seen_beat
 RETURNING beat
 

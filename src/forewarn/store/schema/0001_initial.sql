@@ -26,9 +26,11 @@ INSERT INTO service (id, generation, writer, history_seq, last_number) VALUES (1
 CREATE TABLE lease (
     id BIGINT PRIMARY KEY CHECK (id = 1),
     holder TEXT NOT NULL,
-    beat BIGINT NOT NULL CHECK (beat >= 0)
+    beat BIGINT NOT NULL CHECK (beat >= 0),
+    -- Where its operator API is, for the other processes.
+    url TEXT NOT NULL
 );
-INSERT INTO lease (id, holder, beat) VALUES (1, '', 0);
+INSERT INTO lease (id, holder, beat, url) VALUES (1, '', 0, '');
 
 CREATE TABLE host (
     name TEXT PRIMARY KEY,

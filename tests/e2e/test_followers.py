@@ -1,0 +1,149 @@
+"""Several control planes on one PostgreSQL: each answers, one decides. Source: H-2, H-4."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.agent.programs import free_port
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+READY_S_MAX = 40
+FLEET = {
+    "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
+    "groups": {"web": {}},
+    "vms": {"web_0": {"host": "h1", "group": "web"}, "web_1": {"host": "h2", "group": "web"}},
+}
+
+
+class Plane:
+    """One `forewarn serve`."""
+
+    def __init__(self, folder: Path, address: str, name: str) -> None:
+        """Start it."""
+        self.port = free_port()
+        config = folder / f"{name}.toml"
+        config.write_text(
+            f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
+            f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
+            '[drivers]\ndefault = "simulated"\n'
+        )
+        words = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+
+    def ask(
+        self, method: str, path: str, body: object = None, key: str = ""
+    ) -> tuple[int, dict[str, Any]]:
+        """Send one request; return status and answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_S_MAX)
+        headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
+        try:
+            connection.request(method, path, json.dumps(body) if body else None, headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"{}")
+        finally:
+            connection.close()
+
+    def says(self, status: int, path: str = "/leader") -> bool:
+        """Whether it answers with a status."""
+        try:
+            return self.ask("GET", path)[0] == status
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def end(self, sign: signal.Signals = signal.SIGKILL) -> None:
+        """End it by a signal."""
+        os.kill(self.process.pid, sign)
+        self.process.wait()
+
+
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[list[Plane]]:
+    """An active process and a follower of it."""
+    with running_postgres() as server, server.database() as address:
+        found = [Plane(tmp_path, address, "one")]
+        wait_until(lambda: found[0].says(200), limit_s=READY_S_MAX)
+        found.append(Plane(tmp_path, address, "two"))
+        wait_until(lambda: found[1].says(503), limit_s=READY_S_MAX)
+        yield found
+        for each in found:
+            if each.process.poll() is None:
+                each.end()
+
+
+def test_follower_answers_for_the_active_process(planes: list[Plane]) -> None:
+    """Reads, changes and a watch; what is asked of one is seen by the other. Source: H-4."""
+    active, follower = planes
+    wait_until(lambda: follower.says(200, "/v1/leader"))
+    assert follower.ask("GET", "/v1/leader")[1]["url"] == f"http://127.0.0.1:{active.port}"
+    assert follower.ask("PUT", "/v1/topology", FLEET)[0] == 200
+    assert [each["name"] for each in active.ask("GET", "/v1/vms")[1]["vms"]] == ["web_0", "web_1"]
+    watch = http.client.HTTPConnection("127.0.0.1", follower.port, timeout=READY_S_MAX)
+    watch.request("GET", "/v1/watch")
+    stream = watch.getresponse()
+    form = {"cause": "host-reboot", "targets": ["h1"]}
+    first = follower.ask("POST", "/v1/operations", form, "key-1")
+    assert active.ask("POST", "/v1/operations", form, "key-1") == first, "it was doubled"
+    assert "operation.planned" in str(stream.read1(65536) + stream.read1(65536))
+    stream.close()
+    watch.close()
+
+
+def test_changes_with_a_key_survive_a_takeover(planes: list[Plane]) -> None:
+    """Asked of the follower while the active process is killed, each is done once. H-2, P-10."""
+    active, follower = planes
+    wait_until(lambda: follower.says(200, "/v1/leader"))
+    assert follower.ask("PUT", "/v1/topology", FLEET)[0] == 200
+    done = threading.Event()
+    refused: list[object] = []
+
+    def change() -> None:
+        for number in range(40):
+            path, host = f"/v1/hosts/x{number}", {"fault_domain": 0}
+            while True:
+                try:
+                    status, answer = follower.ask("PUT", path, host, f"key-{number}")
+                except (OSError, http.client.HTTPException):
+                    continue  # it takes over, and opens its address again
+                if status < 300:
+                    break
+                if status != 503:
+                    refused.append(answer)
+                    break
+        done.set()
+
+    threading.Thread(target=change, daemon=True).start()
+    wait_until(lambda: len(active.ask("GET", "/v1/hosts")[1]["hosts"]) > 10)
+    active.end()
+    assert done.wait(READY_S_MAX)
+    assert refused == []
+    assert len(follower.ask("GET", "/v1/hosts")[1]["hosts"]) == 42
+    actions = [
+        each["action"] for each in follower.ask("GET", "/v1/history?limit=500")[1]["entries"]
+    ]
+    assert actions.count("host.added") == 42
+
+
+def test_leader_steps_down(planes: list[Plane]) -> None:
+    """The command ends it in order, and the follower leads at once. Source: H-2."""
+    active, follower = planes
+    wait_until(lambda: follower.says(200, "/v1/leader"))
+    words = [sys.executable, "-m", "forewarn.cli.main", "leader", "step-down"]
+    subprocess.run([*words, "--server", f"http://127.0.0.1:{follower.port}"], check=True)
+    assert active.process.wait(READY_S_MAX) == 0
+    wait_until(lambda: follower.says(200), limit_s=4)
