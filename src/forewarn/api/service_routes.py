@@ -10,7 +10,7 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.access import Permission
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
 from forewarn.validation.forms import Form
@@ -30,6 +30,15 @@ HEALTH_S = 1.0
 ANSWERED_S = 0.1
 #: Members sent to callers without a token.
 PUBLIC = ("live", "ready", "state")
+
+
+class LeaderAlone(CallerError):
+    """A service that is to give way, though its store is its own."""
+
+    code = "leader-alone"
+    status = 409
+    message = "Only this process can use its store, so that no other one can take over."
+    advice = "Restart it; or keep the store in PostgreSQL and start a second process."
 
 
 class ServiceHealth:
@@ -109,7 +118,9 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
         store = call.control.store
         return ApiResponse({"url": store.url, "generation": store.generation})
 
-    async def act(_call: ApiCall) -> ApiResponse:
+    async def act(call: ApiCall) -> ApiResponse:
+        if not call.control.store.shared:
+            raise LeaderAlone
         asyncio.get_running_loop().call_later(ANSWERED_S, step_down)
         return ApiResponse({"stepping_down": True})
 
@@ -138,6 +149,7 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             act=act,
             form=Form("StepDown", "An empty form."),
             answer=_truth("stepping_down"),
+            also={409: "No other process can take over."},
         ),
     )
 

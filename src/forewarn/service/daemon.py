@@ -205,7 +205,6 @@ class Daemon:
         )
         self._closing.callback(self.store.close)
         self.store.audit.key = settings.audit.key.encode()
-        self.metadata = MetadataServer(settings.metadata, bridge, clock=self.clock, ids=self.ids)
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
         followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
@@ -213,6 +212,8 @@ class Daemon:
             ControlPlane, self.store, self.policy, self.new_guid, followed=followed
         )
         self.prepare(plane)
+        if self._follower is None:
+            self.metadata = self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         self.control = self._new_control(plane, bridge, observers)
         self.feed = self._new_feed(bridge)
@@ -456,6 +457,9 @@ class Daemon:
         """Suspend the feed while another process may hold the lease. Source: H-3."""
         self.bridge.call(lambda: self.feed.suspend(suspended=lapsed) if self.feed else None)
 
+    def _new_metadata(self) -> MetadataServer:
+        return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
+
     def _show_followed(self, change: DocumentChange) -> None:
         """Keep what VMs would see, so that they are answered at once after a takeover."""
         self.bridge.call(lambda: self.metadata.service.apply(change))
@@ -478,6 +482,7 @@ class Daemon:
             )
             until.push_async_callback(operator.stop)
             address = operator.address
+        self.metadata = self._new_metadata()
         self._follower = Follower(self.store, self._show_followed)
         until.push_async_callback(asyncio.to_thread, self._follower.stop)
         self.on_standby(address)

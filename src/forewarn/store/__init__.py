@@ -114,6 +114,11 @@ class Store(StoreReader):
         return self._engine.place
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes may take part in it."""
+        return self._engine.is_shared
+
+    @property
     def history_seq(self) -> int:
         """Sequence number of the last entry of history that this process knows of; 0: none."""
         return self._history_seq
