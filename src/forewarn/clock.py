@@ -203,6 +203,12 @@ class SystemClock(Clock):
         self._mark = mark
         return system_ms - resumed_ms
 
+    def resume_at(self, now_ms: int, *, since_ms: int) -> int:
+        """Go on from the time that another machine's clock shows now, as `resume` does."""
+        boot = self._boot_id()
+        ahead_ms = now_ms - self._boottime_ns() // 1_000_000 if boot else 0
+        return self.resume((boot, ahead_ms), since_ms=since_ms)
+
 
 class ScaledClock(Clock):
     """A clock that runs faster or slower than real time, may be stopped and moved ahead.

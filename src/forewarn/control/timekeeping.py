@@ -34,7 +34,8 @@ class Timekeeping:
     """Keeps the clock of one control plane; on the loop's thread only.
 
     The mark of the clock is durable before anything is decided by its time, so that a service
-    that is started again within the same boot goes on by the same time. Source: N-4, ADR 0012.
+    that is started again within the same boot goes on by the same time. On another machine it goes
+    on by the database's clock and how far the writer's was ahead of that. N-4, H-6, ADR 0012.
     """
 
     def __init__(self, clock: Clock, plane: ControlPlane) -> None:
@@ -110,8 +111,12 @@ class Timekeeping:
     def _resume(self, clock: SystemClock) -> int:
         """Choose the old or the new time; return how far the new one is ahead, in ms."""
         announced_ms = self._announced_ms()
-        step_ms = clock.resume(self._plane.state.mark, since_ms=announced_ms)
+        mark = self._plane.state.mark
+        step_ms = clock.resume(mark, since_ms=announced_ms)
         if announced_ms:
+            writer_ms = self._plane.store.writer_now_ms() if clock.mark[0] != mark[0] else None
+            if writer_ms is not None:  # it ran on another machine
+                step_ms = clock.resume_at(writer_ms, since_ms=announced_ms)
             text = "the system's clock is %.3f s ahead; a notice goes on by the service's own"
             _say(text, step_ms)
             return 0

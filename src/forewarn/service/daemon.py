@@ -245,6 +245,7 @@ class Daemon:
         shown = await asyncio.to_thread(self.control.recover)
         if shown.done():
             shown.result()
+        self.store.clock_ms = self.clock.now_ms
         if self.feed is not None and settings.feed.listen:
             self.feed_address = await self._start_feed(self.feed)
         bound = bound or await self._listen(settings.listen.metadata, workers)

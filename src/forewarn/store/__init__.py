@@ -40,7 +40,7 @@ from forewarn.store.retention import Retention, trim
 from forewarn.store.statements import APART
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forewarn.audit_chain import CallRecord
     from forewarn.store.engine import Engine, Row, Transaction
@@ -61,6 +61,8 @@ __all__ = [
 RESTORING = "restoring"
 #: Entries of history that a follower takes up at once; beyond that it loads the whole state.
 FOLLOWED_MAX = 20_000
+#: How far the clocks of writer and database may differ before that is reported, in ms.
+CLOCK_OFF_MS = 1000
 #: VMs from which on a fleet is not looked through for garbage: a million took 1.5 s each time.
 FROZEN_VMS_MIN = 10_000
 
@@ -93,6 +95,9 @@ class Store(StoreReader):
         self._history_seq = 0
         #: What `load` has added to the state that was followed; None: it has loaded the whole.
         self.taken_up: Changes | None = None
+        #: The service's clock, once it decides by it; compared with the database's.
+        self.clock_ms: Callable[[], int] | None = None
+        self._clock_off = False
         #: Where other processes reach the operator API of this one; empty: not yet.
         self.url = ""
         #: Whether this process goes on with a restore that has not ended.
@@ -368,7 +373,34 @@ class Store(StoreReader):
                 seen_holder=seen.holder,
                 seen_beat=seen.beat,
             )
+            if moved and holder and self.clock_ms is not None:
+                self._compare_clocks(transaction, holder, self.clock_ms)
         return Lease(holder, int(moved[0][0]), self.url) if moved else None
+
+    def _compare_clocks(
+        self, transaction: Transaction, holder: str, clock_ms: Callable[[], int]
+    ) -> None:
+        """Write how far the writer's clock is ahead of the database's; the heir goes on by it. H-6.
+
+        What the message takes makes that too little, so that a notice is longer by it.
+        """
+        before_ms, fills = clock_ms(), {"now_ms": self._engine.now_ms}
+        [(database_ms,)] = transaction.rows_filled(
+            "lease_clock", fills, now_ms=before_ms, holder=holder
+        )
+        late_ms, early_ms = before_ms - int(database_ms), int(database_ms) - clock_ms()
+        off_ms = max(late_ms, early_ms)
+        if (off_ms > CLOCK_OFF_MS) is not self._clock_off:
+            self._clock_off = off_ms > CLOCK_OFF_MS
+            if self._clock_off:
+                text = "this machine's clock differs from the database's by %.1f s: keep both right"
+                log.warning(text, off_ms / 1000, extra={"action": "clock.off"})
+
+    def writer_now_ms(self) -> int | None:
+        """Return the time by the last writer's clock, ms since the epoch UTC; None: not known."""
+        with self._engine.lease_reading() as transaction:
+            rows = transaction.rows_filled("writer_now", {"now_ms": self._engine.now_ms})
+        return int(rows[0][0]) if rows else None
 
     def notice(self, timeout_s: float) -> bool:
         """Wait for a commit of any process, at most `timeout_s` seconds; return whether one came.

@@ -141,6 +141,8 @@ class Engine(abc.ABC):
 
     #: Whether other processes may use the database at the same time.
     is_shared = False
+    #: An expression for the database's time now, ms since the epoch UTC; where it is shared.
+    now_ms = "0"
 
     def __init__(self, place: str, statements: Statements) -> None:
         """Name the database for people, without any password, and take what it will run."""

@@ -131,6 +131,7 @@ class PostgresEngine(Engine):
     """
 
     is_shared = True
+    now_ms = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::BIGINT"
 
     def __init__(self, address: str, *, must_exist: bool, replaces: bool = False) -> None:
         """Connect to the database at `address`, which must be there in any case.

@@ -46,7 +46,7 @@ RETURNING generation
 UPDATE service SET epoch = '', writer = '' WHERE id = 1
 
 -- name: lease_freed
-UPDATE lease SET holder = '', beat = beat + 1 WHERE id = 1
+UPDATE lease SET holder = '', beat = beat + 1, measured = 0 WHERE id = 1
 
 -- name: claim
 UPDATE service SET
@@ -89,6 +89,13 @@ SELECT holder, beat, url FROM lease WHERE id = 1
 UPDATE lease SET holder = :holder, beat = beat + 1, url = :url
 WHERE id = 1 AND holder = :seen_holder AND beat = :seen_beat
 RETURNING beat
+
+-- name: lease_clock
+UPDATE lease SET measured = 1, ahead_ms = :now_ms - {now_ms} WHERE id = 1 AND holder = :holder
+RETURNING {now_ms}
+
+-- name: writer_now
+SELECT {now_ms} + ahead_ms FROM lease WHERE id = 1 AND measured = 1
 
 -- name: load_host
 SELECT {host} FROM host ORDER BY name

@@ -28,9 +28,12 @@ CREATE TABLE lease (
     holder TEXT NOT NULL,
     beat BIGINT NOT NULL CHECK (beat >= 0),
     -- Where its operator API is, for the other processes.
-    url TEXT NOT NULL
+    url TEXT NOT NULL,
+    -- How far the last writer's clock was ahead of the database's, if that was measured (H-6).
+    measured BIGINT NOT NULL CHECK (measured IN (0, 1)),
+    ahead_ms BIGINT NOT NULL
 );
-INSERT INTO lease (id, holder, beat, url) VALUES (1, '', 0, '');
+INSERT INTO lease (id, holder, beat, url, measured, ahead_ms) VALUES (1, '', 0, '', 0, 0);
 
 CREATE TABLE host (
     name TEXT PRIMARY KEY,
