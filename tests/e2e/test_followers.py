@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from tests.agent.programs import free_port
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 READY_S_MAX = 40
+TERM_S, SLACK_S = 5, 2
 FLEET = {
     "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
     "groups": {"web": {}},
@@ -36,6 +38,7 @@ class Plane:
 
     def __init__(self, folder: Path, address: str, name: str) -> None:
         """Start it."""
+        self.address = address
         self.port = free_port()
         config = folder / f"{name}.toml"
         config.write_text(
@@ -147,3 +150,16 @@ def test_leader_steps_down(planes: list[Plane]) -> None:
     subprocess.run([*words, "--server", f"http://127.0.0.1:{follower.port}"], check=True)
     assert active.process.wait(READY_S_MAX) == 0
     wait_until(lambda: follower.says(200), limit_s=4)
+
+
+def test_process_that_does_not_reach_its_store_claims_no_freshness(planes: list[Plane]) -> None:
+    """Reads are refused by name after a term, and answered once it renews again. Source: H-3."""
+    active, follower = planes
+    follower.end()
+    assert active.ask("GET", "/v1/vms")[0] == 200
+    with psycopg.connect(active.address) as held:
+        held.execute("LOCK TABLE lease IN ACCESS EXCLUSIVE MODE")
+        wait_until(lambda: active.says(503, "/v1/vms"), limit_s=TERM_S + 1 + SLACK_S)
+        assert active.ask("GET", "/v1/vms")[1]["error"]["code"] == "state-outdated"
+        assert active.says(200, "/live")
+    wait_until(lambda: active.says(200, "/v1/vms"), limit_s=READY_S_MAX)

@@ -20,7 +20,7 @@ from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
 from forewarn.core.access import NOBODY
-from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
@@ -99,6 +99,15 @@ class QueryInvalid(CallerError):
     advice = "See 'Operator API' in the documentation for its parameters."
 
 
+class StateOutdated(PeerError):
+    """A process that has not renewed its lease for a term: what it knows may be old."""
+
+    code = "state-outdated"
+    status = 503
+    message = "This process has not reached its store for a term; its state may be outdated."
+    advice = "Ask another control plane, or wait until the store answers: see GET /ready."
+
+
 class Dispatch:
     """All methods of one path; an ASGI application."""
 
@@ -124,6 +133,8 @@ class Dispatch:
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         principal: Principal = request.scope["state"]["principal"] or NOBODY
         control = self._control
+        if control.loop.lapsed() and not route.public:
+            raise StateOutdated
         record = call_record(
             control.clock.now_ms(),
             principal.name,

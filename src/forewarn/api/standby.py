@@ -102,7 +102,8 @@ class FollowerApp:
 
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
-        repeatable = scope["method"] in {"GET", "HEAD"} or b"idempotency-key" in headers
+        keyed = scope["method"] == "POST" and b"idempotency-key" in headers
+        repeatable = keyed or scope["method"] in {"GET", "HEAD"}
         until_s, reason = loop.time() + TAKEOVER_S, ""
         try:
             body = await _body(receive)
