@@ -130,6 +130,47 @@ def test_each_statement_has_its_own_number_and_anchor() -> None:
     assert len(set(numbers)) == len(numbers) > 100
 
 
+#: Statements of sections 6 to 11 and 14 without a rule of their own in the pure packages.
+NO_RULES = {
+    "A-6": "the order of commit and answer: the engine's; invariant 11 checks it",
+    "B-4": "a setting of the emulator",
+    "G-4": "names what a policy has; the rules are F-3, F-5 and F-7",
+    "N-3": "follows from N-1 and L-1, which treat all work alike, and from the table of O-2",
+    "O-2": "a table: `TRAITS`",
+}
+SECTIONS_WITH_RULES = (6, 7, 8, 9, 10, 11, 14)
+RULE = re.compile(r"Source: ([^.]*)\.")
+
+
+def rule_functions() -> dict[str, list[str]]:
+    """Return the functions of the pure packages that are each statement's rule."""
+    rules: dict[str, list[str]] = {}
+    for package in ("core", "planning", "protocol"):
+        for path in sorted((ROOT / "src" / "forewarn" / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef):
+                    for sources in RULE.findall(ast.get_docstring(node) or ""):
+                        for number in cited_in(sources):
+                            rules.setdefault(number, []).append(f"{path.name}: {node.name}")
+    return rules
+
+
+def test_each_rule_is_one_function() -> None:
+    """A rule's docstring says it, with `Source:`; what else cites a statement says `See`."""
+    chapters = re.split(r"^## (\d+) ", CONTRACT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    numbers = {
+        number
+        for section, text in zip(chapters[1::2], chapters[2::2], strict=True)
+        if int(section) in SECTIONS_WITH_RULES
+        for number in re.findall(r"\*\*([A-Z]-\d+)\*\*", text)
+    }
+    rules = {number: names for number, names in rule_functions().items() if number in numbers}
+    several = {number: names for number, names in rules.items() if len(names) > 1}
+    assert not several
+    assert rules.keys() | NO_RULES.keys() == numbers
+    assert not rules.keys() & NO_RULES.keys()
+
+
 @pytest.mark.parametrize("typed", ["Source: A-1 to A-3, N-2.", "A-1, A-2 and A-3; N-2"])
 def test_citation_of_a_range_counts_each(typed: str) -> None:
     """`A-1 to A-3` cites three."""

@@ -26,6 +26,7 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.stimulus import (
+    Acknowledge,
     Cancel,
     Complete,
     DriverAborted,
@@ -361,6 +362,18 @@ def test_work_that_nobody_is_asked_about_starts_at_the_time_asked_for() -> None:
     assert rig.now(operation).state is OperationState.ANNOUNCED
     rig.wait(1)
     assert rig.now(operation).execution.started_ms == asked_ms
+
+
+def test_work_that_nobody_is_asked_about_starts_once_all_of_it_is_approved() -> None:
+    """An operator's approval counts where no group listens, too. Source: L-1, A-9."""
+    rig = small(enabled=())
+    later_ms = rig.now_ms + 60 * MINUTE_MS
+    operation = rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=later_ms)
+    first, *others = operation.events
+    rig.tell(Acknowledge((first,)))
+    assert rig.now(operation).state is OperationState.ANNOUNCED
+    rig.tell(Acknowledge(tuple(others)))
+    assert rig.now(operation).execution.started_ms == rig.now_ms
 
 
 def test_repair_answers_with_what_it_has_withdrawn() -> None:

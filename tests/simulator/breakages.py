@@ -130,14 +130,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.approvals",
-                (
-                    "        if vm is None or event is None or not event.live:\n"
-                    "            raise UnknownEvent(event_id=event_id)\n"
-                ),
-                (
-                    "        if vm is None or event is None or not event.live:\n"
-                    "            continue\n"
-                ),
+                "[known_event(event_id) for event_id in event_ids]",
+                "[known_event(each) for each in event_ids if draft.event(each)]",
             ),
         ),
         "world 1: 7",
@@ -272,8 +266,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.waves",
-                "    if failed > maintenance.max_failures",
-                "    if failed > 10**6 + maintenance.max_failures",
+                "    return failed > maintenance.max_failures",
+                "    return failed > 10**6 + maintenance.max_failures",
             ),
         ),
         "transcript F-5-stopped-by-its-gate",
@@ -331,8 +325,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.step",
-                "any(event.state is EventState.SCHEDULED for event in asked)",
-                "asked",
+                "    if approvals.events_to_approve(draft, operation):",
+                "    if any(draft.enabled(each.group) for each in draft.events_of(operation)):",
             ),
         ),
         "world 1: L-1",

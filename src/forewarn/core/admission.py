@@ -32,7 +32,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
-from forewarn.core.transitions import approved_by_policy, earliest_ms
+from forewarn.core.transitions import approved_by_policy, least_not_before_ms
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import subject_text
 from forewarn.protocol.timestamps import iso8601
@@ -56,10 +56,10 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
     Raises:
         Unknown: a target or destination is not there.
         OperationInvalid: the request contradicts itself or its target.
-        NoticeTooShort: it asks to start before the notice owed. Source: N-1.
+        NoticeTooShort: it asks to start before the notice owed. See N-1.
         AlreadyAsked: the same is already under way on a target.
         TooManyOperations: the service's limit is reached.
-        TooManyUserOperations: the owner's limit is reached. Source: O-1.
+        TooManyUserOperations: the owner's limit is reached. See O-1.
     """
     ask = check_ask(draft, ask, TARGETS_MAX)
     request = draft.state.last_number + 1
@@ -155,7 +155,7 @@ def _operation(
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:
-    """Return the operation with the notice it is owed, or silent. Source: N-1, O-2."""
+    """Return the operation with the notice it is owed, or silent. See N-1, O-2."""
     if TRAITS[operation.cause].fault:
         return operation
     notice_s = draft.policy.notice_s[operation.impact]
@@ -199,7 +199,7 @@ def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool
         and not operation.silent
         and operation.requested_start_ms < owed_ms
     ):
-        earliest = earliest_ms(draft, replace(operation, requested_start_ms=1))
+        earliest = least_not_before_ms(draft, replace(operation, requested_start_ms=1))
         raise NoticeTooShort(
             cause=cause,
             target=target,
@@ -226,7 +226,7 @@ def _check_limit(draft: Draft, asked: list[Operation]) -> None:
     """Refuse more scheduled user-initiated work than an owner may have. Source: O-1.
 
     Costs what the owners that ask have scheduled. Work that needs no approval does not count:
-    it is not scheduled, it starts. Source: B-3, A-10.
+    it is not scheduled, it starts. See B-3, A-10.
     """
     wanted = Counter(_owners_of(draft, asked))
     limit = draft.policy.max_user_operations
@@ -251,7 +251,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
 
 
 def work_before(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return why an operation must wait for other work, None if it need not. Source: G-1.
+    """Return why an operation must wait for other work, None if it need not. See G-1.
 
     Costs the work on the same VM, host, destination and groups.
     """
@@ -262,7 +262,7 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return work that occupies the VM or host it is done to. Source: G-1.
+    """Return work that occupies the VM or host it is done to. See G-1.
 
     Work on a VM waits for other work on it. Work on a host waits for other work there and for VMs
     on their way to it; a move waits for work on its destination, so that no VM arrives in the

@@ -25,26 +25,28 @@ if TYPE_CHECKING:
 
 
 def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
-    """Approve events for a VM, all or none. Source: A-1 to A-4, S-4."""
+    """Every valid id is approved, or was already, all or none. Source: A-1."""
     vm = draft.topology.vms.get(approval.vm)
     if vm is not None and not _is_known_by(vm, approval):
         vm = None
     own = vm.name if vm is not None and draft.topology.reads_alone(vm.name) else ""
-    events = []
-    for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
+    hosts = approval.node_hosts
+
+    def known_event(event_id: str) -> Event:
+        """An unknown, finished or foreign event is refused with all others. Source: A-3."""
         event = draft.event(event_id)
-        if vm is None or event is None or not event.live:
+        if vm is None or event is None or not event.live or not event.belongs_in(vm.group, own):
             raise UnknownEvent(event_id=event_id)
-        hosts = approval.node_hosts
         if hosts and not was_shown(draft, event, vm=vm, hosts=hosts):
             raise UnknownEvent(event_id=event_id)
-        if not event.belongs_in(vm.group, own):
-            raise UnknownEvent(event_id=event_id)
-        events.append(event)
+        return event
+
+    event_ids = dict.fromkeys(event_id.upper() for event_id in approval.event_ids)
+    events = [known_event(event_id) for event_id in event_ids]
     for event in events:
         if event.state is EventState.SCHEDULED:
             if draft.topology.groups[event.group].strict_approval:
-                _count(draft, event, approval.vm)
+                _approve_strictly(draft, event, approval.vm)
             else:
                 approve_event(draft, event, by=(approval.vm,))
     return tuple(event.operation for event in events)
@@ -60,7 +62,7 @@ def _is_known_by(vm: Vm, approval: stimuli.Approve) -> bool:
 
 
 def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
-    """Approve events from outside their VMs, all or none. Source: A-9."""
+    """An operator approves events from outside their VMs, all or none. Source: A-9."""
     events = []
     for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
         event = draft.event(event_id)
@@ -74,7 +76,7 @@ def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int
 
 
 def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
-    """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
+    """An approval stands for all resources of its event. Source: A-4."""
     approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
     because = f": {reason}" if reason else ""
     text = f"event {event.id} is approved for {event.group}{because}"
@@ -87,8 +89,8 @@ def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: st
     return approved
 
 
-def _count(draft: Draft, event: Event, vm: str) -> Event:
-    """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
+def _approve_strictly(draft: Draft, event: Event, vm: str) -> Event:
+    """In a strict group the last VM's approval approves the event. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
         return event
     if set(unapproving(draft, event)) <= {vm}:
@@ -100,7 +102,7 @@ def _count(draft: Draft, event: Event, vm: str) -> Event:
 
 
 def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
-    """Approve events with one approval whose group is no longer strict. Source: A-4, A-7."""
+    """Approve events with one approval whose group is no longer strict. See A-4, A-7."""
     for group in groups:
         for _, event in draft.live_events_in(group.name):
             counts = event.approved_by and not group.strict_approval
@@ -108,14 +110,33 @@ def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
                 approve_event(draft, event, by=(), reason="the group is not strict any more")
 
 
+def events_to_approve(draft: Draft, operation: Operation) -> list[Event]:
+    """Work waits until the groups of all owners on its host have approved. Source: L-2.
+
+    Return the events that are not approved yet; groups that do not listen are not asked (B-3).
+    """
+    return [
+        event
+        for event in draft.events_of(operation)
+        if event.state is EventState.SCHEDULED and draft.enabled(event.group)
+    ]
+
+
+def is_unasked(draft: Draft, operation: Operation) -> bool:
+    """Whether no group of an operation listens, and somebody has not approved it from outside."""
+    events = draft.events_of(operation)
+    approved = events and all(event.state is EventState.APPROVED for event in events)
+    return not approved and not any(draft.enabled(event.group) for event in events)
+
+
 def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
-    """The VMs of an event that have not approved it; one that is gone never will. Source: A-7."""
+    """The VMs of an event that have not approved it; one that is gone never will. See A-7."""
     known = draft.topology.vms
     return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
 
 
 def is_coupled(draft: Draft, operation: Operation) -> bool:
-    """Whether an approved deletion waits for another of its request. Source: A-8."""
+    """An approved deletion waits for one of its request that is not approved. Source: A-8."""
     if operation.impact is not Impact.TERMINATE:
         return False
     return not _all_decided(draft, ("deletion", deletion_key(operation)))
@@ -125,7 +146,7 @@ def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int | None]
     """Wake the deletions of a request once all of them are approved.
 
     As long as one is undecided the others would wait on; so each is looked at once, however many
-    of them start in one step. Source: A-8.
+    of them start in one step. See A-8.
     """
     place: Place = ("deletion", key)
     if operation.impact is not Impact.TERMINATE or place in draft.uncoupled:
@@ -137,7 +158,7 @@ def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int | None]
 
 
 def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
-    """Deletions of the same request that must be approved first. Source: A-8."""
+    """Deletions of the same request that must be approved first. See A-8."""
     if operation.impact is not Impact.TERMINATE:
         return []
     place: Place = ("deletion", deletion_key(operation))
@@ -166,8 +187,5 @@ def _is_undecided(draft: Draft, sibling: Operation, place: Place) -> bool:
     return (
         sibling.state is OperationState.ANNOUNCED
         and ("deletion", deletion_key(sibling)) == place
-        and any(
-            event.state is EventState.SCHEDULED and draft.enabled(event.group)
-            for event in draft.events_of(sibling)
-        )
+        and bool(events_to_approve(draft, sibling))
     )

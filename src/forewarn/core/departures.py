@@ -39,8 +39,8 @@ def note(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
         enrolment = draft.enrolment(group)
         if enrolment is None:
             continue
-        shown_ms = [operation.announced_ms for operation, _ in draft.live_events_in(group)]
-        since_ms = min(shown_ms, default=draft.now_ms) - HAND_OVER_S_MAX * SECOND_MS
+        live = draft.live_events_in(group)
+        since_ms = min([_since_ms(operation) for operation, _ in live], default=draft.now_ms)
         kept = [each for each in enrolment.departures if each.left_ms >= since_ms]
         draft.mark(replace(enrolment, departures=tuple((*kept, *new)[-DEPARTURES_MAX:])))
 
@@ -69,8 +69,13 @@ def was_shown(draft: Draft, event: Event, *, vm: Vm, hosts: Collection[str]) -> 
     assert operation is not None, event
     if enrolment is None:
         return False
-    since_ms = operation.announced_ms - HAND_OVER_S_MAX * SECOND_MS
+    since_ms = _since_ms(operation)
     return any(
         each.vm == vm.name and each.host in hosts and each.left_ms >= since_ms
         for each in enrolment.departures
     )
+
+
+def _since_ms(operation: Operation) -> int:
+    """Return from when a departure counts for an operation; of a fault, which has no notice: 0."""
+    return (operation.notice.announced_ms or 0) - HAND_OVER_S_MAX * SECOND_MS

@@ -106,7 +106,7 @@ NUMBERS_PER_INCARNATION = 1000
 
 
 def fresh(key: str, group: str, last_number: int = 0) -> View:
-    """Return the empty view a group begins with when it is enabled. Source: D-1, B-2.
+    """Return the empty view a group begins with when it is enabled. See D-1, B-2.
 
     After a restore it goes on from there: the group may be one that the backup did not have.
     Source: U-2.

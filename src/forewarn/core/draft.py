@@ -123,7 +123,7 @@ class Draft:
         return [(self.state.operations[event.operation], event) for event in events]
 
     def enabled(self, group: str) -> bool:
-        """Whether Scheduled Events is enabled for a group. Source: B-3."""
+        """A group that is not enabled neither delays work nor is asked. Source: B-3."""
         return group in self.state.enrolments
 
     def views_in(self, group: str) -> list[View]:
@@ -181,7 +181,7 @@ class Draft:
             action: stable name of the transition, `operation.announced`.
             text: one sentence for people.
             records: what changed; the first says what the entry is about.
-            vm: who approved, where an event was. Source: A-6.
+            vm: who approved, where an event was. See A-6.
             host: what an order leaves out.
         """
         images = tuple([self._put(record) for record in records])

@@ -38,7 +38,7 @@ AWAY_S_MIN = 2 * MARK_COARSENESS_S
 
 
 def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
-    """Withdraw an operation that has not started. Source: L-3."""
+    """Withdraw an operation that has not started. See L-3."""
     operation = _live(draft, cancellation.operation)
     if operation.state is OperationState.RUNNING:
         raise WrongState(operation=operation.id, state=operation.state.value, asked="cancelled")
@@ -47,7 +47,7 @@ def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
 
 
 def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
-    """End a running operation as an operator reports it. Source: L-8."""
+    """End a running operation as an operator reports it. See L-8."""
     operation = _running(draft, completion.operation, "completed")
     failed, reason = completion.failed, completion.reason
     transitions.end(draft, operation, failed=failed, reason=reason, abort=True)
@@ -55,7 +55,7 @@ def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
 
 
 def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
-    """Begin a running operation again. Source: L-8."""
+    """Begin a running operation again. See L-8."""
     operation = _running(draft, retry.operation, "retried")
     execution = replace(
         operation.execution,
@@ -112,7 +112,7 @@ def progressed(draft: Draft, report: stimuli.DriverProgressed) -> tuple[int, ...
 
 
 def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
-    """End an operation whose driver has done its work. Source: L-5."""
+    """End an operation whose driver has done its work. See L-5."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
         measured = with_execution(operation, interruption_ms=report.interruption_ms)
@@ -121,7 +121,7 @@ def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
 
 
 def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
-    """Keep a failed execution running, with its reason, until the operator decides (L-8)."""
+    """A failed execution keeps its events and its reason until people decide. Source: L-8."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and operation.alert is not Alert.STUCK:
         reason = report.reason or "the driver gave no reason"
@@ -132,7 +132,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
 
 
 def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
-    """Note that a driver has aborted an operation, or cannot be notified. Source: L-7."""
+    """Note that a driver has aborted an operation, or cannot be notified. See L-7."""
     operation = draft.state.aborts.get(report.operation)
     if operation:
         settled = replace(operation, abort_owed=False)
@@ -144,7 +144,7 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
 
 
 def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
-    """Note that a notice is published, or give it again if that came late. Source: N-1."""
+    """Note that a notice is published, or give it again if that came late. See N-1."""
     for number in report.operations:
         operation = draft.operation(number)
         if operation is None or operation.state is not OperationState.ANNOUNCED:
@@ -191,21 +191,21 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:
-    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4."""
+    """Keep the mark of the service's clock: no transition, and so no history. See N-4."""
     draft.changes.mark = (report.boot, report.ahead_ms)
     draft.state.set_mark(draft.changes.mark)
     return ()
 
 
 def put_off(draft: Draft, report: stimuli.PutOff) -> tuple[int, ...]:
-    """Keep every notice whole where the clock goes ahead while no time passes. Source: N-4."""
+    """Keep every notice whole where the clock goes ahead while no time passes. See N-4."""
     for operation in draft.operations(("state", OperationState.ANNOUNCED.value)):
         transitions.put_off(draft, operation, report.by_ms)
     return ()
 
 
 def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
-    """Enable Scheduled Events for a group that asks for the first time. Source: B-1."""
+    """The first GET of a group enables Scheduled Events for it. Source: B-1."""
     group = draft.topology.groups.get(enabling.group)
     if group is None:
         raise Unknown(kind="group", name=enabling.group)
@@ -244,7 +244,7 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
 
 
 def tick(draft: Draft) -> tuple[int, ...]:
-    """Do what time alone makes due, but starting: that is a joint rule. Source: B-2, L-8.
+    """Do what time alone makes due, but starting: that is a joint rule. See B-2, L-8.
 
     Costs the work that is due, once: blocked work waits for the end of its blocker.
     """
@@ -275,7 +275,7 @@ def proceed(draft: Draft, going_on: stimuli.Proceed) -> tuple[int, ...]:
 
 
 def _disable(draft: Draft, enrolment: Enrolment) -> None:
-    """Disable a group that has not polled for a day; work no longer waits for it. B-2, B-3."""
+    """A group whose VMs have not asked for a day is disabled. Source: B-2."""
     group = enrolment.group
     views = draft.views_in(group)
     text = f"Scheduled Events is disabled for {group}: nobody asked"
@@ -302,10 +302,10 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:
-    """Time in which the service could not be asked is not silence of its VMs. Source: B-2.
+    """Time in which the service could not be asked is not silence of its VMs. See B-2.
 
     Marks of a clock that was ahead of this one are put back: once this clock gets there, they
-    would look recent. Source: F-5.
+    would look recent. See F-5.
     """
     forgiven_ms = away_ms if away_ms > AWAY_S_MIN * SECOND_MS else 0
     for enrolment in tuple(draft.state.enrolments.values()):
@@ -337,5 +337,5 @@ def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
 
 
 def disabled_ms(polled_ms: int, after_s: int) -> int:
-    """When a group last heard of then is disabled, ms since the epoch UTC. Source: B-2."""
+    """When a group last heard of then is disabled, ms since the epoch UTC. See B-2."""
     return polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS

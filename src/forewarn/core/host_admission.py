@@ -48,7 +48,9 @@ class Admission:
         self._draft, self._maintenance = draft, maintenance
 
     def blocker(self, host: str, wave: Wave) -> Blocker | None:
-        """Return what keeps a host from being announced now, None if nothing does.
+        """A host is announced only while every hard constraint holds. Source: F-3.
+
+        Return the first that does not hold, None if all do.
 
         Costs the work on the host and in its groups, and its VMs where budgets hold.
         """
@@ -111,7 +113,9 @@ class Admission:
         return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int:
-        """Return before when work must not start, ms since the epoch UTC; 0: it may at any time.
+        """Work may have to start later than its approval. Source: L-6.
+
+        Return before when it must not start, ms since the epoch UTC; 0: it may at any time.
 
         What people asked for, the pause and owners' rests are kept though they have passed: the
         clock may be put back. F-3, F-8, N-4.
@@ -226,7 +230,9 @@ def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Sub
 
 
 def postpone(draft: Draft, word: PostponeHosts) -> None:
-    """Grant a later start for some hosts, all or none; costs the hosts of the maintenance.
+    """An owner's later start is granted within policy and deadline, or refused. Source: F-8.
+
+    It is granted for all hosts or for none; costs the hosts of the maintenance.
 
     What is announced for them is withdrawn, and announced again with its whole notice.
 

@@ -159,19 +159,19 @@ def is_placed_alike(one: Operation, other: Operation) -> bool:
 
 
 def deletion_key(operation: Operation) -> tuple[int, int | None]:
-    """Return the key that coupled deletions share. Source: A-8."""
+    """Return the key that coupled deletions share. See A-8."""
     return operation.request, operation.notice.not_before_ms
 
 
 def is_disturbing(operation: Operation) -> bool:
-    """Whether routine work must keep clear of an operation somewhere. Source: G-1."""
+    """Whether routine work must keep clear of an operation somewhere. See G-1."""
     if operation.state is OperationState.RUNNING:
         return True
     return operation.routine and operation.state is OperationState.ANNOUNCED
 
 
 def disturbed_groups(topology: Topology, operation: Operation) -> tuple[str, ...]:
-    """The groups that an operation disturbs, sorted, if it is under way. Source: G-1.
+    """The groups that an operation disturbs, sorted, if it is under way. See G-1.
 
     Those who are there now: some that work on a host names may have left, others may have been
     moved there from a host that was lost. A user's work on a VM is the user's own business.

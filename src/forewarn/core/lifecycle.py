@@ -258,7 +258,7 @@ class Operation:
         return dict(self.execution.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:
-        """When a running operation has run for longer than it should. Source: L-8."""
+        """When a running operation has run for longer than it should. See L-8."""
         assert self.state is OperationState.RUNNING, self
         return self.execution.since_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
 

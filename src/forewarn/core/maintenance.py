@@ -168,7 +168,7 @@ class Maintenance:
 
     @property
     def keeps_announced(self) -> bool:
-        """Whether announced hosts stay announced while it is paused. Source: F-6."""
+        """Whether announced hosts stay announced while it is paused. See F-6."""
         return isinstance(self.phase, Halted) and self.phase.keeps_announced
 
     @property
@@ -257,7 +257,7 @@ def move_phase(maintenance: Maintenance, phase: Phase) -> Maintenance:
 
 
 def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:
-    """Return the maintenance after a move.
+    """A maintenance moves by its table only; return it after a move. Source: F-1.
 
     Raises:
         IllegalMove: the table has no such move; nothing is changed.

@@ -77,7 +77,7 @@ def handle(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ..
 
 
 def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
-    """Create a draft; the planner plans it separately. Costs its hosts. Source: F-1."""
+    """Create a draft; the planner plans it separately. Costs its hosts. See F-1."""
     _check(draft, asked)
     maintenance = Maintenance(
         draft.next_number(),
@@ -140,7 +140,7 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
 
 
 def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
-    """Start a draft: plan it from now; its waves follow. Source: F-1.
+    """Start a draft: plan it from now; its waves follow. See F-1.
 
     Raises:
         MaintenanceImpossible: a host can never be done as things are, by its plan.
@@ -158,7 +158,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
 
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
-    """Announce nothing more, and withdraw announced hosts. Source: F-6."""
+    """A pause announces no further host, and withdraws announced ones. Source: F-6."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
     phase = maintenance.phase
     halted = Halted(
@@ -176,7 +176,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
 
 
 def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
-    """Resume a maintenance; hosts that failed are tried again. Source: F-1."""
+    """Resume a maintenance; hosts that failed are tried again. See F-1."""
     halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
     number, phase = maintenance.number, maintenance.phase
@@ -216,7 +216,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
-    """Cancel a maintenance: withdraw announced work; running work ends first. Source: F-6."""
+    """Cancel a maintenance: withdraw announced work; running work ends first. See F-6."""
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
@@ -230,7 +230,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
 
 
 def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
-    """Put a plan in force if its parent is the plan in force; O(its hosts). Source: F-2."""
+    """A plan takes force only if its parent is the one in force; O(its hosts). Source: F-2."""
     maintenance = draft.maintenances.get(report.maintenance)
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{report.maintenance}")
@@ -302,7 +302,7 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
 
 
 def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
-    """Resume a maintenance whose gate has passed. Source: F-5."""
+    """Resume a maintenance whose gate has passed. See F-5."""
     maintenance = draft.maintenances.get(passed.maintenance)
     if maintenance is None:
         return
@@ -319,7 +319,7 @@ def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
 
 
 def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:
-    """Stop a maintenance whose checks have failed. Source: F-5."""
+    """Stop a maintenance whose checks have failed. See F-5."""
     maintenance = draft.maintenances.get(failed.maintenance)
     if maintenance is not None and maintenance.running:
         stop(draft, maintenance, failed.reason)

@@ -216,7 +216,7 @@ class State:
         return self.last_number
 
     def set_mark(self, mark: tuple[str, int]) -> None:
-        """Keep the mark of the service's clock. Source: N-4."""
+        """Keep the mark of the service's clock. See N-4."""
         self._undo.append(partial(self._set, "mark", self.mark))
         self.mark = mark
 

@@ -57,7 +57,7 @@ from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.host_admission import start_shortage
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.lifecycle import Alert, EventState, Operation, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.phase import Checking
 from forewarn.planning.blockers import Blocker
 from forewarn.values import value
@@ -146,28 +146,25 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
         each = (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
     rest = _settle(draft)
-    changes = draft.changes
-    state = draft.state
     recovers = isinstance(stimulus, stimuli.Recover)
-    return Outcome(
-        changes,
-        about,
-        follow_up=FollowUp(
-            tuple(
-                number
-                for number, each in changes.operations.items()
-                if each.state is OperationState.ANNOUNCED and not each.notice.shown_ms
-            ),
-            tuple([state.operations[number] for number in draft.begin]),
-            tuple([state.aborts[number] for number in draft.abort]),
-        ),
-        rest=rest,
-        plan=_to_plan(state.maintenances if recovers else changes.maintenances),
+    maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
+    return Outcome(draft.changes, about, follow_up(draft), rest=rest, plan=_to_plan(maintenances))
+
+
+def follow_up(draft: Draft) -> FollowUp:
+    """Nothing begins, and no notice counts, before what a step wrote is shown. Source: L-7."""
+    state = draft.state
+    unshown = (
+        number
+        for number, each in draft.changes.operations.items()
+        if each.state is OperationState.ANNOUNCED and not each.notice.shown_ms
     )
+    begin = [state.operations[number] for number in draft.begin]
+    return FollowUp(tuple(unshown), tuple(begin), tuple([state.aborts[n] for n in draft.abort]))
 
 
 def _to_plan(maintenances: Mapping[int, Maintenance]) -> tuple[int, ...]:
-    """Return those that need a plan made, or a gate checked. Source: F-2, F-5."""
+    """Return those that need a plan made, or a gate checked. See F-2, F-5."""
     wanted = (
         number
         for number, each in maintenances.items()
@@ -312,7 +309,7 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
     if withdrawn:
         transitions.cancel(draft, operation, withdrawn)
         return True
-    reason = _reason_to_start(draft, operation)
+    reason = reason_to_start(draft, operation)
     blocked = admission.work_before(draft, operation) if reason else None
     short = start_shortage(draft, operation) if reason and blocked is None else None
     draft.state.wait(operation.number, _number_of(blocked))
@@ -332,17 +329,20 @@ def _number_of(blocked: Blocker | None) -> int:
     return (blocked.operation if blocked else None) or 0
 
 
-def _reason_to_start(draft: Draft, operation: Operation) -> str:
-    """Return why an announced operation may start now, other work aside; empty if not."""
+def reason_to_start(draft: Draft, operation: Operation) -> str:
+    """Work starts when every event of it is approved, or when NotBefore is reached. Source: L-1.
+
+    Return which of these lets it start now, other work aside; empty if none does. Where no group
+    listens and nobody has approved it, it starts when it was asked to.
+    """
     if operation.earliest_start_ms > draft.now_ms:
         return ""
     if operation.notice.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
-    asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]
-    if not asked:
-        return "nobody is to be asked" if operation.requested_start_ms <= draft.now_ms else ""
-    if any(event.state is EventState.SCHEDULED for event in asked):
+    if approvals.events_to_approve(draft, operation):
         return ""
+    if approvals.is_unasked(draft, operation):
+        return "nobody is to be asked" if operation.requested_start_ms <= draft.now_ms else ""
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 

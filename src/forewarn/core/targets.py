@@ -81,14 +81,14 @@ def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> 
 
 
 def driver_failed(draft: Draft, operation: Operation) -> None:
-    """Count a host whose driver has failed against the gate. Source: F-5."""
+    """Count a host whose driver has failed against the gate. See F-5."""
     target = draft.target(operation.maintenance, operation.host)
     if target is not None and target.operation == operation.number:
         _fail(draft, replace(target, reason=operation.reason))
 
 
 def host_failed(draft: Draft, host: str) -> None:
-    """Count a host that fails soon after its service against the gate. Source: F-5."""
+    """Count a host that fails soon after its service against the gate. See F-5."""
     since_ms = draft.now_ms - FAILURE_AFTER_S * SECOND_MS
     for number in tuple(draft.maintenances):
         target = draft.target(number, host)
@@ -101,7 +101,7 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     """Return the groups on the last wave's hosts that polled before, and have not since, sorted.
 
     Those whose last poll was in the hour before their host's work began. Costs the hosts that were
-    touched, and the VMs of the last wave's. Source: F-5.
+    touched, and the VMs of the last wave's. See F-5.
 
     Args:
         draft: the draft to read.

@@ -205,7 +205,7 @@ class Vm:
 
     @property
     def reimage_announceable(self) -> bool:
-        """Whether a reimage of a machine of this size can be announced. Source: O-2."""
+        """Whether a reimage of a machine of this size can be announced. See O-2."""
         return self.size_family not in SIZES_WITHOUT_REIMAGE_NOTICE
 
 

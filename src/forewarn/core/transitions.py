@@ -58,12 +58,12 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
 
 
 def announce(draft: Draft, operation: Operation) -> Operation:
-    """Announce a planned operation: its events appear as Scheduled. Source: L-1, N-1, S-5."""
+    """Announce a planned operation: its events appear as Scheduled. See L-1, N-1, S-5."""
     assert operation.state is OperationState.PLANNED, operation
     operation, events = _with_events(draft, operation)
     operation = replace(
         move_operation(operation, Move.ANNOUNCE),
-        notice=Notice(draft.now_ms, earliest_ms(draft, operation)),
+        notice=Notice(draft.now_ms, least_not_before_ms(draft, operation)),
     )
     assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
     approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
@@ -78,7 +78,7 @@ def announce(draft: Draft, operation: Operation) -> Operation:
 
 
 def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
-    """Whether a group's automatic approval covers an operation. Source: A-10.
+    """A group's policy may approve users' reboots and redeploys beforehand. Source: A-10.
 
     Not where a later start is asked for: an approval given now would void that (L-6).
     """
@@ -90,17 +90,22 @@ def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
     )
 
 
-def earliest_ms(draft: Draft, operation: Operation) -> int:
-    """When an operation announced now may start unapproved, in whole seconds. Source: N-1, N-2."""
-    lead_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
-    if operation.cause is Cause.HARDWARE_DEGRADED and not operation.requested_start_ms:
-        lead_ms = max(lead_ms, draft.policy.prediction_s * SECOND_MS)
+def least_not_before_ms(draft: Draft, operation: Operation) -> int:
+    """NotBefore is at least the notice owed after now, in whole seconds. Source: N-1."""
+    owed_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
+    lead_ms = max(owed_ms, _prediction_ms(draft, operation))
     earliest = max(draft.now_ms + lead_ms, operation.requested_start_ms)
     return -(-earliest // SECOND_MS) * SECOND_MS
 
 
+def _prediction_ms(draft: Draft, operation: Operation) -> int:
+    """A predicted failure is announced days ahead, unless its time is chosen. Source: N-2."""
+    predicted = operation.cause is Cause.HARDWARE_DEGRADED and not operation.requested_start_ms
+    return draft.policy.prediction_s * SECOND_MS if predicted else 0
+
+
 def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
-    """Give the owed notice again, because it was shown late or never. Source: N-1, L-7.
+    """Give the owed notice again, because it was shown late or never. See N-1, L-7.
 
     Args:
         draft: the draft to write to.
@@ -109,7 +114,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
     """
     assert operation.state is OperationState.ANNOUNCED, operation
     key = deletion_key(operation)
-    earliest = earliest_ms(draft, operation) + -(-2 * delay_ms // SECOND_MS) * SECOND_MS
+    earliest = least_not_before_ms(draft, operation) + -(-2 * delay_ms // SECOND_MS) * SECOND_MS
     renewed = replace(
         operation,
         notice=Notice(draft.now_ms, max(operation.not_before_ms, earliest)),
@@ -121,7 +126,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
 
 
 def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
-    """Keep an announced operation's notice whole where the clock went ahead. Source: N-4.
+    """A step of the system clock never shortens promised notice. Source: N-4.
 
     Args:
         draft: the draft to write to.
@@ -143,7 +148,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
 
 
 def start_unannounced(draft: Draft, operation: Operation) -> Operation:
-    """Record a fault: running at once, events first seen as Started. Source: L-4."""
+    """A hardware failure has no notice: its events are first seen Started. Source: L-4."""
     operation, events = _with_events(draft, operation)
     running = _running(draft, move_operation(operation, Move.FAULT))
     started = [move_event(event, Move.DUE) for event in events]
@@ -155,7 +160,7 @@ def start_unannounced(draft: Draft, operation: Operation) -> Operation:
 
 
 def start(draft: Draft, operation: Operation, why: str) -> Operation:
-    """Start an announced operation: its events become Started. Source: L-1, D-7."""
+    """Start an announced operation: its events become Started. See L-1, D-7."""
     running = _running(draft, move_operation(operation, Move.DUE))
     events = draft.events_of(operation)
     started = [move_event(event, Move.DUE) for event in events]
@@ -206,7 +211,7 @@ def end(
     reason: str = "",
     abort: bool = False,
 ) -> Operation:
-    """End a running operation: its events are gone. Source: L-5, L-8.
+    """A started event is gone once its operation has ended. Source: L-5.
 
     Args:
         draft: the draft to write to.
@@ -239,7 +244,7 @@ def end(
 
 
 def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
-    """Withdraw an operation that has not started: no impact. Source: L-3."""
+    """Work that has not started is withdrawn with no impact. Source: L-3."""
     cancelled = replace(
         move_operation(operation, Move.CANCEL),
         ended_ms=draft.now_ms,
@@ -257,7 +262,7 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
 
 
 def _fail_hardware(draft: Draft, operation: Operation) -> None:
-    """A host fails: what was foreseen or announced for it is over. Source: L-4, N-2."""
+    """A host fails: what was foreseen or announced for it is over. See L-4, N-2."""
     lost = operation.cause is Cause.HOST_LOST
     reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
     for other in draft.operations(("host", operation.host)):
@@ -274,7 +279,7 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
 
 
 def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
-    """Fix which VMs are disturbed and make one event per group. Source: S-5, D-5."""
+    """Each group on a host has its own event, so that none spans domains. Source: G-2, S-5, D-5."""
     vms = operation.vms if operation.of_vm else draft.topology.vms_on(operation.host)
     shares = {} if operation.silent else draft.topology.grouped(vms)
     events = [
@@ -327,7 +332,7 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
 
 
 def _follow_vms(draft: Draft, ended: Operation) -> None:
-    """Adapt announced work to VMs that have gone or arrived. Source: L-5, N-1."""
+    """Adapt announced work to VMs that have gone or arrived. See L-5, N-1."""
     places: list[Place] = [("host", host) for host in ended.destinations]
     places += [("vm", name) for name in ended.vms]
     for other in draft.operations(*places):
@@ -343,7 +348,7 @@ def _follow_vms(draft: Draft, ended: Operation) -> None:
 
 
 def _join(draft: Draft, operation: Operation) -> None:
-    """Show the failure to VMs that have arrived on the host meanwhile. Source: L-4, L-5."""
+    """Show the failure to VMs that have arrived on the host meanwhile. See L-4, L-5."""
     present = draft.topology.vms_on(operation.host)
     come = tuple(name for name in present if name not in operation.vms)
     if not come:
@@ -362,7 +367,7 @@ def _join(draft: Draft, operation: Operation) -> None:
 
 
 def _wait_no_more(draft: Draft, operation: Operation) -> None:
-    """Count what only VMs that are gone had not approved as approved. Source: L-2, A-7."""
+    """Count what only VMs that are gone had not approved as approved. See L-2, A-7."""
     for event in draft.events_of(operation):
         gone = [name for name in event.resources if name not in draft.topology.vms]
         if not gone or event.state is not EventState.SCHEDULED:

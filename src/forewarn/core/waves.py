@@ -40,7 +40,7 @@ PLAN_AGAIN_S = 60
 def announce_hosts(draft: Draft, number: int, room: int) -> int:
     """Announce at most this many hosts of a maintenance's wave that is due; return how many.
 
-    Costs what it announces, and a look at each host of the wave. Source: F-3.
+    Costs what it announces, and a look at each host of the wave. See F-3.
     """
     maintenance = draft.maintenances.get(number)
     if maintenance is None or not _is_due(draft, maintenance):
@@ -73,7 +73,7 @@ def conclude(draft: Draft, number: int) -> None:
 def _conclude(draft: Draft, maintenance: Maintenance) -> None:
     number = maintenance.number
     touched, working, failed = draft.progress(number).counts
-    if failed > maintenance.max_failures + maintenance.forgiven:
+    if exceeds_failure_budget(maintenance, failed):
         reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
         return
@@ -94,6 +94,11 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
             ended_ms=draft.now_ms,
         )
         draft.put("maintenance.done", f"{done.id} is done", move_phase(done, Halted()))
+
+
+def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
+    """Beyond its failure budget a maintenance is stopped. Source: F-5."""
+    return failed > maintenance.max_failures + maintenance.forgiven
 
 
 def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
@@ -126,7 +131,7 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
 
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
-    """Stop a maintenance by its gate; withdraw announced work, let running work end. F-5."""
+    """Where serviced hosts turn unhealthy, remaining work is stopped and withdrawn. Source: G-3."""
     stopped = move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms)
     stopped = move_phase(stopped, Halted(reason, maintenance.wave))
     draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)
@@ -134,7 +139,7 @@ def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
 
 
 def withdraw(draft: Draft, maintenance: Maintenance) -> None:
-    """Withdraw announced work, in portions; it no longer starts. Source: F-6.
+    """Withdraw announced work, in portions; it no longer starts. See F-6.
 
     Costs a look-up for each host that is worked on.
     """

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.admission import no_room, waits_since_ms, work_before
-from forewarn.core.approvals import unapproving, undecided_siblings
+from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
 from forewarn.core.host_admission import start_shortage
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import (
     Alert,
-    EventState,
     Operation,
     OperationState,
     progress_text,
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocker, ...]:
-    """Return everything an operation waits for now; empty when it has ended.
+    """Whatever waits has a first blocker. Source: F-4.
+
+    Return all that an operation waits for, the first one first; empty when it has ended.
 
     Args:
         draft: the draft to read.
@@ -46,14 +47,11 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     blockers: list[Blocker] = []
     since_ms, due_ms = waits_since_ms(operation), operation.not_before_ms
     due = bool(operation.notice.shown_ms) and due_ms <= draft.now_ms
-    for event in draft.events_of(operation) if not due else ():
-        if event.state is EventState.SCHEDULED and draft.enabled(event.group):
-            text = f"group {event.group} has not approved event {event.id}"
-            if draft.topology.groups[event.group].strict_approval:
-                text += f" (missing: {', '.join(unapproving(draft, event))})"
-            blockers.append(
-                Blocker(Code.APPROVAL, event.group, since_ms, operation.not_before_ms, text)
-            )
+    for event in events_to_approve(draft, operation) if not due else ():
+        text = f"group {event.group} has not approved event {event.id}"
+        if draft.topology.groups[event.group].strict_approval:
+            text += f" (missing: {', '.join(unapproving(draft, event))})"
+        blockers.append(Blocker(Code.APPROVAL, event.group, since_ms, due_ms, text))
     siblings = undecided_siblings(draft, operation)
     if siblings and not blockers and not due:
         names = ", ".join(sibling.id for sibling in siblings)
@@ -67,8 +65,8 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         blockers.append(short)
     if blockers:
         return tuple(blockers)
-    asks = any(draft.enabled(event.group) for event in draft.events_of(operation))
-    if operation.earliest_start_ms > draft.now_ms and (due or asks):  # all have approved it
+    released = due or not is_unasked(draft, operation)
+    if operation.earliest_start_ms > draft.now_ms and released:
         at_ms, text = operation.earliest_start_ms, "its earliest start is not reached"
     else:
         at_ms, text = due_ms, "its NotBefore is not reached"
@@ -76,7 +74,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
 
 
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocker, ...]:
-    """Return what running work waits for: people, or its driver. Source: L-8."""
+    """Return what running work waits for: people, or its driver. See L-8."""
     since_ms = waits_since_ms(operation)
     if operation.alert is Alert.STUCK:
         text = f"the driver failed: {operation.reason}; retry, complete or fail it"

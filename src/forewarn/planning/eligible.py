@@ -121,7 +121,7 @@ def _blocker(
 
 
 def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
-    """Return why no opening is long enough for a host, None if one is. Source: F-7."""
+    """Return why no opening is long enough for a host, None if one is. See F-7."""
     if any(end - start >= duration_s * 1000 for start, end in calendar.spans):
         return None
     code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW

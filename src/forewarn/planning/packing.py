@@ -214,7 +214,7 @@ def _repacked(
 ) -> list[int]:
     """Fit again, wave by wave in another order: that never takes more waves, often fewer.
 
-    Source: Culberson's iterated greedy; it holds for every rule that a part of a wave keeps when
+    See Culberson's iterated greedy; it holds for every rule that a part of a wave keeps when
     the wave does, as G-1 and limits are.
     """
     turn = fruitless = 0

@@ -109,7 +109,7 @@ class MaintenancePolicy:
         return without(open_spans(self.windows_of(words), *span), self.freezes)
 
     def is_open(self, words: frozenset[str], span: Span) -> bool:
-        """Whether windows and freezes leave a whole span open for such a host."""
+        """Work fits a window only if all of its span is open. Source: F-7."""
         closed = self.windows_of(words) or self.freezes
         return not closed or self.open_spans_of(words, span) == (span,)
 

@@ -39,7 +39,7 @@ class ApprovalTooLarge(CallerError):
 
 
 def render_approval(event_ids: tuple[str, ...], incarnation: int | None = None) -> bytes:
-    """Return the body that approves these events. Source: A-1; incarnation: V-1."""
+    """Return the body that approves these events. See A-1; incarnation: V-1."""
     form: dict[str, object] = {}
     if incarnation is not None:
         form["DocumentIncarnation"] = incarnation

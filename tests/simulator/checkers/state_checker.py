@@ -318,7 +318,11 @@ class StateChecker:
             for event_id in operation.events
             if self._is_asked(self._group_of(event_id, changes), changes)
         ]
-        if not waiting and operation.requested_start_ms > (operation.execution.started_ms or 0):
+        started_ms = operation.execution.started_ms or 0
+        approved = operation.events and all(
+            self._is_approved(each, operation, topology, changes) for each in operation.events
+        )
+        if not (waiting or approved) and operation.requested_start_ms > started_ms:
             raise Violation("1", f"{operation.id} started before its time")
         for event_id in waiting:
             if not self._is_approved(event_id, operation, topology, changes):

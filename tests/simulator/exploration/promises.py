@@ -55,11 +55,8 @@ def check_step(
     for number, operation in outcome.changes.operations.items():
         known = before.state.operations.get(number) or before.state.aborts.get(number)
         _check_moves(known, operation, stimulus)
-        if operation.notice.shown_ms not in {
-            0,
-            after.now_ms,
-            known.notice.shown_ms if known else 0,
-        }:
+        was_shown_ms = known.notice.shown_ms if known else None
+        if operation.notice.shown_ms not in {None, after.now_ms, was_shown_ms}:
             raise Violation("6", f"{operation.id} was shown at another time than now")
         starts = operation.state is S.RUNNING and (known is None or known.state is not S.RUNNING)
         if starts and _is_due(known or operation, after.now_ms):
@@ -217,8 +214,10 @@ def _check_at_rest(after: Situation) -> None:
 def _has_reason(operation: Operation, state: State, now_ms: int) -> bool:
     if operation.notice.shown_ms and operation.not_before_ms <= now_ms:
         return True
-    asked = any(state.events[each].group in state.enrolments for each in operation.events)
-    if not asked:
+    events = [state.events[each] for each in operation.events]
+    asked = any(event.group in state.enrolments for event in events)
+    approved = events and all(event.state is E.APPROVED for event in events)
+    if not asked and not approved:
         return operation.requested_start_ms <= now_ms
     if not _approved_by_all(operation, state):
         return False
