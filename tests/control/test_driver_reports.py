@@ -15,6 +15,7 @@ from forewarn.core.stimulus import Approve, ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
+from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
 from tests.drivers.tasks import task as task_of
 
@@ -107,7 +108,7 @@ def test_measured_interruption_is_kept() -> None:
         running.settle()
         ended = running.store.operation(number)
         assert ended is not None
-        assert (ended.state.value, ended.interruption_ms) == ("succeeded", 340)
+        assert (ended.state.value, ended.execution.interruption_ms) == ("succeeded", 340)
     finally:
         running.loop.stop()
         running.store.close()

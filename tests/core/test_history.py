@@ -23,7 +23,6 @@ from forewarn.core.records import (
     KIND_OF,
     KINDS,
     Record,
-    Row,
     columns_of,
     from_row,
     key_of,
@@ -224,15 +223,6 @@ def test_every_kind_has_a_key() -> None:
     operation = small().ask(Cause.HOST_REBOOT, "h0")
     assert isinstance(operation, Operation)
     assert key_of(operation) == 1
-
-
-def test_plan_is_read_once_however_many_there_are() -> None:
-    """To look at one costs nothing, whatever is in force beside it."""
-    row: Row = {"id": "a", "maintenance": 1, "parent": "", "made_ms": 1, "body": made.PLAN_TEXT}
-    plans = [from_row("plan", row) for _ in range(99)]
-    waves = [each.waves for each in plans]  # type: ignore[union-attr]
-    assert [wave.hosts for wave in waves[0]] == [("h0",)]
-    assert all(each.waves is known for each, known in zip(plans, waves, strict=True))  # type: ignore[union-attr]
 
 
 def test_plan_is_sent_to_another_process_as_text() -> None:

@@ -99,7 +99,7 @@ def test_move_is_withdrawn_where_its_vm_grows() -> None:
     """It is planned again to a host with room for it, or waits for capacity. Source: F-3."""
     rig = fleet(4, spare=2)
     number = rig.start("h0", move_s=600)
-    [(_, to)] = rig.working(number)["h0"].placements
+    [(_, to)] = rig.working(number)["h0"].execution.placements
     rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=2048),)))
     assert to not in rig.working(number)["h0"].destinations
     rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=4096),)))

@@ -23,7 +23,7 @@ from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.maintenance_stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.core.phase import Checking
 from forewarn.errors import ForewarnError, OurError
-from forewarn.planning.plan_text import read_plan
+from forewarn.planning.plan_text import plan_text, read_plan
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def answer_text(task: PlannerTask) -> bytes:
         plan = made(task)
     except PlanRefused as refused:
         return json.dumps({"refused": refused.facts["finding"]}).encode()
-    return json.dumps({"id": plan.id, "body": plan.body.text}).encode()
+    return json.dumps({"id": plan.id, "body": plan_text(plan.body)}).encode()
 
 
 def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:

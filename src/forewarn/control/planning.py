@@ -30,7 +30,7 @@ from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
 from forewarn.planning.plan import Asked, FleetState, Live, Plan, PlanEntry
-from forewarn.planning.plan_text import plan_body
+from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
@@ -217,7 +217,13 @@ def made(task: PlannerTask) -> MaintenancePlan:
     findings = check(plan, fleet, state=state, policy=policy)
     if findings:
         raise PlanRefused(maintenance=f"m-{task.maintenance}", finding=findings[0].sentence)
-    body = plan_body(plan, room.vms.split() if room else ())
+    vms = room.vms.split() if room else []
+    moves = {
+        entry.host: tuple([(vms[move.vm], move.to_host) for move in entry.moves])
+        for entry in plan.entries
+        if entry.moves
+    }
+    body = PlanBody(plan.waves, moves, plan.blocked, plan.bound, dict(plan.limits))
     return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, body)
 
 

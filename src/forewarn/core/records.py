@@ -36,7 +36,7 @@ from forewarn.core.maintenance import (
 from forewarn.core.phase import PHASES, Phase, Planning
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.planning.plan_text import budgets_text, read_budgets, read_plan
+from forewarn.planning.plan_text import PlanBody, budgets_text, plan_text, read_budgets, read_plan
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
@@ -314,6 +314,11 @@ def _policy(value: str | int) -> object:
     return read_policy(str(value))
 
 
+def _plan_text(body: object) -> str:
+    assert isinstance(body, PlanBody), body
+    return plan_text(body)
+
+
 def _plan(value: str | int) -> object:
     return read_plan(str(value))
 
@@ -395,7 +400,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {"departures": _rows(Departure)},
     "document": {"document": (_document_text, _document)},
-    "plan": {"body": (attrgetter("text"), _plan)},
+    "plan": {"body": (_plan_text, _plan)},
     "maintenance": {
         "cause": _word(Cause),
         "impact": _word(Impact),

@@ -6,7 +6,6 @@ What a plan says of a host is said by its wave; the groups that get notice are k
 from __future__ import annotations
 
 import json
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
@@ -15,40 +14,33 @@ from forewarn.planning.policy import Budget, Scope
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from forewarn.planning.plan import Plan
     from forewarn.planning.policy import Subject
 
 
 @value
 class PlanBody:
-    """What a plan says: its text as it is kept, and the values read from it by `read_plan`."""
+    """What a plan says."""
 
-    text: str
     #: Those that were to come when it was made.
-    waves: tuple[Wave, ...] = field(compare=False, repr=False)
+    waves: tuple[Wave, ...]
     #: Host -> where its VMs go first, as (VM, host); the host is empty where a driver chooses.
-    moves: dict[str, tuple[tuple[str, str], ...]] = field(compare=False, repr=False)
+    moves: dict[str, tuple[tuple[str, str], ...]]
     #: Hosts that could not be done, by name, each with its blocker.
-    blocked: tuple[tuple[str, Blocker], ...] = field(compare=False, repr=False)
+    blocked: tuple[tuple[str, Blocker], ...]
     #: The number of waves that no plan could go below, and why.
-    bound: WaveBound = field(compare=False, repr=False)
+    bound: WaveBound
     #: The budgets that could bind, resolved to numbers when the plan was made.
-    limits: dict[Subject, int] = field(compare=False, repr=False)
+    limits: dict[Subject, int]
 
     def __reduce__(self) -> tuple[Callable[[str], PlanBody], tuple[str]]:
         """Send the text alone to another process: an object for each host takes far longer."""
-        return read_plan, (self.text,)
+        return read_plan, (plan_text(self),)
 
 
-def plan_body(plan: Plan, vms: Sequence[str] = ()) -> PlanBody:
-    """Return waves, moves, blockers, bound and limits of a plan; costs its hosts and moves.
-
-    Args:
-        plan: the plan.
-        vms: names of the fleet's VMs; needed where any are moved.
-    """
+def plan_text(plan: PlanBody) -> str:
+    """Return a plan as text; costs its hosts and moves."""
     waves = [
         [
             wave.number,
@@ -62,16 +54,17 @@ def plan_body(plan: Plan, vms: Sequence[str] = ()) -> PlanBody:
         ]
         for wave in plan.waves
     ]
-    moves = {
-        entry.host: [[vms[move.vm], move.to_host] for move in entry.moves]
-        for entry in plan.entries
-        if entry.moves
-    }
     blocked = [[host, *_blocker_list(blocker)] for host, blocker in plan.blocked]
     bound = [plan.bound.waves, plan.bound.argument]
-    limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits]
-    form = {"waves": waves, "moves": moves, "blocked": blocked, "bound": bound, "limits": limits}
-    return read_plan(json.dumps(form, separators=(",", ":")))
+    limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits.items()]
+    form = {
+        "waves": waves,
+        "moves": plan.moves,
+        "blocked": blocked,
+        "bound": bound,
+        "limits": limits,
+    }
+    return json.dumps(form, separators=(",", ":"))
 
 
 def read_plan(text: str) -> PlanBody:
@@ -90,7 +83,7 @@ def read_plan(text: str) -> PlanBody:
     moves = {host: tuple((vm, to) for vm, to in each) for host, each in form["moves"].items()}
     blocked = tuple((host, _blocker(*rest)) for host, *rest in form["blocked"])
     limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
-    return PlanBody(text, waves, moves, blocked, WaveBound(*form["bound"]), limits)
+    return PlanBody(waves, moves, blocked, WaveBound(*form["bound"]), limits)
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:

@@ -5,7 +5,6 @@ Plain functions over records: nothing of the planner and of the core's admission
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
@@ -114,8 +113,8 @@ def _keys_of_vm(topology: Topology, name: str) -> set[Key]:
 def _planned_limits(state: State, operation: Operation) -> dict[Key, int]:
     maintenance = state.maintenances.get(operation.maintenance)
     plan = state.plans.get(maintenance.plan) if maintenance else None
-    limits = json.loads(plan.body.text)["limits"] if plan else ()
-    return {(scope, name): limit for scope, name, limit in limits}
+    limits = plan.body.limits if plan else {}
+    return {(scope.value, name): limit for (scope, name), limit in limits.items()}
 
 
 def _limit(budget: Budget, key: Key, topology: Topology) -> int:
