@@ -191,6 +191,8 @@ def test_matching_etag_gives_304(live: Live) -> None:
             reply = raw.reply()
             assert (reply.status, reply.headers["etag"]) == (304, etag)
             assert raw.reply().status == 200
+    older = EVENTS.replace(VERSIONS[-1], VERSIONS[0])
+    assert live.get(older, if_none_match=etag).status == 200  # one client, two versions
     live.show()
     assert live.get(if_none_match=etag).status == 200
 

@@ -80,7 +80,10 @@ def test_lease_moves_only_as_it_was_seen(store: Store) -> None:
     assert seen == Lease("", 0)
     assert store.move_lease(seen, "a") == Lease("a", 1)
     assert store.move_lease(seen, "b") is None
-    assert store.lease() == Lease("a", 1)
+    seen = store.lease()
+    assert store.move_lease(seen, "a") == Lease("a", 2)  # it beats at the last moment
+    assert store.move_lease(seen, "b") is None
+    assert store.lease() == Lease("a", 2)
 
 
 class Overtaken(Store):

@@ -174,9 +174,9 @@ def test_event_is_acknowledged_from_outside(arm: Arm) -> None:
     arm.http("POST", f"{VM}/restart", params=VERSION)
     event_id = arm.emulator.document("db-0").events[0].event_id
     path = f"providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge"
-    other = f"{PLACE}/virtualMachineScaleSets/web/{path}"
-    assert arm.http("POST", other, params=VERSION).status_code == 404
-    assert arm.http("POST", f"{VM}/{path}", params=VERSION).status_code == 200
+    for other in (f"{PLACE}/virtualMachineScaleSets/web", VM.replace(GROUP, "another")):
+        assert arm.http("POST", f"{other}/{path}", params=VERSION).status_code == 404
+    assert arm.http("POST", f"{VM.upper()}/{path.lower()}", params=VERSION).status_code == 200
     assert arm.sees("db-0") == ["Reboot Started db-0 User"]
 
 

@@ -279,6 +279,7 @@ class StateChecker:
     ) -> None:
         """Invariant 1 and 5: its time has come, or all approved, or a fault; and it may."""
         if is_fault(operation):
+            self._check_others_end(operation, changes)
             return
         announced = operation if before is None else before
         due = bool(announced.notice.shown_ms) and announced.not_before_ms <= (
@@ -296,6 +297,18 @@ class StateChecker:
         blocked = self.blocked(operation, topology, _without_later_starts(operation, changes))
         if blocked:
             raise Violation("5", blocked)
+
+    def _check_others_end(self, fault: Operation, changes: Changes) -> None:
+        """L-4, N-2: what was foreseen, announced or under way on a host is over as it fails."""
+        for number, known in self.state.operations.items():
+            other = changes.operations.get(number, known)
+            if (
+                other.live
+                and other.host == fault.host
+                and not other.of_vm
+                and number != fault.number
+            ):
+                raise Violation("L-4", f"{other.id} goes on, and {fault.host} has failed")
 
     def _check_true_notice(self, announced: Operation) -> None:
         """N-4: what was promised holds by true time, too, whatever the service's clock did."""
