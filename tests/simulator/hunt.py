@@ -26,15 +26,15 @@ ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / ".build" / "found"
 SEED_MAX = 1 << 40
 MAINTAINED = frozenset({*KINDS, *OPTIONAL}) - {
-    *("maintenances", "policies", "steering", "host", "drivers")
+    *("maintenances", "policies", "steering", "changes", "evictions", "host", "drivers")
 }
 """What is left out where maintenances meet only each other, failures and their operators."""
 SOUND = frozenset(KINDS) - {"host", "drivers", "silence"}
 """Faults left out where the service and its network are sound."""
 SMALL = (
-    {"hosts": 4, "vms": 10, "days": 0.5, "rate": 12, "without": MAINTAINED},
-    {"hosts": 5, "vms": 16, "days": 0.1, "rate": 24, "without": SOUND},
-    {"hosts": 3, "vms": 6, "days": 0.15, "rate": 60},
+    {"hosts": 4, "vms": 10, "days": 0.4, "rate": 12, "without": MAINTAINED},
+    {"hosts": 5, "vms": 16, "days": 0.08, "rate": 24, "without": SOUND},
+    {"hosts": 3, "vms": 6, "days": 0.1, "rate": 60},
 )
 """Hosts, VMs, days, rate and what is left out of small worlds in which much coincides, in turn."""
 SHAPES = (

@@ -15,7 +15,7 @@ from tests.simulator.hunt import SHAPES, SMALL, first_seed, keep, plans
 from tests.simulator.runs import WorldResult, run_world
 from tests.simulator.world.world import WorldPlan
 
-WORLDS, WORLDS_MAX = 6, 60
+WORLDS, WORLDS_MAX = 4, 60
 
 
 @pytest.mark.slow

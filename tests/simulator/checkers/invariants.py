@@ -6,6 +6,7 @@ answered.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.core.history import Replay
@@ -93,6 +94,9 @@ class InvariantChecker(StateChecker):
         self.durable(changes)
         self.nodes.durable(changes)
         self.maintenance.durable(changes, service_ms, service_ms - self.queue.now_ms)
+        for number in changes.maintenances:
+            if number in self.maintenance.halted_ms:
+                self.queue.after(LATE_MS + 1, partial(self._check_halted, number))
         self.clients.is_durable(changes)
 
     def gate_answers(self, number: int, *, passes: bool, polls: bool) -> None:
@@ -395,16 +399,20 @@ class InvariantChecker(StateChecker):
             raise Violation("L-1", f"{operation.id} may be announced and is not")
 
     def _check_waiting(self, operation: Operation, now_ms: int) -> None:
-        """F-5, F-6: what is due starts; it is withdrawn where its maintenance halts or ends."""
+        """Invariant 12, on the way: what is due starts, if nothing is in its way."""
         # A service that comes back starts what became due meanwhile in portions, not in one step.
         due = operation.not_before_ms + LATE_MS < now_ms and self._is_late(self.recovered_ms)
         if due and not self.in_its_way(operation):
             raise Violation("12", f"{operation.id} is due and has not started")
-        halted_ms = self.maintenance.halted_ms.get(operation.maintenance)
-        if operation.state is S.ANNOUNCED and halted_ms is not None and self._is_late(halted_ms):
-            raise Violation(
-                "F-6", f"{operation.id} is announced on, m-{operation.maintenance} is not"
-            )
+
+    def _check_halted(self, number: int) -> None:
+        """F-5, F-6: what a maintenance has announced is withdrawn at once where it halts."""
+        halted_ms = self.maintenance.halted_ms.get(number)
+        if halted_ms is None or not self._is_late(max(halted_ms, self.sound_since_ms(None))):
+            return
+        for operation in self.state.operations.values():
+            if operation.maintenance == number and operation.state is S.ANNOUNCED:
+                raise Violation("F-6", f"{operation.id} is announced, and m-{number} is halted")
 
     def _check_running(self, operation: Operation, now_ms: int) -> None:
         """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""

@@ -101,6 +101,8 @@ class MaintenanceChecker:
         self._resumed_ms: dict[int, int] = {}
         #: Maintenance, 0 for work of none -> when work of it has ended last, by the service's time.
         self._work_ended_ms: dict[int, int] = {}
+        #: Operation -> the owners that it has disturbed while it ran.
+        self._hit: dict[int, set[str]] = {}
         #: Operations that an operator has asked to cancel.
         self.cancels: set[int] = set()
         #: Operation -> how far the service's clock was ahead when it was announced.
@@ -590,13 +592,15 @@ class MaintenanceChecker:
         """Note whom work that ends has disturbed."""
         topology = self.state.topology
         for operation in changes.operations.values():
+            number, there = operation.number, topology.vms_on(operation.host)
+            if operation.state.value == RUNNING and operation.source is not Source.USER:
+                hit = (*operation.vms, *(() if operation.of_vm else there))
+                self._hit.setdefault(number, set()).update(self._owners_of(hit))
             if not operation.live:
                 self._work_ended_ms[operation.maintenance] = operation.ended_ms
-            started = operation.execution.started_ms
-            if not operation.live and started and operation.source is not Source.USER:
-                there = () if operation.of_vm else topology.vms_on(operation.host)
-                for owner in self._owners_of((*operation.vms, *there)):
-                    self._rested_ms[owner] = operation.ended_ms
+                for owner in self._hit.pop(number, ()):  # the clock may have been put back since
+                    last_ms = self._rested_ms.get(owner, 0)
+                    self._rested_ms[owner] = max(last_ms, operation.ended_ms)
 
     def _check_gate(self, operation: Operation, maintenance: Maintenance) -> None:
         """F-5: what was done is checked first, and has not failed too often."""

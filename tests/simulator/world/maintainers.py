@@ -198,7 +198,7 @@ def _budgets(dice: Dice, zone: str) -> tuple[Budget, ...]:
         Budget(Scope.GROUP, dice.pick((60, 100)), percent=True),
         Budget(Scope.OWNER, dice.pick((50, 100)), percent=True),
     )
-    return tuple(dice.some(drawn, dice.pick((0, 1, 1, 2))))
+    return tuple(dice.some(drawn, dice.pick((0, 1, 2, 3))))
 
 
 def _own_budgets(dice: Dice, zone: str) -> tuple[Budget, ...]:
