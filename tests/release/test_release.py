@@ -152,6 +152,10 @@ def test_release_is_made_from_a_tag_of_its_version(tmp_path: Path) -> None:
     with pytest.raises(WrongTag, match=r"the tag is v1.2.2"):
         check_tag(tmp_path)
     git("tag", "v1.2.3")
+    (tmp_path / "CHANGELOG.md").write_text("## 1.2.3, YYYY-MM-DD\n")
+    with pytest.raises(WrongTag, match="with a date"):
+        check_tag(tmp_path)
+    (tmp_path / "CHANGELOG.md").write_text("## 1.2.3, 2027-01-15\n")
     assert check_tag(tmp_path) == ""
 
 

@@ -164,14 +164,14 @@ def test_store_that_was_put_back_otherwise_is_raised_in_place(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"x" * 9000])
-def test_no_backup_is_called_that(tmp_path: Path, content: bytes | None) -> None:
-    """A file with something else: the advice is about the file, not about the service."""
+def test_file_that_nobody_backed_up_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """A file of another kind: the advice is about the file, not about the service."""
     path = tmp_path / "backup"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BackupUnusable) as refused:
         verify(path)
-    assert "service store backup" in refused.value.advice_text()
+    assert "store backup" in refused.value.advice_text()
 
 
 def test_verify_finds_damage(story: Story, address: str, tmp_path: Path) -> None:

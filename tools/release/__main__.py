@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,14 +32,15 @@ WHEELS = ROOT / ".build" / "wheels"
 
 
 class WrongTag(Exception):
-    """The tag of the commit is of another version than the sources."""
+    """The tag of the commit does not fit the sources."""
 
 
 def check_tag(root: Path) -> str:
     """Return a note if the build is a dry run because the commit has no version's tag.
 
     Raises:
-        WrongTag: it has the tag of another version, or the tree is not that of the tag.
+        WrongTag: the tag is of another version, the changelog has no date for it, or the tree
+            differs from the tag.
     """
     project = tomllib.loads(root.joinpath("pyproject.toml").read_text("utf-8"))["project"]
     version = project["version"]
@@ -47,6 +49,9 @@ def check_tag(root: Path) -> str:
         return f"a dry run: the commit has no tag; the release is made from the tag v{version}"
     if f"v{version}" not in tags:
         raise WrongTag(f"the tag is {tags[0]}, and pyproject.toml has version {version}")
+    changes = root.joinpath("CHANGELOG.md").read_text("utf-8")
+    if not re.search(rf"^## {re.escape(version)}, \d{{4}}-\d\d-\d\d$", changes, re.MULTILINE):
+        raise WrongTag(f"CHANGELOG.md has no entry for {version} with a date")
     if _git("status", "--porcelain", "--untracked-files=no", root=root):
         raise WrongTag(f"the working tree differs from the tag v{version}")
     return ""

@@ -1,0 +1,91 @@
+"""What earlier versions wrote is read: their stores, their feed, the answers of their API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.messages import DocumentChange
+from forewarn.store import open_store
+from tests.postgres import running_postgres
+from tools.samples import Service, answers
+
+VERSIONS = sorted(each for each in Path(__file__).parent.iterdir() if (each / "api.json").exists())
+every_version = pytest.mark.parametrize("sample", VERSIONS, ids=lambda sample: sample.name)
+#: What differs from one process or moment to the next.
+MOVING = {"used", "place"}
+
+
+def unkept(before: object, now: object, place: str = "") -> list[str]:
+    """Return the places at which an answer has lost or changed something."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [
+            each
+            for name in before.keys() - MOVING
+            for each in unkept(before[name], now.get(name, "missing"), f"{place}/{name}")
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) <= len(now):
+        pairs = enumerate(zip(before, now, strict=False))
+        return [each for n, (b, a) in pairs for each in unkept(b, a, f"{place}/{n}")]
+    return [] if before == now else [f"{place}: {before!r} is {now!r}"]
+
+
+@every_version
+def test_store_and_api_of_an_earlier_version_are_read(sample: Path, tmp_path: Path) -> None:
+    """A service on its store answers each question with at least what was answered then."""
+    shutil.copy(sample / "store.db", tmp_path)
+    service = Service(f"sqlite://{tmp_path}/store.db")
+    now = answers(service)
+    service.stop()
+    before = json.loads((sample / "api.json").read_text("utf-8"))
+    assert not unkept(before, now)
+
+
+@every_version
+@pytest.mark.postgres
+def test_postgres_store_of_an_earlier_version_is_read(sample: Path) -> None:
+    """It has the fleet, the live work and the history of the same story."""
+    with running_postgres() as server, server.database("template0") as address:
+        load = ["psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={address}"]
+        subprocess.run([*load, f"--file={sample / 'store.dump'}"], check=True, capture_output=True)
+        store = open_store(address, must_exist=True)
+        state = store.load()
+        assert (len(state.topology.vms), len(state.maintenances)) == (3, 2)
+        assert {each.state.value for each in state.operations.values()} == {"announced", "running"}
+        assert store.history_bounds()[1] > 20
+        store.close()
+
+
+@every_version
+def test_feed_of_an_earlier_version_is_followed(sample: Path, tmp_path: Path) -> None:
+    """A node shows the documents of a control plane of that version."""
+    changes: list[DocumentChange] = []
+
+    async def follow() -> None:
+        left = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write((sample / "feed.jsonl").read_bytes())
+            await reader.read()  # until the follower hangs up
+            writer.close()
+            await writer.wait_closed()
+            left.set()
+
+        server = await asyncio.start_unix_server(serve, tmp_path / "s")
+        identity = NodeIdentity("h1")
+        follower = Follower(f"unix:{tmp_path}/s", changes.append, identity=identity)
+        follower.start()
+        await asyncio.wait_for(follower.followed.wait(), 10)
+        await follower.stop()
+        server.close()
+        await left.wait()
+
+    asyncio.run(follow())
+    shown = {each.view: each.document for change in changes for each in change.publications}
+    assert {event.event_type for event in shown["web"].events} == {"Reboot"}

@@ -1,0 +1,140 @@
+"""`python -m tools.samples`: keep what this version writes, for later versions to read.
+
+A short story is told to a service on SQLite, and again on PostgreSQL. `tests/samples/VERSION` gets
+the two stores, the feed as a metadata node reads it, and the answers of the operator API. Run it
+once for a release, as its last change: later versions only read the files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forewarn.core.access import Role
+from forewarn.replication.messages import Follow, line_of
+from forewarn.settings import FeedSettings, OperatorSettings, StoreSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Live
+from tests.postgres import running_postgres
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ROOT / "tests" / "samples"
+#: Last line of the feed of a node that has been sent everything.
+CURRENT = b'["current"]\n'
+#: Asked of the store; the names in braces are of an event and a maintenance that are live.
+ASKED = (
+    *("hosts", "hosts/h1", "groups", "groups/web", "vms", "vms/web-0", "topology", "policy"),
+    *("operations", "operations/op-1", "events", "events/{event}", "outcomes", "why?id=op-2"),
+    *("maintenances", "maintenances/{maintenance}", "maintenances/{maintenance}/report"),
+    *("blockers", "whoami"),
+    *("history?limit=1000", "audit?limit=1000", "access", "access/tokens", "search?text=we"),
+)
+
+
+class Service(Live):
+    """A service with tokens and a feed, on a store that stays."""
+
+    def __init__(self, url: str, *, feed: str = "") -> None:
+        """Start it."""
+        super().__init__(
+            replace(
+                SETTINGS,
+                store=StoreSettings(url=url),
+                operator=OperatorSettings(),
+                feed=FeedSettings(listen=feed, hosts=("*",)),
+            )
+        )
+
+    def ask(self, method: str, path: str, form: object = None) -> Any:  # noqa: ANN401 - JSON
+        """Send one request as an administrator and return what came back."""
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        if method == "POST":
+            headers["Idempotency-Key"] = f"{path} {form}"
+        reply = self.call(method, f"/v1/{path}", form, headers=headers)
+        assert reply.status < 300, reply
+        return reply.json
+
+
+def tell_story(service: Service) -> None:
+    """Bring about some of everything that a store keeps."""
+    hosts: dict[str, dict[str, object]] = {**FLEET["hosts"], "h3": {}, "h4": {}}
+    service.ask("PUT", "topology", {**FLEET, "hosts": hosts})
+    service.enable("web-0", "db-0")
+    service.ask("PUT", "policy", {"canary": 1, "pause": "5m"})
+    service.ask("POST", "hosts/h1/reboot", {})  # op-1, which ends
+    service.settle()
+    service.ask("POST", "operations/op-1/approve", {})
+    service.ask("POST", "operations/op-1/complete", {"reason": "it is back"})
+    service.ask("POST", "vms/web-0/reboot", {})  # op-2, announced
+    service.ask("POST", "hosts/h4/update", {})  # op-3, which runs: it disturbs no VM
+    service.ask("POST", "vms/db-0/redeploy", {})
+    service.ask("POST", "operations/op-4/cancel", {"reason": "not today"})
+    work = {"cause": "host-reboot", "duration": "10m"}
+    made = service.ask("POST", "maintenances", {**work, "hosts": ["h2"], "reason": "new kernel"})
+    service.ask("POST", f"maintenances/{made['maintenance']['id']}/start", {})
+    service.ask("POST", "maintenances", {**work, "hosts": ["h3"]})
+    service.ask("POST", "access/grant", {"principal": "kim", "role": "owner", "owner": "shop"})
+    service.add_token("h1", Role.NODE)
+    service.settle()
+
+
+def answers(service: Service) -> dict[str, Any]:
+    """Return what the service answers to each question."""
+    event = service.ask("GET", "events")["events"][0]["id"]
+    maintenance = service.ask("GET", "maintenances")["maintenances"][0]["id"]
+    paths = [each.format(event=event, maintenance=maintenance) for each in ASKED]
+    return {path: service.ask("GET", path) for path in paths}
+
+
+def feed(service: Service) -> bytes:
+    """Return the lines that a new node is sent."""
+    host, _, port = service.daemon.feed_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        token = service.add_token("h1", Role.NODE)
+        connection.sendall(line_of(Follow("h1", token=token)))
+        lines = connection.makefile("rb")
+        sent = b""
+        while not sent.endswith(CURRENT):
+            sent += lines.readline()
+    return sent
+
+
+def make(target: Path) -> None:
+    """Write the samples of this version."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "store.db")
+        for record in (False, True):  # answers are of a service that has read the store
+            service = Service(f"sqlite://{store}", feed="127.0.0.1:0" if record else "")
+            if record:
+                text = json.dumps(answers(service), indent=1, sort_keys=True)
+                (target / "api.json").write_text(f"{text}\n", "utf-8")
+                (target / "feed.jsonl").write_bytes(feed(service))
+            else:
+                tell_story(service)
+            service.stop()
+            if not record:
+                shutil.copy(store, target)
+    with running_postgres() as server, server.database("template0") as address:
+        service = Service(address)
+        tell_story(service)
+        service.stop()
+        dump = ["pg_dump", "--inserts", "--no-owner", "--no-privileges", f"--dbname={address}"]
+        text = subprocess.run(dump, check=True, capture_output=True, text=True).stdout
+        # A command of psql's own that changes with each dump.
+        lines = [each for each in text.splitlines() if each and not each.startswith(("--", "\\"))]
+        (target / "store.dump").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    make(SAMPLES / version)
+    for path in sorted((SAMPLES / version).iterdir()):
+        print(f"{path.stat().st_size:>8}  {path.relative_to(ROOT)}")
