@@ -203,7 +203,8 @@ class NodeSettings:
     """A metadata node away from the control plane: `forewarn node run`."""
 
     follow: str = ""
-    """`HOST:PORT` of the control plane's feed, or `unix:PATH`."""
+    """`HOST:PORT` of the control plane's feed, or `unix:PATH`; of several, separated by commas, the
+    node follows one that is active. Source: H-5."""
     store: str = ""
     """Directory for the documents it serves, so that it can restart on its own. M-2."""
     name: str = ""

@@ -55,7 +55,7 @@ class Feed:
         """Start both ends and wait until they have met."""
         self.server.apply(WHOLE)
         self.address = await self.server.start(self.address)
-        self.follower._address = self.address
+        self.follower._addresses = [self.address]
         self.follower.start()
         await self.follower.followed.wait()
 

@@ -133,7 +133,7 @@ def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.M
         await until(lambda: not session.idle)
         for sequence in range(2, 50):
             feed.server.apply(DocumentChange(sequence, publications=(publication(sequence),)))
-        feed.follower._address = address
+        feed.follower._addresses = [address]
         feed.follower.start()
         await feed.follower.followed.wait()
         assert [change.sequence for change in feed.told[1:]] == list(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.replication.rig import Feed
+from tests.replication.rig import Feed, Node
 
 
 async def connected(feed: Feed, *, count: int) -> None:
@@ -26,5 +26,24 @@ def test_feed_that_is_suspended_serves_nobody(tmp_path: Path) -> None:
         await connected(feed, count=1)
         await node.stop()
         await feed.server.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_node_leaves_a_feed_that_is_suspended_for_another(tmp_path: Path) -> None:
+    """It knows both addresses, and needs nobody to change over. Source: H-5."""
+
+    async def story() -> None:
+        first, second = await Feed(tmp_path / "a").start(), await Feed(tmp_path / "b").start()
+        node = await Node(f"{first.address}, {second.address}", "n1", tmp_path).start()
+        assert (first.server.connected, second.server.connected) == (1, 0)
+        first.server.suspend(suspended=True)
+        await connected(second, count=1)
+        second.server.suspend(suspended=True)
+        first.server.suspend(suspended=False)
+        await connected(first, count=1)
+        await node.stop()
+        await first.server.stop()
+        await second.server.stop()
 
     asyncio.run(asyncio.wait_for(story(), 20))

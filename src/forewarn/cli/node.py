@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 #: Options that are settings of `[node]`: name, placeholder, help.
 _OPTIONS = (
-    ("follow", "HOST:PORT", "address of the control plane's feed, or unix:PATH"),
+    (
+        "follow",
+        "HOST:PORT",
+        "address of the control plane's feed, or unix:PATH; several with commas",
+    ),
     ("store", "DIR", "directory for the documents that it serves"),
     ("name", "NAME", "name of this node (default: the machine's name)"),
     ("certificate", "FILE", "certificate of this node, PEM"),

@@ -50,8 +50,11 @@ PENDING_MAX = 10_000
 UNSENT_BYTES_MAX = 1024 * 1024
 """What may wait to be sent before poll marks are held back."""
 
-RETRY_S, RETRY_S_MAX = 0.2, 5.0
+RETRY_S, RETRY_S_MAX = 0.2, 3.0
 """Pause before a node looks for a lost feed again; doubled each time, up to the longest."""
+
+CONNECT_S_MAX = 3.0
+"""How long a feed may take to be connected to, before the next address is tried."""
 
 FAILURES_MAX = 3
 """Times a node may fail at a message before it is given up."""
@@ -126,14 +129,14 @@ class Follower:
         """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`.
 
         Args:
-            address: where the feed is.
+            address: where the feed is; several, separated by commas, are tried in turn.
             apply: shows a change.
             identity: how the node introduces itself.
             store: keeps the documents that are shown; None: nothing is kept.
             route: how it is reached; None: over a socket, with signs of life as usual.
         """
         self._route = route or FeedRoute()
-        self._address = address
+        self._addresses = [each.strip() for each in address.split(",")]
         self._apply = apply
         self._identity = identity or NodeIdentity()
         self._store = store
@@ -159,6 +162,11 @@ class Follower:
         self._doubts: list[asyncio.TimerHandle] = []
         self.failed = asyncio.Event()
         """Set once it has failed too often, or for too long: a new process does better."""
+
+    @property
+    def _address(self) -> str:
+        """The address that is followed or tried; the next one comes first once it fails. H-5."""
+        return self._addresses[0]
 
     @property
     def sequence(self) -> int:
@@ -273,7 +281,7 @@ class Follower:
             try:
                 await self._connect_and_read()
             except (
-                OSError,
+                OSError,  # a TimeoutError is one
                 FeedUnreadable,
                 FeedBroken,
                 FeedOlder,
@@ -293,11 +301,14 @@ class Follower:
             finally:
                 self._writer = None
                 self._assembly = None
+                self._addresses.append(self._addresses.pop(0))
                 if self.followed.is_set():
                     pause_s, trouble = RETRY_S, ""
                     self.followed.clear()
                     self.on_lost()
-            await asyncio.sleep(pause_s)
+            # Not all nodes at once, and no address longer without a try than the longest pause.
+            share = (1 + Ids().fraction("retry")) / 2 / len(self._addresses)
+            await asyncio.sleep(pause_s * share)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     def _fail(self) -> None:
@@ -314,7 +325,8 @@ class Follower:
     async def _connect_and_read(self) -> None:
         """Take messages until the end. Requests go out once the node is up to date."""
         greeting = feed.line_of(self._greeting())  # its digest takes longer than a server waits
-        reader, writer = await self._route.connect(self._address, self._identity.tls)
+        async with asyncio.timeout(CONNECT_S_MAX):
+            reader, writer = await self._route.connect(self._address, self._identity.tls)
         try:
             writer.write(greeting)
             while line := await next_line(reader, self._route.pace.silent_s_max):

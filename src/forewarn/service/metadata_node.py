@@ -175,7 +175,7 @@ def check_node(settings: Settings) -> None:
     for name in ("follow", "store"):
         if not getattr(node, name):
             _refuse(f"node.{name}", f"is needed (--{name})")
-    if not node.ca and not is_local(node.follow):
+    if not node.ca and not all(is_local(each.strip()) for each in node.follow.split(",")):
         _refuse("node.ca", "is needed (--ca) where the feed is not on a loopback address")
     if bool(node.certificate) != bool(node.key):
         _refuse("node.key", "and the certificate go together")
