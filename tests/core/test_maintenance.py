@@ -277,6 +277,16 @@ def test_budget_counts_failures_and_work_by_hand() -> None:
     assert rig.maintenance(number).state is S.DONE
 
 
+def test_users_own_work_on_a_vm_keeps_no_other_fault_domain_back() -> None:
+    """A restart that hangs blocks no maintenance of the group's other hosts. Source: G-1, F-4."""
+    rig = fleet()
+    restart = rig.ask(Cause.REBOOT, "web_1")
+    rig.approve("web_1", restart)
+    assert rig.now(restart).state is OperationState.RUNNING
+    number = rig.start("h0")
+    assert set(rig.working(number)) == {"h0"}
+
+
 def test_failure_between_plan_and_wave_is_admitted_again() -> None:
     """What fails after the plan was made keeps a host from being announced. Source: F-3."""
     rig = fleet()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
-from forewarn.core.indexes import is_disturbing
+from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
 from forewarn.core.maintenance import (
     Maintenance,
@@ -384,6 +384,7 @@ def _live(basis: PlanningSnapshot, operation: Operation) -> Live:
         _ends_ms(basis, operation),
         operation.destinations,
         whole_host=not operation.of_vm,
+        disturbs_groups=bool(disturbed_groups(basis.topology, operation)),
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Found = Iterator[tuple[str, str]]
     #: Host, VMs by group it disturbs there, when it ends, whether it has the host, arrivals.
-    Work = tuple[str, Counter[str], int, bool, frozenset[str]]
+    Work = tuple[str, Counter[str], int, bool, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62
 
@@ -140,15 +140,17 @@ class _Checker:
     def _works(self) -> Iterator[Work]:
         """Yield the hosts that other work and failures disturb, and for how long."""
         for name in set(self.state.failed) & self.hosts.keys():
-            yield name, self.on[name].copy(), _FOREVER_MS, True, frozenset()
+            yield name, self.on[name].copy(), _FOREVER_MS, True, True, frozenset()
         for live in self.state.live:
             if live.host in self.hosts:
                 on, ends = self.on[live.host].copy(), live.ends_ms or _FOREVER_MS
                 on = on if live.whole_host else Counter(on.keys() & set(live.groups))
-                yield live.host, on, ends, live.whole_host, frozenset(live.destinations)
+                disturbs = live.whole_host or live.disturbs_groups
+                arrivals = frozenset(live.destinations)
+                yield live.host, on, ends, live.whole_host, disturbs, arrivals
         for entry in self.kept.values():
             arrivals = frozenset(move.to_host for move in entry.moves)
-            yield entry.host, self.on[entry.host].copy(), self._until(entry), True, arrivals
+            yield entry.host, self.on[entry.host].copy(), self._until(entry), True, True, arrivals
 
     def _until(self, entry: PlanEntry) -> int:
         """Return when an announced host is done; one that is late takes its time again."""
@@ -158,11 +160,13 @@ class _Checker:
     def _together(self, number: int, entries: list[PlanEntry], works: list[Work]) -> Found:
         zones: dict[str, set[tuple[str, int]]] = defaultdict(set)
         disturbed: dict[str, Counter[str]] = defaultdict(Counter)
-        busy = {host for host, _, _, whole, _ in works if whole}
+        busy = {work[0] for work in works if work[3]}
         ours = [(entry.host, self.on[entry.host]) for entry in entries]
-        for host, on in [(work[0], work[1]) for work in works] + ours:
+        for host, on, disturbs in [(*w[:2], w[4]) for w in works] + [
+            (*each, True) for each in ours
+        ]:
             disturbed[host] |= on
-            for group in on:
+            for group in on if disturbs else ():
                 zones[group].add(self.hosts[host].fault_zone)
         for entry in entries:
             if entry.host in busy:

@@ -64,7 +64,7 @@ class Occupied:
                 if name in index.number:
                     self._occupy(index.number[name], Code.ARRIVALS, work)
             groups = self._groups_of(work, host, group_of)
-            for group in groups:
+            for group in groups if work.disturbs_groups else ():
                 disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
                 self._groups.setdefault(group, []).append(disturbed)
             self._counted.append((host, work.ends_ms, groups))

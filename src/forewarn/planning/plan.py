@@ -55,6 +55,8 @@ class Live:
     destinations: tuple[str, ...] = ()
     #: Whether it occupies the whole host; work on one VM does not.
     whole_host: bool = True
+    #: Whether routine work in other fault domains of its groups waits for it. Source: G-1.
+    disturbs_groups: bool = True
 
 
 @value

@@ -248,9 +248,9 @@ class MaintenanceChecker:
             under_way = other.state.value == RUNNING or is_routine(other)
             if under_way and obstacle(work, other, state.topology):
                 return False
-        for each in state.topology.hosts.values():
-            apart = (each.zone, each.fault_domain) != (known.zone, known.fault_domain)
-            if each.health.value == "failed" and apart and self._share_a_group(host, each.name):
+        for away in state.topology.hosts.values():
+            apart = (away.zone, away.fault_domain) != (known.zone, known.fault_domain)
+            if away.health.value == "failed" and apart and self._share_a_group(host, away.name):
                 return False
         budgets = (*policy.budgets, *maintenance.budgets)
         return not over_budget(state, budgets, operation=work, ignored=set(), limits="least")

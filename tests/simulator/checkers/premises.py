@@ -100,7 +100,6 @@ TIGHT = (
     "15: a short freeze lies before long work",
     "15: an owner has rested from any work",
     "15: work is kept back no longer than it must be",
-    "A-8: a deletion of another time",
     "F-4: a host may be announced",
     "F-5: a host fails after its service",
     "F-5: failures stop a maintenance",
