@@ -71,24 +71,6 @@ BREAKAGES = (
         "world 1: 13",
     ),
     Breakage(
-        "approval-answered-first",
-        "an approval is answered 200 although it was not written",
-        (
-            (
-                "forewarn.core.approvals",
-                "                approve_event(draft, event, by=(approval.vm,))\n",
-                "                pass\n",
-            ),
-        ),
-        "world 1: 11",
-    ),
-    Breakage(
-        "second-fault-domain",
-        "routine work disturbs two fault domains of a group",
-        (("forewarn.core.admission", "if elsewhere != domain:", "if elsewhere == ():"),),
-        "world 1: 5",
-    ),
-    Breakage(
         "second-fault-domain-at-the-start",
         "a second fault domain is looked at when work is announced, not when it starts",
         (
@@ -208,18 +190,6 @@ BREAKAGES = (
         "world 1: 4",
     ),
     Breakage(
-        "postponing-without-limit",
-        "a host may be postponed for longer than the policy allows",
-        (
-            (
-                "forewarn.core.host_admission",
-                "    if until_ms > latest_ms:\n",
-                "    if not latest_ms:\n",
-            ),
-        ),
-        "transcript F-8-refused",
-    ),
-    Breakage(
         "silent-groups-pass",
         "a gate that waits for polls lets a maintenance go on without them",
         (
@@ -259,18 +229,6 @@ BREAKAGES = (
             ),
         ),
         "transcript F-6-cancelled",
-    ),
-    Breakage(
-        "failures-have-no-limit",
-        "a maintenance goes on however many hosts have failed",
-        (
-            (
-                "forewarn.core.waves",
-                "    return failed > maintenance.max_failures",
-                "    return failed > 10**6 + maintenance.max_failures",
-            ),
-        ),
-        "transcript F-5-stopped-by-its-gate",
     ),
     Breakage(
         "planner-knows-no-fault-domains",
@@ -332,30 +290,6 @@ BREAKAGES = (
         "world 1: L-1",
     ),
     Breakage(
-        "disabled-after-half-a-day",
-        "groups are disabled after twelve hours",
-        (
-            (
-                "forewarn.core.policy",
-                "disable_after_s: int = DAY_S",
-                "disable_after_s: int = DAY_S // 2",
-            ),
-        ),
-        "world 1: B-2",
-    ),
-    Breakage(
-        "no-own-documents",
-        "GPU VMs have no documents of their own",
-        (
-            (
-                "forewarn.core.topology",
-                "return self.fault_domain_count == 1 and self.kind is GroupKind.SCALE_SET",
-                "return False",
-            ),
-        ),
-        "world 1: S-3",
-    ),
-    Breakage(
         "end-not-shown",
         "a document that becomes empty is not shown",
         (
@@ -369,96 +303,6 @@ BREAKAGES = (
             ),
         ),
         "world 1: S-1",
-    ),
-    Breakage(
-        "end-wakes-nobody",
-        "work that waits for other work is not looked at when that ends",
-        (("forewarn.core.transitions", "    draft.wake(ended)\n", ""),),
-        "exploration routine: F-4",
-    ),
-    Breakage(
-        "cancelled-deletion-couples",
-        "deletions go on waiting for one of their request that was cancelled",
-        (
-            (
-                "forewarn.core.transitions",
-                "    wake_coupled(draft, cancelled, deletion_key(cancelled))\n",
-                "",
-            ),
-        ),
-        "exploration silence: 12",
-    ),
-    Breakage(
-        "arrivals-on-a-failed-host-without-notice",
-        "VMs that arrive on a host that has failed meanwhile get no notice",
-        (
-            (
-                "forewarn.core.transitions",
-                ("    if not come:\n        return\n    events"),
-                ("    if come:\n        return\n    events"),
-            ),
-        ),
-        "exploration failures: 1",
-    ),
-    Breakage(
-        "destination-not-kept-clear",
-        "VMs are moved to a host in the middle of work there",
-        (
-            (
-                "forewarn.core.admission",
-                '        places.append(("host", operation.destination))\n',
-                "        pass\n",
-            ),
-        ),
-        "exploration failures: 5",
-    ),
-    Breakage(
-        "failure-aborts-nothing",
-        "the driver is not notified that a failure has ended its work",
-        (
-            (
-                "forewarn.core.transitions",
-                "            end(draft, replaced, failed=True, reason=reason, abort=True)",
-                "            end(draft, replaced, failed=True, reason=reason)",
-            ),
-        ),
-        "exploration failures: L-7",
-    ),
-    Breakage(
-        "start-shown-to-nobody",
-        "the start of announced work changes no document",
-        (
-            (
-                "forewarn.core.transitions",
-                ("    _touch(draft, running, started)\n    if any("),
-                "    if any(",
-            ),
-        ),
-        "exploration routine: 13",
-    ),
-    Breakage(
-        "enabled-at-one",
-        "a document begins at incarnation 1 although nothing was scheduled",
-        (
-            (
-                "forewarn.core.document",
-                "if last_number >= RESTORED_FROM else 0",
-                "if last_number >= RESTORED_FROM else 1",
-            ),
-        ),
-        "exploration silence: 2",
-    ),
-    Breakage(
-        "late-notice-not-renewed-for-long",
-        "a notice that is shown ten minutes late is not given again",
-        (
-            (
-                "forewarn.core.handlers",
-                "if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:",
-                "if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS - 600_000:",  # noqa: E501
-            ),
-        ),
-        "exploration routine: 6",
     ),
     Breakage(
         "far-nodes-not-awaited",

@@ -406,10 +406,13 @@ class MaintenanceChecker:
     ) -> None:
         """F-6, F-8: announced work is withdrawn only where it must be."""
         maintenance = self._maintenances[operation.maintenance]
+        known = before.get(maintenance.number)
         self._premise_of_halt(operation, maintenance)
+        self.premises["F-6: work kept through a pause is withdrawn"] += bool(
+            known and known.keeps_announced and not maintenance.live
+        )
         if maintenance.state is not M.RUNNING or operation.number in self.cancels:
             return
-        known = before.get(maintenance.number)
         postponed = set(maintenance.postponed) - set(known.postponed if known else ())
         host = self.state.topology.hosts.get(operation.host)
         if host is None or host.health.value == "failed" or operation.replaced_by:

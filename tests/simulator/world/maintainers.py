@@ -133,7 +133,7 @@ def steer(people: Operators, dice: Dice) -> None:
 
 def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> Stimulus | None:
     number = maintenance.number
-    if dice.chance(100):
+    if dice.chance(400 if maintenance.keeps_announced else 100):
         return stimuli.CancelMaintenance(number, "not needed any more")
     if maintenance.state is M.DRAFT:
         return stimuli.StartMaintenance(number)
