@@ -134,8 +134,8 @@ async def _list(call: ArmCall) -> ArmResponse:
     place = _SEPARATOR.join((subscription, group.lower())) if group else subscription
     begin = (place + _SEPARATOR).lower()
     windows = (each for each in (await _policy(call)).windows if each.groups is not None)
-    found = [each for each in windows if each.name.startswith(begin)]
-    return ArmResponse({"value": [await _shown(call, each) for each in found]})
+    here = [each for each in windows if each.name.startswith(begin)]
+    return ArmResponse({"value": [await _shown(call, each) for each in here]})
 
 
 async def _get(call: ArmCall) -> ArmResponse:
@@ -312,8 +312,9 @@ async def _apply(call: ArmCall, name: str, window: Window | None) -> None:
 
 async def _assignments(call: ArmCall) -> ArmResponse:
     group = await _group(call)
-    found = [each for each in (await _policy(call)).windows if group.name in (each.groups or ())]
-    return ArmResponse({"value": [_assignment(call, each) for each in found]})
+    policy = await _policy(call)
+    windows = [each for each in policy.windows if group.name in (each.groups or ())]
+    return ArmResponse({"value": [_assignment(call, each) for each in windows]})
 
 
 async def _assigned(call: ArmCall) -> ArmResponse:

@@ -115,9 +115,9 @@ class Resources:
         """Approve the events of groups whose VMs are all off, where their policy wants it. Z-6."""
         loop, down = self.control.loop, frozenset(self.power)
 
-        def approve(found: Future[tuple[str, ...]]) -> None:
-            if not found.cancelled() and not found.exception() and found.result():
-                loop.submit(Acknowledge(found.result()), "policy allInstancesDown")
+        def approve(events: Future[tuple[str, ...]]) -> None:
+            if not events.cancelled() and not events.exception() and events.result():
+                loop.submit(Acknowledge(events.result()), "policy allInstancesDown")
 
         loop.read(lambda view: _events_of_down(view, down)).add_done_callback(approve)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -108,8 +108,9 @@ class ControlEngine:
         #: Called for each commit on the loop's thread, after its answer was given.
         self.on_committed = CommitListeners(self.replica.look)
         self.lapsed: Callable[[], bool] = lambda: False  # the same
-        #: Gives a VM's last poll; set by the service.
+        #: Gives a VM's last poll, and how many VMs poll by client; set by the service.
         self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
+        self.user_agents: Callable[[], Mapping[str, int]] = dict
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 

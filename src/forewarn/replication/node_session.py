@@ -159,8 +159,8 @@ class NodeSession:
                 enabled.add_done_callback(partial(self._enabled, number))
             case OutcomeMessage(number, vm, event_id):
                 self._count_request()
-                found = self._upstream.outcome(vm, event_id)
-                found.add_done_callback(partial(self._approved, number))
+                outcome = self._upstream.outcome(vm, event_id)
+                outcome.add_done_callback(partial(self._approved, number))
             case Follow():
                 raise FeedUnreadable(reason="a node says only once who it is")
 

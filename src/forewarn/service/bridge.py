@@ -202,15 +202,15 @@ class Bridge:
 
     def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
         """Look up the outcome of a VM's event, on a thread. Source: X-1."""
-        found: asyncio.Future[ApprovalAnswer]
+        answer: asyncio.Future[ApprovalAnswer]
         if self._lookups >= LOOKUPS_MAX:
-            found = self._loop.create_future()
-            found.cancel()
-            return found
+            answer = self._loop.create_future()
+            answer.cancel()
+            return answer
         self._lookups += 1
-        found = asyncio.ensure_future(asyncio.to_thread(self.find_outcome, vm, event_id))
-        found.add_done_callback(self._looked_up)
-        return found
+        answer = asyncio.ensure_future(asyncio.to_thread(self.find_outcome, vm, event_id))
+        answer.add_done_callback(self._looked_up)
+        return answer
 
     def _looked_up(self, _: object) -> None:
         self._lookups -= 1

@@ -221,6 +221,7 @@ class Daemon:
         wait_s = settings.lifecycle.show_timeout_s
         self.control.lapsed = self._lapsed
         self.control.poll_of = self.metadata.service.poll_of
+        self.control.user_agents = self.metadata.user_agents
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
         bridge.find_outcome = self._find_outcome
@@ -231,7 +232,6 @@ class Daemon:
             self.control,
             self._closing,
             figures=self._figures,
-            user_agents=self.metadata.user_agents,
             lags=lambda: self.feed.lags() if self.feed else {},
         )
         # Stopped in the opposite order: VMs are answered to the last, approvals included.

@@ -64,7 +64,6 @@ class Observers:
         closing: AsyncExitStack,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
-        user_agents: Callable[[], Mapping[str, int]],
         lags: Callable[[], Mapping[str, int]],
     ) -> str:
         """Observe a control plane until `closing` ends; return where metrics are answered.
@@ -77,9 +76,7 @@ class Observers:
             closing.push_async_callback(asyncio.to_thread, self.traces.stop)
         if self.metrics is None:
             return ""
-        served = await self.metrics.start(
-            control, figures=figures, user_agents=user_agents, lags=lags
-        )
+        served = await self.metrics.start(control, figures=figures, lags=lags)
         closing.push_async_callback(served.stop)
         return served.address
 

@@ -78,7 +78,6 @@ class ServiceMetrics:
         control: ControlEngine,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
-        user_agents: Callable[[], Mapping[str, int]],
         lags: Callable[[], Mapping[str, int]],
     ) -> OperatorServer:
         """Observe a control plane from now on, and answer scrapes.
@@ -86,7 +85,6 @@ class ServiceMetrics:
         Args:
             control: whose commits are counted.
             figures: gives those of metadata processes, by name.
-            user_agents: gives the number of VMs by client.
             lags: gives how far each metadata node is behind.
 
         Raises:
@@ -96,7 +94,7 @@ class ServiceMetrics:
         control.on_committed.add(self._commits.committed)
 
         async def metadata() -> list[Metric]:
-            polling = client_families(user_agents())
+            polling = client_families(control.user_agents())
             return [*metadata_families(figures()), *polling, *feed_families(lags())]
 
         snapshot = ControlSnapshot(control, self._commits, self._clock)
