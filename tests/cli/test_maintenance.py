@@ -21,6 +21,21 @@ def test_draft_that_can_never_be_done_says_so(run: Run, words: tuple[str, ...]) 
     assert "before the deadline" in run("operation", "why", "m-1").out
 
 
+def test_plan_says_where_vms_go_or_whose_room_is_missing(run: Run, live: Live) -> None:
+    """Each host's VMs with their hosts, and the fullest host; else who would have to give room."""
+    hosts = {"n1": {"memory_mib": 8192}, "n2": {"memory_mib": 7168}}
+    live.fleet(hosts=hosts, vms={"v": {"host": "n1", "memory_mib": 6144}})
+    for words in (("plan",), ("create",), ("show", "m-1")):
+        asked = ("n1", "--move-vms", "5m") if words[0] != "show" else ()
+        shown = run("maintenance", *words, *asked).out
+        if words[0] != "create":
+            assert "n2 (1)" in shown
+            assert "fullest: n2 in wave 1, 6144 of 7168 MiB" in shown
+    live.fleet(vms={"w": {"host": "n2", "memory_mib": 4096}})
+    full = run("maintenance", "plan", "n1", "--move-vms", "5m")
+    assert "the VMs of host n1 fit nowhere; most room is left on n2 (capacity)" in full.out
+
+
 def test_report_names_each_host_and_its_times(run: Run, live: Live) -> None:
     """What became of each host, when it started and when it ended, for people and programs."""
     run("maintenance", "create", "h1", "h2", "--max-at-once", "1", "--start")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core import maintenance_stimuli as words
+from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import MaintenanceState
@@ -15,7 +16,9 @@ from forewarn.core.stimulus import (
     Complete,
     DriverFailed,
     Enable,
+    GroupsPolled,
 )
+from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Code
 from forewarn.values import replace
@@ -172,3 +175,15 @@ def test_driver_that_chooses_gets_no_destination() -> None:
     number = rig.start("h0", move_s=600)
     assert rig.plans[rig.maintenance(number).plan].body.moves == {"h0": (("v0", ""),)}
     assert rig.working(number)["h0"].execution.placements == ()
+
+
+def test_gate_expects_polls_of_vms_that_have_left() -> None:
+    """A group that fell silent after its VM was moved is found where the VM is now. F-5."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600, gate="polls")
+    rig.tell(GroupsPolled(frozenset({"g0"})))
+    rig.wait(60_000)
+    rig.finish(begun(rig, "h0", "v0", number))
+    rig.finish(rig.working(number)["h0"])
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    assert silent_groups(draft, number, 0) == ("g0",)

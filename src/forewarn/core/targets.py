@@ -98,7 +98,7 @@ def host_failed(draft: Draft, host: str) -> None:
 
 
 def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
-    """Return the groups on the last wave's hosts that polled before, and have not since, sorted.
+    """Return the groups of the last wave's VMs that polled before, and have not since, sorted.
 
     Those whose last poll was in the hour before their host's work began. Costs the hosts that were
     touched, and the VMs of the last wave's. See F-5.
@@ -117,11 +117,14 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     last = max(each.wave for each in targets)
     before_s = POLLED_BEFORE_S + maintenance.duration_s
     groups, topology = set(), draft.topology
+    plan = draft.plans.get(maintenance.plan)
+    moves = plan.body.moves if plan else {}
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:
             continue
         ended_ms = target.ended_ms if target.ended_ms <= draft.now_ms else since_ms
-        for group in {topology.vms[name].group for name in topology.vms_on(target.host)}:
+        names = {*topology.vms_on(target.host), *(vm for vm, _ in moves.get(target.host, ()))}
+        for group in {topology.vms[name].group for name in names if name in topology.vms}:
             enrolment = draft.enrolment(group)
             if enrolment is None:
                 continue
