@@ -278,8 +278,8 @@ ACTIONS = {
     "check": ("check a configuration and explain what it does", _check),
     "init": ("write a commented starter configuration", _init),
     "status": ("show what the running agent sees and does", _status),
-    "undo": ("have the agent undo at once what it could not undo so far", _undo),
-    "forget": ("have the agent give up undoing something, which is yours then", _forget),
+    "undo": ("undo a step or an event now, without waiting for the next attempt", _undo),
+    "forget": ("end the attempts to undo a step or an event; you undo it yourself", _forget),
 }
 
 STARTER = """\

@@ -80,17 +80,22 @@ def routes() -> tuple[Route, ...]:
     )
 
 
+#: Kinds of records as people write them.
+_WORDS = {"host": "host", "group": "group", "vm": "VM"}
+
+
 def _routes_of(
     kind: str, form: Form, shape: Schema, *, filters: tuple[Field, ...] = ()
 ) -> tuple[Route, ...]:
     acts = _Records(kind)
     path = f"/v1/{kind}s"
+    word = _WORDS[kind]
     return (
         Route(
             method="GET",
             path=path,
             name=f"list_{kind}s",
-            summary=f"List {kind}s by name.",
+            summary=f"List {word}s by name.",
             act=acts.list,
             query=(*filters, *_PAGE),
             answer=listed(f"{kind}s", shape, paged="string"),
@@ -99,7 +104,7 @@ def _routes_of(
             method="GET",
             path=f"{path}/{{name}}",
             name=f"get_{kind}",
-            summary=f"Read one {kind}.",
+            summary=f"Read one {word}.",
             act=acts.get,
             answer=shape,
         ),
@@ -107,7 +112,7 @@ def _routes_of(
             method="PUT",
             path=f"{path}/{{name}}",
             name=f"put_{kind}",
-            summary=f"Add or replace a {kind}.",
+            summary=f"Add or replace a {word}.",
             act=acts.put,
             query=(_NEW,),
             form=form,
@@ -123,7 +128,7 @@ def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
         method="DELETE",
         path=f"/v1/{kind}s/{{name}}",
         name=f"remove_{kind}",
-        summary=f"Remove a {kind} from the fleet.",
+        summary=f"Remove a {_WORDS[kind]} from the fleet.",
         act=acts.remove,
         answer=None,
         status=204,
@@ -132,7 +137,7 @@ def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
         one,
         path=f"/v1/{kind}s",
         name=f"remove_{kind}s",
-        summary=f"Remove several {kind}s from the fleet, all or none.",
+        summary=f"Remove several {_WORDS[kind]}s from the fleet, all or none.",
         query=(_NAMES,),
     )
     return one, several

@@ -50,7 +50,7 @@ def add_commands(commands: CommandGroup) -> None:
     _add(scenario, "list", "list the scenarios and their progress", _list_scenarios)
     show = _add(scenario, "show", "show what a scenario does", _show_scenario)
     show.add_argument("name", metavar="NAME")
-    start = _add(scenario, "run", "start a scenario", _run_scenario)
+    start = _add(scenario, "run", "run a scenario", _run_scenario)
     start.add_argument(
         "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.output import note, print_facts, print_json, print_table
-from forewarn.cli.parsing import add_list_options
+from forewarn.cli.parsing import add_list_options, written_kind
 from forewarn.cli.work_requests import add_host_work, add_vm_work
 from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
@@ -44,10 +44,11 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentParser:
     """Add list, show and remove, and return the parser of add."""
-    add = commands.command("add", f"add a {kind}", run=_add)
+    word = written_kind(kind)
+    add = commands.command("add", f"add a {word}", run=_add)
     add.add_argument("name", metavar="NAME")
     add.add_argument("--replace", action="store_true", help="replace the record with this name")
-    listing = commands.command("list", f"list {kind}s", run=_list)
+    listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
     add_list_options(listing, states=states, limit=None)
     if kind == "host":
@@ -64,9 +65,9 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
         )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
-    show = commands.command("show", f"show one {kind}", run=_show)
+    show = commands.command("show", f"show one {word}", run=_show)
     show.add_argument("name", metavar="NAME")
-    remove = commands.command("remove", f"remove {kind}s from the fleet, all or none", run=_remove)
+    remove = commands.command("remove", f"remove {word}s from the fleet, all or none", run=_remove)
     remove.add_argument("names", metavar="NAME", nargs="+")
     for parser in (add, listing, show, remove):
         parser.set_defaults(kind=kind)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 _ACTIONS = {
-    "approve": "approve its events on behalf of their VMs",
+    "approve": "approve an event, or all events of an operation, for its VMs",
     "cancel": "cancel work that has not started",
     "complete": "record that running work has ended",
-    "retry": "call its driver again",
+    "retry": "call the driver of an operation again",
 }
 
 

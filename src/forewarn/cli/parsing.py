@@ -59,8 +59,15 @@ def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None
     for name in names:
         metavar = "ID" if name in {"operation", "event"} else "NAME"
         choices = tuple(ACTIONS) if name == "action" else None
-        text = f"only of this {name}" + (", such as operation.started" if choices else "")
+        text = f"only of this {written_kind(name)}" + (
+            ", such as operation.started" if choices else ""
+        )
         parser.add_argument(f"--{name}", metavar=metavar, choices=choices, help=text)
+
+
+def written_kind(kind: str) -> str:
+    """Return a kind of record as people write it."""
+    return "VM" if kind == "vm" else kind
 
 
 def whole_number(text: str) -> int:
