@@ -62,6 +62,11 @@ class SettingInvalid(CallerError):
 class MetadataSettings:
     """The metadata service. Durations are real seconds, whatever the service's clock does."""
 
+    serve_outdated: bool = True
+    """Whether VMs are answered while the service has not reached a shared store for a term; false:
+    503, so that a proxy asks another control plane. Nodes and `[listen] workers` always answer.
+    Source: H-3.
+    """
     server_header: str = "Forewarn"
     """`Server` header; some client libraries want `IMDS/` and four numbers. Source: E-7."""
     request_id: bool = False

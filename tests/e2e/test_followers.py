@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 READY_S_MAX = 40
 TERM_S, SLACK_S = 5, 2
+POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
 FLEET = {
     "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
     "groups": {"web": {}},
@@ -39,10 +40,11 @@ class Plane:
     def __init__(self, folder: Path, address: str, name: str) -> None:
         """Start it."""
         self.address = address
-        self.port = free_port()
+        self.port, self.metadata_port = free_port(), free_port()
         config = folder / f"{name}.toml"
         config.write_text(
-            f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
+            f'[store]\nurl = "{address}"\n[metadata]\nvm_by_query = true\n'
+            f'serve_outdated = false\n[listen]\nmetadata = ["127.0.0.1:{self.metadata_port}"]\n'
             f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
             '[drivers]\ndefault = "simulated"\n'
         )
@@ -59,6 +61,15 @@ class Plane:
             connection.request(method, path, json.dumps(body) if body else None, headers)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"{}")
+        finally:
+            connection.close()
+
+    def poll(self) -> int:
+        """Return the status that a VM gets."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metadata_port, timeout=5)
+        try:
+            connection.request("GET", POLL, headers={"Metadata": "true"})
+            return connection.getresponse().status
         finally:
             connection.close()
 
@@ -156,10 +167,13 @@ def test_process_that_does_not_reach_its_store_claims_no_freshness(planes: list[
     """Reads are refused by name after a term, and answered once it renews again. Source: H-3."""
     active, follower = planes
     follower.end()
-    assert active.ask("GET", "/v1/vms")[0] == 200
+    assert active.ask("PUT", "/v1/topology", FLEET)[0] == 200
+    assert active.poll() == 200
     with psycopg.connect(active.address) as held:
         held.execute("LOCK TABLE lease IN ACCESS EXCLUSIVE MODE")
         wait_until(lambda: active.says(503, "/v1/vms"), limit_s=TERM_S + 1 + SLACK_S)
         assert active.ask("GET", "/v1/vms")[1]["error"]["code"] == "state-outdated"
         assert active.says(200, "/live")
+        wait_until(lambda: active.poll() == 503, limit_s=SLACK_S)
     wait_until(lambda: active.says(200, "/v1/vms"), limit_s=READY_S_MAX)
+    wait_until(lambda: active.poll() == 200, limit_s=SLACK_S)

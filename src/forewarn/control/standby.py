@@ -146,7 +146,7 @@ class LeaseKeeper:
             clock: elapsed time.
             lost: called on the keeper's thread once another process holds it.
             silent: names the parts of the service that hang.
-            on_lapse: called on the keeper's thread when the lease has lapsed, and when it is held
+            on_lapse: called on a thread of its own when the lease has lapsed, and when it is held
                 again.
         """
         self._tenure = tenure
@@ -154,11 +154,11 @@ class LeaseKeeper:
         self._lost = lost
         self._silent = silent
         self._on_lapse = on_lapse
-        self._was_lapsed = False
         self._stopping = threading.Event()
         self._said = ""
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name="lease watch", daemon=True).start()
 
     def stop(self) -> None:
         """Renew no more."""
@@ -169,12 +169,16 @@ class LeaseKeeper:
         """Whether another process may be the writer by now; may be asked on any thread."""
         return not self._tenure.held(self._clock.now_ms())
 
+    def _watch(self) -> None:
+        """Say when the lease lapses: a renewal may hang as long as the database does."""
+        was_lapsed = False
+        while not self._stopping.wait(LOOK_S_MAX):
+            if self.lapsed() is not was_lapsed:
+                was_lapsed = not was_lapsed
+                self._on_lapse(was_lapsed)
+
     def _run(self) -> None:
         while not self._stopping.wait(self._tenure.term_ms / RENEWALS / 1000):
-            lapsed = self.lapsed()
-            if lapsed is not self._was_lapsed:
-                self._was_lapsed = lapsed
-                self._on_lapse(lapsed)
             try:
                 if silent := self._silent():
                     raise ServiceHangs(parts=" and ".join(silent))

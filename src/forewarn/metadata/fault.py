@@ -38,6 +38,18 @@ class Fault(Protocol):
         """Return what happens to this request of this VM; None: nothing."""
 
 
+@value
+class Outdated:
+    """Gives every VM one answer, since what this process shows may be old. Source: H-3."""
+
+    answer: Response
+
+    def meet(self, vm: str, request: HttpRequest) -> InjectedFault:
+        """Return that answer."""
+        del vm, request
+        return InjectedFault(answer=self.answer)
+
+
 class Absence(Protocol):
     """Decides about requests of nobody; `MetadataServer.set_absence` installs it."""
 

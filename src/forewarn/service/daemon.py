@@ -31,6 +31,8 @@ from forewarn.core.access import proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.drivers.registry import make_drivers, scheduling
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.metadata.fault import Outdated
+from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import ApprovalAnswer
 from forewarn.service.bridge import Bridge
@@ -455,8 +457,15 @@ class Daemon:
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
-        """Suspend the feed while another process may hold the lease. Source: H-3."""
-        self.bridge.call(lambda: self.feed.suspend(suspended=lapsed) if self.feed else None)
+        """Claim no freshness while another process may hold the lease. Source: H-3."""
+
+        def take() -> None:
+            if self.feed is not None:
+                self.feed.suspend(suspended=lapsed)
+            if self.bound is not None and not self.settings.metadata.serve_outdated:
+                self.metadata.service.set_fault(Outdated(BUSY) if lapsed else None)
+
+        self.bridge.call(take)
 
     def _new_metadata(self) -> MetadataServer:
         return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
