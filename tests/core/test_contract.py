@@ -23,10 +23,13 @@ from forewarn.core.topology import Health
 from forewarn.errors import CallerError
 from forewarn.planning.blockers import Blocker
 from forewarn.protocol import approvals
+from forewarn.protocol.versions import VERSIONS
 from tests.core.rig import small
 
 SAID: dict[str, object] = {
     "Group.kind": "availability-set",
+    "Group.approves_when_down": True,
+    "Group.published": VERSIONS[-1],
     "Host.health": "healthy",
     "Maintenance.state": "draft",
     "Maintenance.phase": Planning(),

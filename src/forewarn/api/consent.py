@@ -61,7 +61,7 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
             lambda a: list(a.missing),
             "VMs that have not approved it; one approval is enough unless the group is strict.",
         ),
-        Member("not_before", TIME, lambda a: written(a.operation.not_before_ms)),
+        Member("not_before", TIME, lambda a: written(a.operation.notice.not_before_ms)),
         Member(
             "polled",
             TIME,

@@ -105,7 +105,7 @@ class EventOutcome:
         Host, approvers and reasons are for operators.
         """
         operation = self.operation
-        times_ms = operation.not_before_ms, operation.execution.started_ms, operation.ended_ms
+        times_ms = operation.notice.not_before_ms, operation.execution.started_ms, operation.ended_ms
         not_before, started, ended = (iso8601(each) if each else None for each in times_ms)
         interruption_ms = operation.execution.interruption_ms
         return {

@@ -139,7 +139,9 @@ class InvariantChecker(StateChecker):
             enrolment = self.state.enrolments.get(self.events[event.event_id].group)
             if operation.number not in self.first_shown:
                 promised_ms = (event.not_before_ms or now_ms) - now_ms
-                if enrolment is not None and enrolment.enabled_ms <= operation.announced_ms:
+                if enrolment is not None and enrolment.enabled_ms <= (
+                    operation.notice.announced_ms or 0
+                ):
                     promised_ms = max(promised_ms, OWED_S[event.event_type] * 1000)
                 shown_ms = self.queue.now_ms + self.jumped_ms
                 self.first_shown[operation.number] = (shown_ms, promised_ms)
