@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from forewarn.api import (
     access_routes,
     audit_routes,
+    confirmation_routes,
     consent,
     maintenance_schemas,
     policy_file,
@@ -82,7 +83,7 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     definitions: dict[str, Schema] = {"Error": _ERROR}
     definitions |= {route.form.name: route.form.definition() for route in routes if route.form}
     modules = (forms, policy_file, schemas, maintenance_schemas, consent)
-    for module in (*modules, access_routes, audit_routes):
+    for module in (*modules, access_routes, audit_routes, confirmation_routes):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 definitions[each.name] = each.definition()
