@@ -127,6 +127,16 @@ def test_what_a_pause_kept_is_withdrawn_by_a_stop() -> None:
     assert not rig.working(number)
 
 
+def test_what_a_pause_kept_is_withdrawn_by_a_cancel() -> None:
+    """What is cancelled leaves nothing announced. Source: F-6."""
+    rig = fleet()
+    number = rig.start("h0")
+    rig.tell(words.PauseMaintenance(number, keep_announced=True))
+    assert rig.working(number)
+    rig.tell(words.CancelMaintenance(number))
+    assert not rig.working(number)
+
+
 def test_cancel_ends_it_for_good() -> None:
     """A cancelled maintenance withdraws, and takes no further word. Source: F-1, F-6."""
     rig = fleet()

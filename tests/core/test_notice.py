@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.impact import DAY_S, Cause, Impact
+from forewarn.core.impact import DAY_S, Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
@@ -166,8 +166,9 @@ def test_failure_ends_the_prediction() -> None:
     """If the host fails first, the predicted events go, a started one comes. Source: N-2, L-4."""
     rig = small()
     predicted = rig.ask(Cause.HARDWARE_DEGRADED, "h0")
+    by_user = rig.ask(Cause.HOST_UPDATE, "h0", source=Source.USER)
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
-    assert rig.now(predicted).state is S.CANCELLED
+    assert rig.now(predicted).state is rig.now(by_user).state is S.CANCELLED
     assert rig.now(failure).state is S.RUNNING
     assert rig.shown("web") == ["Reboot Started"]
 
