@@ -191,7 +191,7 @@ class _Exchange:
         return connection.getresponse()
 
     def close(self) -> None:
-        """Hang up; whoever reads sees an error."""
+        """Hang up; a thread that reads sees an error."""
         connection = self._connection
         if connection is None:
             return

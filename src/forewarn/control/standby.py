@@ -74,7 +74,7 @@ async def become_writer(
         await asyncio.sleep(min(tenure.term_ms / RENEWALS / 1000, LOOK_S_MAX))
 
 
-class Follower:
+class StateFollower:
     """Holds the state in memory while another process writes it, so that a takeover loads nothing.
 
     Costs what each commit changes. A notification of the database wakes it.

@@ -105,9 +105,10 @@ class EventOutcome:
         Host, approvers and reasons are for operators.
         """
         operation = self.operation
-        times_ms = operation.notice.not_before_ms, operation.execution.started_ms, operation.ended_ms
+        notice, execution = operation.notice, operation.execution
+        times_ms = notice.not_before_ms, execution.started_ms, operation.ended_ms
         not_before, started, ended = (iso8601(each) if each else None for each in times_ms)
-        interruption_ms = operation.execution.interruption_ms
+        interruption_ms = execution.interruption_ms
         return {
             "event": self.event.id,
             "type": operation.impact.value,

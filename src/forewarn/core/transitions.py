@@ -17,7 +17,6 @@ from forewarn.core.lifecycle import (
     AlertMove,
     Event,
     EventState,
-    Execution,
     Move,
     Notice,
     Operation,
@@ -292,8 +291,10 @@ def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Ev
 
 def _running(draft: Draft, operation: Operation) -> Operation:
     assert operation.state is OperationState.RUNNING, operation
-    execution = Execution(draft.now_ms, attempt=1, driver=_driver(draft, operation))
-    return replace(operation, execution=execution, alert=Alert.NONE)
+    started = with_execution(
+        operation, started_ms=draft.now_ms, attempt=1, driver=_driver(draft, operation)
+    )
+    return replace(started, alert=Alert.NONE)
 
 
 def _driver(draft: Draft, operation: Operation) -> str:

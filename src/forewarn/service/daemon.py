@@ -26,7 +26,7 @@ from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.liveness import Liveness
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
-from forewarn.control.standby import TERM_MS, Follower, LeaseKeeper, become_writer, leave
+from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.access import proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.drivers.registry import make_drivers, scheduling
@@ -171,7 +171,7 @@ class Daemon:
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
         #: Holds the state while another process is active.
-        self._follower: Follower | None = None
+        self._follower: StateFollower | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -493,7 +493,7 @@ class Daemon:
             until.push_async_callback(operator.stop)
             address = operator.address
         self.metadata = self._new_metadata()
-        self._follower = Follower(self.store, self._show_followed)
+        self._follower = StateFollower(self.store, self._show_followed)
         until.push_async_callback(asyncio.to_thread, self._follower.stop)
         self.on_standby(address)
 

@@ -42,9 +42,9 @@ class RecordsBeside:
             directory = Path(tempfile.mkdtemp("", "forewarn-"))
             weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
             self._address = str(directory / "store.db")
-            made = engine_of(self._address)(must_exist=False)
-            migrate(made)
-            made.close()
+            engine = engine_of(self._address)(must_exist=False)
+            migrate(engine)
+            engine.close()
         return self._address
 
     @contextmanager

@@ -53,7 +53,7 @@ STOP_S = 20.0
 
 @value
 class ProgramRun:
-    """What is known of a task's program."""
+    """The records of a task's program."""
 
     begun: bool = False
     running: bool = False
