@@ -34,7 +34,10 @@ def plane_of(store: Store) -> ControlPlane:
 def test_follower_has_the_state_of_the_writer(
     postgres_address: str, opened: Callable[[str], Store], seed: int
 ) -> None:
-    """Through random work of every kind; a takeover then gives what a load gives. Source: H-2."""
+    """Through random work of every kind; a takeover gives what a load gives, and ends the writer.
+
+    Source: H-1, H-2.
+    """
     writer, following = opened(postgres_address), opened(postgres_address)
     plane, work, now_ms = plane_of(writer), RandomWork(seed), START_MS
     followed = following.look()

@@ -170,7 +170,7 @@ class LeaseKeeper:
         return not self._tenure.held(self._clock.now_ms())
 
     def _watch(self) -> None:
-        """Say when the lease lapses: a renewal may hang as long as the database does."""
+        """Report when the lease lapses: a renewal may hang as long as the database does."""
         was_lapsed = False
         while not self._stopping.wait(LOOK_S_MAX):
             if self.lapsed() is not was_lapsed:
