@@ -61,40 +61,28 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
         TooManyOperations: the service's limit is reached.
         TooManyUserOperations: the owner's limit is reached. See O-1.
     """
-    ask = check_ask(draft, ask, TARGETS_MAX)
+    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
+        ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
+    _check_form(draft, ask)
+    count, limit = len(draft.state.operations), draft.policy.max_operations
+    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:  # failures are no request
+        raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
     request = draft.state.last_number + 1
-    operations = [
-        plan_target(draft, ask, target, request=request, number=draft.next_number())
-        for target in ask.targets
-    ]
+    operations = []
+    for target in ask.targets:
+        operation = _operation(draft, ask, target, request=request, number=draft.next_number())
+        check_target(draft, operation, target, queue=ask.queue)
+        operations.append(operation)
     _check_limit(draft, operations)
     assert len({operation.number for operation in operations}) == len(ask.targets)
     return operations
 
 
-def plan_target(
-    draft: Draft, ask: RequestMaintenance, target: str, *, request: int, number: int
-) -> Operation:
-    """Return the planned operation on one of a request's targets; raises as `plan`."""
-    operation = _operation(draft, ask, target, request=request, number=number)
-    check_target(draft, operation, target, queue=ask.queue)
-    return operation
-
-
-def check_ask(draft: Draft, ask: RequestMaintenance, targets_max: int) -> RequestMaintenance:
-    """Check what concerns a request as a whole; return it with the cause it has in truth."""
-    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
-        ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
-    _check_form(draft, ask, targets_max)
-    _check_capacity(draft, ask)
-    return ask
-
-
-def _check_form(draft: Draft, ask: RequestMaintenance, targets_max: int) -> None:
+def _check_form(draft: Draft, ask: RequestMaintenance) -> None:
     traits = TRAITS[ask.cause]
     problem = ""
-    if not ask.targets or len(ask.targets) > targets_max:
-        problem = f"it names {len(ask.targets)} targets; name 1 to {targets_max}"
+    if not ask.targets or len(ask.targets) > TARGETS_MAX:
+        problem = f"it names {len(ask.targets)} targets; name 1 to {TARGETS_MAX}"
     elif len(set(ask.targets)) != len(ask.targets):
         problem = "it names a target twice"
     elif ask.impact not in {None, traits.impact, *traits.also}:
@@ -115,13 +103,6 @@ def _check_form(draft: Draft, ask: RequestMaintenance, targets_max: int) -> None
         )
     if ask.destination and ask.destination not in draft.topology.hosts:
         raise Unknown(kind="host", name=ask.destination)
-
-
-def _check_capacity(draft: Draft, ask: RequestMaintenance) -> None:
-    """Refuse more work than the service is to carry; what has failed is not a request."""
-    count, limit = len(draft.state.operations), draft.policy.max_operations
-    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:
-        raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
 
 
 def _operation(

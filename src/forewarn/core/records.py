@@ -10,7 +10,7 @@ import json
 from enum import Enum
 from operator import attrgetter, itemgetter
 from sys import intern
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.access import AccessToken, Principal, Role
 from forewarn.core.confirmation import Confirmation
@@ -36,8 +36,7 @@ from forewarn.core.maintenance import (
 from forewarn.core.phase import PHASES, Phase, Planning
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.planning.plan_text import PlanBody, budgets_text, plan_text, read_budgets, read_plan
-from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.plan_text import budgets_text, plan_text, read_budgets, read_plan
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
@@ -66,6 +65,8 @@ Row: TypeAlias = dict[str, str | int]
 Subject: TypeAlias = tuple[int, str, str, str, str]
 _Write: TypeAlias = "Callable[[object], str | int]"
 _Read: TypeAlias = "Callable[[str | int], object]"
+_V = TypeVar("_V")
+_R = TypeVar("_R")
 _Form: TypeAlias = "tuple[_Write, _Read]"
 _Writing: TypeAlias = (
     "tuple[attrgetter[tuple[str | int, ...]], tuple[str, ...], tuple[tuple[str, _Write], ...]]"
@@ -238,13 +239,16 @@ def _paths(kind: str) -> list[str]:
     return paths
 
 
+def _ms(time: int | None) -> int:
+    return time or 0
+
+
+def _time(ms: int) -> int | None:
+    return ms or None
+
+
 def _number(truth: object) -> int:
     return 1 if truth else 0
-
-
-def _ms(time: object) -> int:
-    assert time is None or isinstance(time, int), time
-    return time or 0
 
 
 def _list_text(items: object) -> str:
@@ -278,49 +282,16 @@ def _pairs(value: str | int) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in json.loads(str(value)))
 
 
-def _impacts_text(impacts: object) -> str:
-    assert isinstance(impacts, frozenset), impacts
+def _impacts_text(impacts: frozenset[Impact]) -> str:
     return json.dumps(sorted(impact.value for impact in impacts))
 
 
-def _impacts(value: str | int) -> frozenset[Impact]:
-    return frozenset(Impact(name) for name in json.loads(str(value)))
+def _impacts(text: str) -> frozenset[Impact]:
+    return frozenset(Impact(name) for name in json.loads(text))
 
 
-def _document_text(document: object) -> str:
-    assert isinstance(document, Document), document
+def _document_text(document: Document) -> str:
     return render_document(document, _NEWEST).decode()
-
-
-def _document(value: str | int) -> Document:
-    return read_document(str(value))
-
-
-def _budgets_text(budgets: object) -> str:
-    assert isinstance(budgets, tuple), budgets
-    return budgets_text(budgets)
-
-
-def _budgets(value: str | int) -> object:
-    return read_budgets(str(value))
-
-
-def _policy_text(policy: object) -> str:
-    assert isinstance(policy, MaintenancePolicy), policy
-    return policy_text(policy)
-
-
-def _policy(value: str | int) -> object:
-    return read_policy(str(value))
-
-
-def _plan_text(body: object) -> str:
-    assert isinstance(body, PlanBody), body
-    return plan_text(body)
-
-
-def _plan(value: str | int) -> object:
-    return read_plan(str(value))
 
 
 def _phase_text(phase: object) -> str:
@@ -350,13 +321,18 @@ def _rows(kind: type[Departure | Postponement]) -> _Form:
     return text, read
 
 
+def _form(write: Callable[[_V], str | int], read: Callable[[_R], object]) -> _Form:
+    """Return how a column is written and read whose values are all of one type."""
+    return write, read  # type: ignore[return-value]
+
+
 def _word(kind: type[Enum]) -> _Form:
     return attrgetter("_value_"), kind  # `value` itself is a property written in Python
 
 
 _PHASES = {phase.__name__: phase for phase in PHASES}
 _TRUTH: _Form = (_number, bool)
-_TIME: _Form = (_ms, lambda value: value or None)
+_TIME = _form(_ms, _time)
 _TEXTS: _Form = (_texts_text, _texts)
 _PAIRS: _Form = (_list_text, _pairs)
 
@@ -366,7 +342,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "group": {
         "kind": _word(GroupKind),
         "strict_approval": _TRUTH,
-        "automatic_approval": (_impacts_text, _impacts),
+        "automatic_approval": _form(_impacts_text, _impacts),
         "reimage_notice": _TRUTH,
         "approves_when_down": _TRUTH,
     },
@@ -399,14 +375,14 @@ _FORMS: dict[str, dict[str, _Form]] = {
     },
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {"departures": _rows(Departure)},
-    "document": {"document": (_document_text, _document)},
-    "plan": {"body": (_plan_text, _plan)},
+    "document": {"document": _form(_document_text, read_document)},
+    "plan": {"body": _form(plan_text, read_plan)},
     "maintenance": {
         "cause": _word(Cause),
         "impact": _word(Impact),
         "state": _word(MaintenanceState),
         "hosts": _TEXTS,
-        "budgets": (_budgets_text, _budgets),
+        "budgets": _form(budgets_text, read_budgets),
         "canary_hosts": _TEXTS,
         "phase": (_phase_text, _phase),
         "postponed": _rows(Postponement),
@@ -415,7 +391,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "principal": {"bindings": _PAIRS},
     "token": {"role": _word(Role)},
     "confirmation": {},
-    "policy": {"policy": (_policy_text, _policy)},
+    "policy": {"policy": _form(policy_text, read_policy)},
 }
 
 _WRITING: dict[str, _Writing] = {kind: _writing(kind) for kind in KINDS}

@@ -295,17 +295,12 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
     return blocked is None
 
 
-def _withdrawn_because(draft: Draft, operation: Operation) -> str:
-    """Return why announced work must be withdrawn; empty if it may start."""
-    return waves.withdrawn_because(draft, operation) if operation.maintenance else ""
-
-
 def _start_or_wait(draft: Draft, number: int) -> bool:
     """Withdraw or start announced work; else note what wakes it. L-1, L-2, G-1, F-3."""
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.ANNOUNCED:
         return False
-    withdrawn = _withdrawn_because(draft, operation)
+    withdrawn = waves.withdrawn_because(draft, operation) if operation.maintenance else ""
     if withdrawn:
         transitions.cancel(draft, operation, withdrawn)
         return True
