@@ -65,7 +65,7 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
         ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
     _check_form(draft, ask)
     count, limit = len(draft.state.operations), draft.policy.max_operations
-    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:  # failures are no request
+    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:  # failures always count
         raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
     request = draft.state.last_number + 1
     operations = []
