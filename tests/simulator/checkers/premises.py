@@ -105,7 +105,6 @@ TIGHT = (
     "F-5: a host fails after its service",
     "F-5: failures stop a maintenance",
     "F-6: approved work that is kept back is withdrawn",
-    "F-6: work is withdrawn for its window",
     "F-6: work kept through a pause is withdrawn",
     "F-6: work kept through a pause starts",
     "F-8: work comes after it was postponed",
