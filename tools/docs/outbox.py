@@ -49,6 +49,8 @@ _EXAMPLE = {
                 "group": "db",
                 "resources": ["db-0"],
                 "state": "approved",
+                "outcome": None,
+                "published": "2020-07-01",
             }
         ],
     },
@@ -90,7 +92,7 @@ def outbox_page() -> str:
         "",
         "`type` is `forewarn.` and an [action](api.md#actions).",
         "If the entry is about an operation, `operation` shows the operation after the entry, and",
-        "`events` the events that the entry changed.",
+        "`events` the events that the entry changed; one that ended has its `outcome`.",
         "",
         "```json",
         json.dumps(_EXAMPLE, indent=2),
