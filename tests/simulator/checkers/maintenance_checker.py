@@ -408,9 +408,6 @@ class MaintenanceChecker:
         maintenance = self._maintenances[operation.maintenance]
         known = before.get(maintenance.number)
         self._premise_of_halt(operation, maintenance)
-        self.premises["F-6: work kept through a pause is withdrawn"] += bool(
-            known and known.keeps_announced and not maintenance.live
-        )
         if maintenance.state is not M.RUNNING or operation.number in self.cancels:
             return
         postponed = set(maintenance.postponed) - set(known.postponed if known else ())
