@@ -99,6 +99,20 @@ def test_fault_is_named(fault: Fault, check: str, code: str, live: Live, tmp_pat
     assert named(file, live.url) == {check: code}
 
 
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes certificates")
+def test_certificate_near_its_end_is_named(live: Live, tmp_path: Path) -> None:
+    """A certificate of ten days is named, one of twenty is not. Source: U-4."""
+    open_store(f"sqlite://{tmp_path}/store.db").close()
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    table = f'[operator]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+    file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db", table)
+    request = f"req -x509 -newkey rsa:2048 -nodes -subj /CN=x -keyout {key} -out {certificate}"
+    for days, expected in ((10, {"certificates": "certificate-expires"}), (20, {})):
+        command = ["openssl", *request.split(), "-days", str(days)]
+        subprocess.run(command, check=True, capture_output=True)
+        assert named(file, live.url) == expected
+
+
 def test_service_that_is_away_is_named(live: Live, tmp_path: Path) -> None:
     """Nobody answers; or another program does."""
     file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")

@@ -34,6 +34,8 @@ LEASE_EVERY_S = 0.25
 SKEW_MS_MAX = 1000
 #: Free space below which a disk is nearly full, in bytes.
 FREE_BYTES_MIN = 256 * 1024 * 1024
+#: Time before the end of a certificate from which on it should be renewed: 14 days.
+CERTIFICATE_MS_MIN = 14 * 86_400_000
 #: Longest time that a destination may be behind, in seconds.
 OUTBOX_BEHIND_S_MAX = 300
 #: Permissions of others that a file with secrets must not have.
@@ -62,6 +64,14 @@ class DiskNearlyFull(PeerError):
     code = "disk-nearly-full"
     message = "The disk of the store {place} has {free} MiB left."
     advice = "Free space, or limit history (`[history] max_age_days`)."
+
+
+class CertificateExpires(CallerError):
+    """A certificate that has expired, or soon will."""
+
+    code = "certificate-expires"
+    message = "The certificate of [{section}] is valid until {until}."
+    advice = "Renew it, then run `forewarn reload`."
 
 
 class ClockSkewed(PeerError):
@@ -217,6 +227,7 @@ class Doctor:
             yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
             return
         yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
+        yield from _judged("certificates", lambda: self._certificates(settings), "valid")
         yield from self._store(settings)
         yield from self._service(settings)
 
@@ -225,6 +236,16 @@ class Doctor:
         for file in self._files if any(secrets) else ():
             if os.name == "posix" and file.stat().st_mode & _OTHERS:
                 yield SettingsExposed(path=file)
+
+    def _certificates(self, settings: Settings) -> Iterator[ForewarnError]:
+        from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
+        from forewarn.replication.tls import expiry_of  # noqa: PLC0415
+
+        for section in ("operator", "feed", "azure"):
+            file = getattr(settings, section).certificate
+            until_ms = int(expiry_of(file) * 1000) if file and Path(file).is_file() else 0
+            if until_ms and until_ms - self._clock.now_ms() < CERTIFICATE_MS_MIN:
+                yield CertificateExpires(section=section, until=iso8601(until_ms))
 
     def _store(self, settings: Settings) -> Iterator[Examined]:
         from forewarn.store.addresses import readable_engine  # noqa: PLC0415
@@ -258,7 +279,7 @@ class Doctor:
         first: tuple[object, ...] = ()
         while True:
             with engine.reading() as transaction:
-                holder, beat = transaction.rows("lease")[0]
+                holder, beat, *_ = transaction.rows("lease")[0]
             if not holder:
                 yield LeaderAbsent(reason="the lease is free")
                 return

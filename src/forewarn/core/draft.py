@@ -150,7 +150,7 @@ class Draft:
                 self.look_at(number)
 
     def wake_arrivals(self, hosts: Iterable[str]) -> None:
-        """Look again at operations that move VMs to hosts whose room has changed. Source: F-3."""
+        """Look again at operations that move VMs to hosts whose room has changed. See F-3."""
         places = [("destination", host) for host in hosts]
         for place in self.state.places.at(places):
             for number in self.state.places.of(place):

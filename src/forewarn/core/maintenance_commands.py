@@ -275,7 +275,7 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
 def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
     """Return when the first wave is announced, or when a plan is made again before that.
 
-    A host that cannot be done may become free long before the first wave is due. Source: F-4.
+    A host that cannot be done may become free long before the first wave is due. See F-4.
     """
     blocked = [each for _, each in plan.body.blocked]
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)

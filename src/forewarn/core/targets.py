@@ -25,7 +25,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
     """Note how the work on a host has ended; one that was withdrawn is to be done again.
 
     Where its VMs have left, the maintenance's own work follows at once, before another VM can
-    come: nobody is on the host to get notice of it. Source: F-1.
+    come: nobody is on the host to get notice of it. See F-1.
     """
     target = draft.target(operation.maintenance, operation.host)
     maintenance = draft.maintenances.get(operation.maintenance)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
@@ -52,8 +53,9 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
 
 def expiry_of(certificate: str) -> float:
     """Return when the first certificate of a file expires, in seconds since the epoch UTC."""
-    decoded = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined]  # noqa: SLF001 - the library has no public way
-    return ssl.cert_time_to_seconds(decoded["notAfter"])
+    from cryptography.x509 import load_pem_x509_certificate  # noqa: PLC0415 - slow to import
+
+    return load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc.timestamp()
 
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
