@@ -134,6 +134,7 @@ def test_each_statement_has_its_own_number_and_anchor() -> None:
 NO_RULES = {
     "A-6": "the order of commit and answer: the engine's; invariant 11 checks it",
     "B-4": "a setting of the emulator",
+    "B-5": "who listens is noted by the metadata service, and nothing is decided by it",
     "G-4": "names what a policy has; the rules are F-3, F-5 and F-7",
     "N-3": "follows from N-1 and L-1, which treat all work alike, and from the table of O-2",
     "O-2": "a table: `TRAITS`",
