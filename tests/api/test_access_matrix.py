@@ -19,7 +19,7 @@ from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import build_app, every_route
 from forewarn.api.permissions import TABLE, RouteUnlisted
 from forewarn.api.server import start_operator
-from forewarn.api.service_routes import reload_route
+from forewarn.api.service_routes import leader_routes, reload_route
 from forewarn.azure.app import build_arm
 from forewarn.azure.app import every_route as every_arm_route
 from forewarn.azure.set_values import SCALE_SETS
@@ -36,6 +36,7 @@ EXTRA = (
     *driver_routes.routes({}),
     *outbox_routes.routes(lambda: None),
     reload_route(lambda: (_ for _ in ()).throw(AssertionError)),
+    *leader_routes(lambda: (_ for _ in ()).throw(AssertionError)),
 )
 #: Role and owner; nobody has no token.
 PRINCIPALS: dict[str, tuple[Role, str] | None] = {
@@ -170,6 +171,8 @@ ARM: Json = {
     "location": "local",
     "namespace": "Microsoft.Compute",
     "tenant": "adfs",
+    "configuration": "nights",
+    "assignment": "nights",
 }
 OWN_ARM = ARM | {"subscription": OF_SHOP, "vm": "web_0", "resource": "web_0", "set": "web"}
 OWN_ARM |= {"instance": "0", "operation": "00000001-0000-4000-8000-000000000001"}

@@ -145,7 +145,7 @@ def test_owner_answers_alone_and_operator_for_them_with_another(team: Team) -> N
     team.live.settle()
     events = team.call("ben", "GET", "/v1/events").json["events"]
     ids = {each["group"]: each["id"] for each in events}
-    assert team.call("shop", "POST", f"/v1/events/{ids['web']}/approve").status == 200
-    reply = team.call("ben", "POST", f"/v1/events/{ids['db']}/approve")
+    assert team.call("shop", "POST", f"/v1/operations/{ids['web']}/approve").status == 200
+    reply = team.call("ben", "POST", f"/v1/operations/{ids['db']}/approve")
     assert reply.code == "confirmation-awaited"
     assert team.confirm("anna").status == 200

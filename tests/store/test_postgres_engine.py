@@ -55,7 +55,7 @@ def test_error_of_the_server_says_who_must_act(
     assert type(refused.value) is meaning
     assert refused.value.facts["reason"] == "PostgreSQL says: so. So"
     with engine.writing() as transaction:
-        assert transaction.rows("lease") == [("", 0)]
+        assert transaction.rows("lease") == [("", 0, "")]
 
 
 def test_many_readers_at_once_are_more_than_are_kept(

@@ -37,6 +37,7 @@ ROOMS_OF_PACKAGES = {
     "libvirt": ("forewarn.drivers.libvirt",),
     "openstack": ("forewarn.drivers.nova.client",),
     "keystoneauth1": ("forewarn.drivers.nova.client",),
+    "cryptography": ("forewarn.replication.tls",),
     "jwt": ("forewarn.api.oidc",),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),

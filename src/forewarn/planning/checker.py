@@ -179,14 +179,20 @@ class _Checker:
             if len(zones[group]) > 1:
                 yield "fault-domain", f"group {group} is disturbed in two in wave {number}"
         if self.limits:
-            yield from self._budgets(number, entries, disturbed)
+            yield from self._budgets(entries, disturbed, busy, number=number)
 
     def _budgets(
-        self, number: int, entries: list[PlanEntry], all_on: dict[str, Counter[str]]
+        self,
+        entries: list[PlanEntry],
+        all_on: dict[str, Counter[str]],
+        busy: set[str],
+        *,
+        number: int,
     ) -> Found:
         used: Counter[tuple[Scope, str]] = Counter()
-        for host, on in all_on.items():
-            used.update(self._taken([host], on))
+        whole = busy.union(entry.host for entry in entries)
+        for host, on in all_on.items():  # a VM's own work takes nothing of its host's places
+            used.update(self._taken([host] if host in whole else [], on))
         ours = {key for entry in entries for key in self._taken([entry.host], self.on[entry.host])}
         for key in ours & self.limits.keys():
             if used[key] > self.limits[key]:

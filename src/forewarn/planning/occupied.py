@@ -55,7 +55,7 @@ class Occupied:
         self._hosts: dict[int, list[Obstacle]] = {}
         #: Group -> (number of the fault domain, until when, operation).
         self._groups: dict[int, list[tuple[int, int, str]]] = {}
-        self._counted: list[tuple[int, int, dict[int, int]]] = []
+        self._counted: list[tuple[Live, int, dict[int, int]]] = []
         for work in self.live:
             host = index.number[work.host]
             if work.whole_host:
@@ -67,11 +67,11 @@ class Occupied:
             for group in groups if work.disturbs_groups else ():
                 disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
                 self._groups.setdefault(group, []).append(disturbed)
-            self._counted.append((host, work.ends_ms, groups))
+            self._counted.append((work, host, groups))
         #: What work without a known end takes of each limit.
         self.taken = self.taken_after(0)
         #: Hosts where work is live, or VMs are about to arrive.
-        self.hosts = frozenset([*self._hosts, *(host for host, _, _ in self._counted)])
+        self.hosts = frozenset([*self._hosts, *(host for _, host, _ in self._counted)])
 
     def _occupy(self, host: int, code: Code, work: Live) -> None:
         self._hosts.setdefault(host, []).append((code, work.ends_ms, work.operation))
@@ -101,10 +101,10 @@ class Occupied:
         With 0, by work without a known end alone. Work twice on a host disturbs it once.
         """
         most: dict[tuple[int, Subject], int] = {}
-        for host, ends_ms, groups in self._counted:
-            if ends_ms and (not at_ms or ends_ms <= at_ms):
+        for work, host, groups in self._counted:
+            if work.ends_ms and (not at_ms or work.ends_ms <= at_ms):
                 continue
-            for subject, amount in self._limits.amounts(host, groups):
+            for subject, amount in self._limits.amounts(host, groups, whole_host=work.whole_host):
                 most[host, subject] = max(amount, most.get((host, subject), 0))
         usage: dict[Subject, int] = {}
         for (_, subject), amount in most.items():
@@ -113,4 +113,4 @@ class Occupied:
 
     def ends(self) -> list[int]:
         """Return when work ends of which that is known, ascending, each time once."""
-        return sorted({ends_ms for _, ends_ms, _ in self._counted if ends_ms})
+        return sorted({work.ends_ms for work, *_ in self._counted if work.ends_ms})

@@ -158,9 +158,14 @@ class BudgetLimits:
         for subjects in (*self._of_place.values(), *self._of_group):
             subjects[:] = [subject for subject in subjects if subject in self.limit]
 
-    def amounts(self, host: int, groups: dict[int, int]) -> list[tuple[Subject, int]]:
-        """Return what work on a host takes of each limit, given the VMs by group on it then."""
-        amounts = dict.fromkeys(self._place(host), 1)
+    def amounts(
+        self, host: int, groups: dict[int, int], *, whole_host: bool = True
+    ) -> list[tuple[Subject, int]]:
+        """Return what work on a host takes of each limit, given the VMs by group on it then.
+
+        Work on a VM of its own, which is not `whole_host`, takes nothing of the host's places.
+        """
+        amounts = dict.fromkeys(self._place(host), 1) if whole_host else {}
         of_group = self._of_group
         for group, count in groups.items():
             for subject in of_group[group]:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.errors import OurError, PeerError
-from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import (
@@ -307,7 +306,7 @@ class Follower:
                     self.followed.clear()
                     self.on_lost()
             # Not all nodes at once, and no address longer without a try than the longest pause.
-            share = (1 + Ids().fraction("retry")) / 2 / len(self._addresses)
+            share = (1 + self._route.ids.fraction("retry")) / 2 / len(self._addresses)
             await asyncio.sleep(pause_s * share)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
@@ -319,7 +318,7 @@ class Follower:
         if self.failures >= FAILURES_MAX:
             self.failed.set()
         else:  # the whole may help, yet it is laid over a half: a new process is better, in turn
-            pause_s = DOUBT_S_MAX * (1 + Ids().fraction("doubt")) / 2
+            pause_s = DOUBT_S_MAX * (1 + self._route.ids.fraction("doubt")) / 2
             self._doubts.append(asyncio.get_running_loop().call_later(pause_s, self.failed.set))
 
     async def _connect_and_read(self) -> None:

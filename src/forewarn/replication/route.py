@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.ids import Ids
 from forewarn.replication.nodes import FeedPace, usual_pace
 from forewarn.values import value
 
@@ -35,6 +36,8 @@ class FeedRoute:
 
     connect: Callable[[str, ssl.SSLContext | None], Awaitable[Streams]] = connect
     pace: FeedPace = field(default_factory=usual_pace)
+    #: Spreads reconnects over time.
+    ids: Ids = field(default_factory=Ids)
 
 
 async def next_line(reader: asyncio.StreamReader, silent_s_max: float) -> bytes:

@@ -189,11 +189,13 @@ class MaintenanceChecker:
     def may_announce(self, maintenance: Maintenance, now_ms: int) -> str:
         """Name hosts of a maintenance that nothing keeps from being announced; empty: none.
 
-        Nobody asks the product what it waits for. Source: F-4.
+        Nobody asks the product what it waits for. Where VMs move first is the planner's choice.
+        Source: F-4.
         """
         number, policy = maintenance.number, self.policy
         working = any(each.maintenance == number for each in self.state.operations.values())
-        if maintenance.state is not M.RUNNING or working or number in self._ungated:
+        waits = maintenance.state is not M.RUNNING or working or number in self._ungated
+        if waits or maintenance.move_s:
             return ""
         touched = {each.host for each in self._targets.values() if each.maintenance == number}
         canaries = set(maintenance.canary_hosts) - touched
@@ -204,8 +206,6 @@ class MaintenanceChecker:
         if policy.canary_count and not touched:
             return ""  # which host is tried first is the planner's choice
         left = canaries or set(maintenance.hosts) - touched
-        if maintenance.move_s:  # where its VMs go is the planner's choice
-            left = {host for host in left if not self.state.topology.vms_on(host)}
         plan = self.state.plans.get(maintenance.plan)
         waves = [left.intersection(each.hosts) for each in plan.waves] if plan else []
         together = [waves[0]] if waves else []  # which hosts share a wave is the planner's choice
@@ -443,7 +443,8 @@ class MaintenanceChecker:
     def _check_hold(self, operation: Operation, ahead_ms: int) -> None:
         """F-3: work is not kept back for longer than people, pause, rest and windows ask for.
 
-        Nothing is said where other work, or a host that has failed, may have kept it back.
+        Nothing is said where other work, or a host that has failed, may have kept it back, or the
+        fleet is not the one that was planned for.
         """
         maintenance, state = self._maintenances[operation.maintenance], self.state
         number, hold_ms = maintenance.number, operation.earliest_start_ms
@@ -454,7 +455,8 @@ class MaintenanceChecker:
             if other != number
         )
         failed = any(each.health.value == "failed" for each in state.topology.hosts.values())
-        if hold_ms <= operation.announced_ms or others or failed:
+        changed = self._fleet_ms >= plan.made_ms
+        if hold_ms <= operation.announced_ms or others or failed or changed:
             return
         ended_ms, was_ahead_ms = self._wave_over.get(number, (0, ahead_ms))
         if abs(was_ahead_ms - ahead_ms) > CLOCK_OFF_MS:

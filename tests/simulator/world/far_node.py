@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.ids import Ids
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.route import FeedRoute
@@ -185,7 +186,7 @@ class FarNode(SimulatedNode):
             identity = NodeIdentity(self.name, token=hypervisor.token)
             self._files = NodeDiskFiles(hypervisor.disk, partial(hypervisor.died, self))
             store = NodeStore(self._files)
-        route = FeedRoute(place.wire.connect, place.pace)
+        route = FeedRoute(place.wire.connect, place.pace, Ids(seed=0))
         follower = self._follower = Follower(
             "the service", self._take, identity=identity, store=store, route=route
         )
