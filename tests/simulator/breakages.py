@@ -253,7 +253,7 @@ BREAKAGES = (
         (
             (
                 "forewarn.planning.timing",
-                "            if start_ms + duration_ms > closes_ms:",
+                "            if start_ms + self._duration_ms > closes_ms:",
                 "            if start_ms > closes_ms:",
             ),
             ("forewarn.planning.eligible", "end - start >= duration_s * 1000", "end >= start"),

@@ -41,7 +41,6 @@ default = "broken"
 [drivers.broken]
 kind = "command"
 begin = ["{python}", "-c", "raise SystemExit('the board does not answer')"]
-state = "{place}/broken"
 [feed]
 listen = "127.0.0.1:{feed}"
 [outbox.bus]

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from forewarn.api.connections import ADMIT
 from forewarn.api.responses import encoded, refusal
 from forewarn.control.service_state import STANDBY
 from forewarn.errors import CallerError, PeerError
@@ -42,6 +43,8 @@ STEP_S = 60.0
 PART_BYTES = 65536
 #: Marks a call that was handed on once: never twice.
 FORWARDED = b"forewarn-forwarded"
+#: Headers with a caller's credentials.
+CREDENTIALS = frozenset({b"authorization", b"cookie"})
 #: Headers that are of one connection, and not handed on.
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
@@ -105,6 +108,8 @@ class FollowerApp:
         keyed = scope["method"] == "POST" and b"idempotency-key" in headers
         repeatable = keyed or scope["method"] in {"GET", "HEAD"}
         until_s, reason = loop.time() + TAKEOVER_S, ""
+        if scope["client"] is None or CREDENTIALS & headers.keys():
+            scope.get("state", {}).get(ADMIT, _nothing)()  # it is answered, also at a takeover
         try:
             body = await _body(receive)
         except CallerError as error:
@@ -248,6 +253,10 @@ async def _body(receive: Receive) -> bytes:
         if len(body) > BODY_BYTES_MAX:
             raise ForwardedTooLarge(bytes_max=BODY_BYTES_MAX)
     return body
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 async def _gone(receive: Receive) -> bytes:

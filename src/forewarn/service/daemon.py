@@ -220,16 +220,7 @@ class Daemon:
         self.control = self._new_control(plane, bridge, observers)
         self.feed = self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
-        wait_s = settings.lifecycle.show_timeout_s
-        self.control.lapsed = self._lapsed
-        self.control.poll_of = self.metadata.service.poll_of
-        self.control.user_agents = self.metadata.user_agents
-        if self.feed is not None:
-            self.control.node_troubles = self.feed.troubles
-        bridge.find_outcome = self._find_outcome
-        bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
-        if observers.metrics is not None:
-            bridge.on_polled = observers.metrics.polled
+        self._connect(bridge, observers)
         self.metrics_address = await observers.attach(
             self.control,
             self._closing,
@@ -239,7 +230,8 @@ class Daemon:
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound: tuple[str, ...] = ()
-        if (newest := plane.taken_up()) is not None:  # VMs are answered from what was followed
+        newest = plane.taken_up() if workers is None else None  # workers begin with the whole
+        if newest is not None:  # VMs are answered from what was followed
             self.metadata.service.apply(newest)
             bound = await self._listen(settings.listen.metadata, workers)
         # The first caller gets its document, not a 404: this process shows it by the time that
@@ -262,6 +254,19 @@ class Daemon:
         self._closing.push_async_callback(self._stop_outbox)
         self._keep_history()
         return bound
+
+    def _connect(self, bridge: Bridge, observers: Observers) -> None:
+        """Make control plane, metadata service and feed known to one another."""
+        wait_s = self.settings.lifecycle.show_timeout_s
+        self.control.lapsed = self._lapsed
+        self.control.poll_of = self.metadata.service.poll_of
+        self.control.user_agents = self.metadata.user_agents
+        if self.feed is not None:
+            self.control.node_troubles = self.feed.troubles
+        bridge.find_outcome = self._find_outcome
+        bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
+        if observers.metrics is not None:
+            bridge.on_polled = observers.metrics.polled
 
     def _new_control(
         self, plane: ControlPlane, bridge: Bridge, observers: Observers

@@ -229,7 +229,6 @@ class Store(StoreReader):
         changes.mark = str(service[0][3]), int(service[0][4])
         state = State()
         state.adopt(changes)
-        self.taken_up = changes
         self._count(service)
         self._placed = {each.number: each.vms for each in state.operations.values()}
         self._described = set(state.maintenances)
