@@ -326,7 +326,8 @@ class StoreSettings:
     must_exist: bool = False
     """Whether a store must exist at the first start, too; false: an empty one is created, with a
     warning. A SQLite store that is gone is never replaced by an empty one: its lock file remains.
-    An empty PostgreSQL database looks like a new one, so set it once the service has run."""
+    With PostgreSQL, set it after the first start: a database that lost its contents looks like a
+    new one."""
 
 
 @value

@@ -66,7 +66,8 @@ def test_add_does_not_overwrite(run: Run, live: Live) -> None:
     assert refused.err.startswith("forewarn: There is a host h2 already. [already-exists]\n  ")
     assert "--replace" in refused.err
     assert live.get("/v1/hosts/h2")["fault_domain"] == 1
-    assert run("host", "add", "h2", "--replace", "--json").json["fault_domain"] == 0
+    changed = run("host", "add", "h2", "--replace", "--memory-mib", "4096", "--json").json
+    assert (changed["fault_domain"], changed["memory_mib"]) == (1, 4096)
 
 
 def test_empty_lists_say_so(run: Run) -> None:
@@ -318,7 +319,7 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
     event = live.get("/v1/events")["events"][0]["id"]
     assert "running" in run("operation", "approve", event[:6]).out
-    asked = "waits: somebody must do it and run `forewarn operation complete op-1`\n"
+    asked = "waits: somebody must do it and run `forewarn operation complete op-1` [operator]\n"
     wait_until(
         lambda: asked in run("operation", "why", "op-1").out, what="the driver to have begun"
     )

@@ -33,7 +33,8 @@ Fault = Callable[[Path, Path], None]
 def settings_file(folder: Path, store: str, more: str = "") -> Path:
     """A settings file with a store."""
     file = folder / "forewarn.toml"
-    file.write_text(f'[store]\nurl = "{store}"\n{more}')
+    listen = '[listen]\nmetadata = ["127.0.0.1:0"]\noperator = "127.0.0.1:0"\n'
+    file.write_text(f'{listen}[store]\nurl = "{store}"\n{more}')
     file.chmod(0o600)
     return file
 
@@ -48,6 +49,11 @@ def named(file: Path, server: str, *, ahead_ms: int = 0) -> dict[str, str]:
 def misspell(file: Path, _store: Path) -> None:
     """A setting that does not exist."""
     file.write_text("[stor]\n")
+
+
+def lose_driver(file: Path, _store: Path) -> None:
+    """A driver that nobody has set up."""
+    file.write_text(file.read_text() + '[drivers]\ndefault = "libvrt"\n')
 
 
 def expose(file: Path, _store: Path) -> None:
@@ -81,6 +87,7 @@ def run_on_store(statement: str) -> Fault:
     ("fault", "check", "code"),
     [
         (misspell, "settings", "setting-invalid"),
+        (lose_driver, "start", "driver-unknown"),
         (expose, "files", "settings-exposed"),
         (lose, "store", "store-missing"),
         (damage, "store", "store-damaged"),

@@ -504,7 +504,7 @@ def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> N
         page.open(f"{live.url}/#/operations/op-2")
         press(page, "keyboard", "#single-sign-on")
         page.see("kim · owner of shop")
-        page.until("document.querySelectorAll('[data-act=approve_operation]').length === 2")
+        page.until("document.querySelectorAll('[data-act=approve_operation]').length === 3")
         assert page.run("location.hash + location.search") == "#/operations/op-2"
         text = page.run("document.querySelector('main').innerText")
         assert "web" in text
@@ -513,9 +513,9 @@ def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> N
             "[...document.querySelectorAll('main [data-act]')].map(e => e.dataset.act)"
         )
         assert set(offered) == {"approve_operation", "postpone_event"}
-        press(page, "mouse", "[data-act=approve_operation]")
+        press(page, "mouse", "[data-act=approve_operation]:has(+ [data-act=postpone_event])")
         press(page, "mouse", "dialog [type=submit]")
-        page.until("document.querySelectorAll('[data-act=approve_operation]').length === 1")
+        page.until("document.querySelectorAll('[data-act=approve_operation]').length === 2")
         press(page, "mouse", "[data-act=postpone_event]")
         fill(page, "mouse", "#field-until", "+3h")
         press(page, "mouse", "dialog [type=submit]")

@@ -51,7 +51,7 @@ class EmbeddedServer(uvicorn.Server):
         await self.serve(sockets=[listener])
 
     def cancel_requests(self) -> None:
-        """Cancel every open request; each may answer before uvicorn aborts it with a trace."""
+        """Cancel every open request, so that it answers before uvicorn aborts it with a traceback."""
         for task in self.server_state.tasks:
             task.cancel()
 

@@ -94,7 +94,7 @@ class ServiceNotReady(PeerError):
     """The service answers, and is not ready."""
 
     code = "service-not-ready"
-    message = "The service is {state} and not ready: {reason}"
+    message = "The service is not ready (state {state}): {reason}"
     advice = "See its log."
 
 
@@ -220,12 +220,14 @@ class Doctor:
         try:
             settings = load_settings(self._files)
             check_settings(settings)
-            yield Examined("settings", "ok", ", ".join(map(str, self._files)) or "the defaults")
+            used = ", ".join(map(str, self._files)) or "no settings file: the defaults (--config)"
+            yield Examined("settings", "ok", used)
         except ForewarnError as error:
             yield _problem("settings", error)
         if settings is None:
             yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
             return
+        yield from _judged("start", lambda: _start(settings), "would succeed")
         yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
         yield from _judged("certificates", lambda: self._certificates(settings), "valid")
         yield from self._store(settings)
@@ -259,11 +261,12 @@ class Doctor:
             began_ms = self._clock.now_ms()
             facts = engine.examine()
             now_ms = (began_ms + self._clock.now_ms()) // 2
+            schema = tuple(_judged("schema", lambda: _schema(engine), "of this version"))
             yield Examined("store", "ok", engine.place)
             yield from _judged(
                 "database", lambda: _database(engine, facts), "keeps what it commits"
             )
-            yield from _judged("schema", lambda: _schema(engine), "of this version")
+            yield from schema
             if facts.clock_ms is not None:
                 skew_ms = now_ms - facts.clock_ms
                 yield from _judged("clock", lambda: _clock(skew_ms), f"{skew_ms:+} ms")
@@ -311,6 +314,21 @@ class Doctor:
             yield Examined("outbox", "skipped", str(refusal))
             return
         yield from _judged("outbox", lambda: _outbox(destinations), "keeps up")
+
+
+def _start(settings: Settings) -> Iterator[ForewarnError]:
+    """Yield what a start would end with; the store has checks of its own."""
+    import asyncio  # noqa: PLC0415
+    import logging  # noqa: PLC0415
+
+    from forewarn.service.start_check import check_start  # noqa: PLC0415
+
+    logging.getLogger("forewarn").setLevel(logging.CRITICAL)
+    try:
+        asyncio.run(check_start(settings))
+    except ForewarnError as error:
+        if not error.code.startswith("store-"):
+            yield error
 
 
 def _judged(

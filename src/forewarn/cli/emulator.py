@@ -28,7 +28,9 @@ class EmulatorMissing(CallerError):
 
     code = "emulator-missing"
     status = 409
-    message = "The server at this address is a service, not an emulator."
+    message = (
+        "The server at this address is a Forewarn service (`forewarn serve`), not an emulator."
+    )
     advice = (
         "Start one with `forewarn emulate`, or name its address with --server or FOREWARN_SERVER."
     )

@@ -29,6 +29,7 @@ _COLUMNS = {
         *("enabled", "polled", "client"),
     ),
 }
+NOT_FOUND = 404
 _TAG_HINT = "NAME=TEXT"
 
 
@@ -47,7 +48,11 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     word = written_kind(kind)
     add = commands.command("add", f"add a {word}", run=_add)
     add.add_argument("name", metavar="NAME")
-    add.add_argument("--replace", action="store_true", help="replace the record with this name")
+    add.add_argument(
+        "--replace",
+        action="store_true",
+        help="change the record with this name; what is not given stays",
+    )
     listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
     add_list_options(listing, states=states, limit=None)
@@ -185,17 +190,29 @@ def _tag(text: str) -> tuple[str, str]:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.api_client import (  # noqa: PLC0415 - `--help` needs no client
+        ApiRefused,
+        client_of,
+        part,
+    )
 
+    client = client_of(arguments)
     form = {name: getattr(arguments, name) for name in arguments.members}
     if "group_kind" in form:
         form["kind"] = form.pop("group_kind")
     for member in ("tags", "instance", "labels"):
         if form.get(member):
             form[member] = dict(form[member])
-    new = "" if arguments.replace else "?new=true"
-    path = f"/v1/{arguments.kind}s/{part(arguments.name)}{new}"
-    answer = client_of(arguments).put(path, form)
+    path = f"/v1/{arguments.kind}s/{part(arguments.name)}"
+    if arguments.replace:
+        try:
+            known = client.get(path)
+        except ApiRefused as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            known = {}
+        form = {name: known.get(name) if given is None else given for name, given in form.items()}
+    answer = client.put(path if arguments.replace else f"{path}?new=true", form)
     if arguments.json:
         return print_json(answer)
     note(f"{arguments.kind} {arguments.name} saved")

@@ -64,7 +64,9 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _add_id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="op-12, an event's id, or the beginning of one")
+    parser.add_argument(
+        "id", metavar="ID", help="operation (op-12), event id, or its first characters"
+    )
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -116,12 +118,12 @@ def show_why(arguments: argparse.Namespace) -> int:
         print(f"{kind} {name} waits for nothing")
     for each in answer["blockers"]:
         work = f"{each['name']}: " if each["name"] != name else ""
-        print(f"waits: {work}{awaited_text(each, client.now_ms)}")
+        print(f"waits: {work}{awaited_text(each, client.now_ms)} [{each['code']}]")
     return OK
 
 
 def _print_state(operation: Answer, now_ms: int) -> None:
-    notices = operation["state"] == "announced"  # running work has no blockers
+    notices = operation["state"] == "announced"  # only then a NotBefore is to come
     not_before = when(operation["not_before"], now_ms) if notices else ""
     print_facts(
         (

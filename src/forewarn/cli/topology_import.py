@@ -208,7 +208,7 @@ class Importer:
             changed.wait(self._source.every_s)
 
     def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
-        """Apply the discovered records; return them and the refused ones, which may have work."""
+        """Apply the discovered records; return them, and the errors of refused ones."""
         from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
         from forewarn.drivers.found import difference, gone  # noqa: PLC0415
 

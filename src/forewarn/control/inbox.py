@@ -1,7 +1,7 @@
 """The inbox of the run loop: requests to it, and results of work on other threads.
 
 Any thread puts something in, the loop's thread takes it out; nothing is decided here.
-Requests whose callers wait come before the others; each of the two keeps its order.
+Requests with a waiting caller go first; both classes keep their order.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class KeptReports:
             self._polled_ms[group] = max(self._polled_ms.get(group, 0), at_ms)
 
     def take(self) -> list[tuple[Stimulus, str]]:
-        """Return all reports but polls, in their order, and keep them no longer."""
+        """Remove and return all reports except polls, oldest first."""
         reports, self._reports = self._reports, []
         return reports
 

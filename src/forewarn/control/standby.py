@@ -45,7 +45,7 @@ class ServiceHangs(OurError):
     """A part of this process does not answer."""
 
     code = "service-hangs"
-    message = "The {parts} of this process does not answer."
+    message = "This process does not respond: {parts}."
     advice = (
         "Another process takes over. If this one stays in this state, stop it and report a bug."
     )
@@ -77,7 +77,7 @@ async def become_writer(
 class StateFollower:
     """Holds the state in memory while another process writes it, so that a takeover loads nothing.
 
-    Costs what each commit changes. A notification of the database wakes it.
+    Cost: the records that each commit changes. A notification of the database wakes it.
     """
 
     def __init__(self, store: Store, show: Callable[[DocumentChange], object]) -> None:

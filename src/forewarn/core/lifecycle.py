@@ -275,7 +275,7 @@ class Event:
     #: The VMs of this group that are disturbed, sorted. Source: D-5.
     resources: tuple[str, ...]
     state: EventState = EventState.SCHEDULED
-    #: VMs that approved, in order; counts in strict groups. Source: A-7.
+    #: VMs that approved, in order; in a strict group all of `resources` must. Source: A-7.
     approved_by: tuple[str, ...] = ()
 
     @property

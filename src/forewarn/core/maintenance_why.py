@@ -48,8 +48,9 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     plan = draft.plans.get(maintenance.plan)
     if plan is None or isinstance(phase, Planning) or not plan.waves:
         blocked = plan.body.blocked if plan else ()
-        if blocked:
-            return _of_host(*blocked[0])
+        first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
+        if first is not None:
+            return _of_host(*first)
         refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
         if refused is not None:
             return refused
@@ -88,12 +89,19 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     if plan is None:
         return why_maintenance(draft, maintenance)
     blocked = dict(plan.body.blocked)
-    if host in blocked and blocked[host].code is not Code.HOST_FAILED:  # it is repaired
+    if host in blocked and not _is_repaired(draft, host, blocked[host]):
         return _of_host(host, blocked[host])
     for wave in plan.waves:
         if host in wave.hosts:
             return why_wave(draft, maintenance, wave.number)
     return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+
+
+def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
+    """Whether a host that had failed when the plan was made can be planned again."""
+    known = draft.topology.hosts.get(host)
+    failed = known is None or known.health is Health.FAILED
+    return blocker.code is Code.HOST_FAILED and not failed
 
 
 def blocker_of(draft: Draft, operation: Operation, *, driver: str = "") -> Blocker | None:

@@ -22,7 +22,7 @@ class FleetBusy(CallerError):
 
     code = "fleet-busy"
     status = 409
-    message = "{kind} {name} cannot be changed like this while {operation} names it."
+    message = "{kind} {name} cannot be moved or removed while {operation} involves it."
     advice = "Wait until {operation} has ended, or cancel it."
 
 

@@ -81,7 +81,7 @@ class Image:
 
 @value
 class Entry:
-    """One entry of history: the change, its actor, and the records after it."""
+    """One entry of history: the change, its actor, and the new values of the records it changed."""
 
     #: Milliseconds since the epoch, UTC.
     at_ms: int

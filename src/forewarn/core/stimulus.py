@@ -26,7 +26,7 @@ class RequestMaintenance:
     """Somebody asks for maintenance; all of its targets, or none. Source: O-2."""
 
     cause: Cause
-    #: Names of hosts or VMs, as the cause wants.
+    #: Names of hosts or of VMs, depending on the cause.
     targets: tuple[str, ...]
     #: Empty values: what the cause says (`impact.TRAITS`).
     impact: Impact | None = None

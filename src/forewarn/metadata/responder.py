@@ -190,12 +190,14 @@ class Responder:
         return self._document(asked, view, plan, ahead=ahead)
 
     def late(self, asked: PendingRequest, now_s: float) -> Send:
-        """Return the answer to a request that was held as long as it may be."""
+        """Return the answer to a request whose longest hold time has passed."""
         asked.ends_s = 0.0
         if asked.view is not None and asked.view.enabled:
             shown = self.look_again(asked, now_s)
             assert isinstance(shown, Send)
             return shown
+        if isinstance(asked.planned.plan, ApproveEvents):
+            self.figures.approvals_unanswered += 1
         return self._answer(asked, BUSY)
 
     def decided(self, asked: PendingRequest, outcome: ApprovalAnswer | None) -> Send:

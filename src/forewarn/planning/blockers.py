@@ -80,7 +80,7 @@ _OF_CAPACITY = {
     UNSIZED: "{who} has a VM of unknown memory, which cannot be moved",
     NO_OTHER_HOST: "no other host of known memory can take the VMs of {who}",
 }
-#: Subjects that a sentence names with their article.
+#: Subjects that need an article in a sentence.
 _WITH_ARTICLE = {"fleet": "the fleet"}
 assert set(SENTENCES) == set(Code), "every code has a sentence"
 

@@ -56,7 +56,7 @@ class _Planning:
         self._bounds: list[tuple[list[int], WaveBound]] = []
 
     def plan(self) -> Plan:
-        """Sort hosts out, put them into waves, and give the waves their times."""
+        """Put the hosts that can be done into waves, and schedule the waves."""
         terms = self._terms
         hosts, blocked = sorted_out(self._index, self._occupied, self._limits, terms=terms)
         batches, stuck = self._batches(hosts)

@@ -157,7 +157,7 @@ class StoreLost(PeerError):
     code = "store-lost"
     status = 503
     message = "Another process writes the store {place} now; this one is no longer its writer."
-    advice = "Nothing was changed; ask the process that holds the lease."
+    advice = "Nothing was changed. Send the request to the process that holds the lease."
 
 
 class StoreDamaged(OurError):

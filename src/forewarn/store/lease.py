@@ -63,7 +63,7 @@ class Tenure:
         return now_ms < self._until_ms
 
     def attempt(self, now_ms: int) -> bool:
-        """Renew the lease, or take it if it is free or has not beaten for a whole term.
+        """Renew the lease, or take it if it is free or was not renewed for a whole term.
 
         Call it a few times a term; return whether this process holds the lease.
 

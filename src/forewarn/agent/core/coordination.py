@@ -114,7 +114,7 @@ def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bo
 def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
     """Note what the other VMs say; return whether that has changed who is prepared.
 
-    Before this VM stands in, one that is silent counts as what it said before: it may be gone.
+    Before this VM takes over, the last answer of a silent VM still counts: it may be gone.
     One that answers that it is not prepared, as after a restart, is waited for again.
     """
     prepared = seen.prepared

@@ -264,7 +264,7 @@ def read_event_record(form: Form) -> EventRecord:
     """Return the record that `EventRecord.form` gave.
 
     Raises:
-        FieldInvalid: another release wrote it, and meant something unknown here.
+        FieldInvalid: another release wrote it, with a value that this release does not know.
     """
     record = EventRecord(read_event(inner(form, "event")), 0)
     _fill(record, record.KEPT, form)
@@ -279,7 +279,7 @@ def read_step_record(form: Form) -> StepRecord:
     """Return the record that `StepRecord.form` gave.
 
     Raises:
-        FieldInvalid: another release wrote it, and meant something unknown here.
+        FieldInvalid: another release wrote it, with a value that this release does not know.
     """
     step = read_step(inner(form, "step"))
     record = StepRecord(member(form, "key", ""), step, _one_of(form, "phase", PHASES))

@@ -178,7 +178,7 @@ class ServerWork:
         return step
 
     def _update(self) -> ServerStep:
-        """Run the update command, with the servers paused unless no interruption is announced."""
+        """Run the update command; pause the servers unless the announced interruption is 0 s."""
         operation, quiet = self._operation, self._operation.duration_s != 0
         if not self._config.update_command:
             raise self._unsupported("update_command is not set")

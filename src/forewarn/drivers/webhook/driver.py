@@ -179,7 +179,7 @@ class WebhookFailed(PeerError):
 
     code = "driver-webhook-failed"
     message = "{url} {problem} ({verb} of {task})."
-    advice = "Look at the far side; then retry, complete or fail the operation."
+    advice = "Check the service that the webhook calls; then retry, complete or fail the operation."
 
 
 @value
