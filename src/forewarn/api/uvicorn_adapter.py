@@ -51,7 +51,7 @@ class EmbeddedServer(uvicorn.Server):
         await self.serve(sockets=[listener])
 
     def cancel_requests(self) -> None:
-        """Cancel every open request, so that it answers before uvicorn aborts it with a traceback."""
+        """Cancel every open request, so that it answers before uvicorn aborts it with a trace."""
         for task in self.server_state.tasks:
             task.cancel()
 

@@ -112,7 +112,7 @@ class Resources:
             self._approve_down()
 
     def _approve_down(self) -> None:
-        """Approve events of groups whose VMs are all off, where `approves_when_down` is set. Z-6."""
+        """Approve events of groups whose VMs are all off, if `approves_when_down` is set. Z-6."""
         loop, down = self.control.loop, frozenset(self.power)
 
         def approve(events: Future[tuple[str, ...]]) -> None:

@@ -51,7 +51,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     add.add_argument(
         "--replace",
         action="store_true",
-        help="change the record with this name; what is not given stays",
+        help="change the record with this name; members that you omit stay",
     )
     listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
