@@ -58,6 +58,7 @@ def test_second_operator_confirms_by_command(
     assert asked.status != 0
     waiting = run("--json", "confirmation", "list").json["confirmations"][0]["id"]
     assert f"forewarn confirmation confirm {waiting}" in asked.err
+    assert f"{waiting} of " in run("status").out
     assert "[own-confirmation]" in run("confirmation", "confirm", waiting).err
     monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("ben", Role.OPERATOR))
     assert run("confirmation", "confirm", waiting).status == 0

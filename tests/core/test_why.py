@@ -161,13 +161,13 @@ def test_running_work_waits_for_whom_its_driver_says() -> None:
     """What a driver says it waits for is what the work waits for. Source: L-8."""
     rig = small(enabled=())
     rig.ask(Cause.HOST_REBOOT, "h2")
-    draft = Draft(rig.state, rig.now_ms, rig.terms())
-    [waiting] = why(draft, rig.now(1), driver="somebody must push a button")
+    terms = replace(rig.terms(), driver_waits=lambda _: "somebody must push a button")
+    [waiting] = why(Draft(rig.state, rig.now_ms, terms), rig.now(1))
     assert (waiting.code.value, waiting.subject) == ("operator", "h2")
     assert waiting.text == "somebody must push a button"
     rig.wait(HOUR_MS)
-    draft = Draft(rig.state, rig.now_ms, rig.terms())
-    [waiting] = why(draft, rig.now(1), driver="somebody must push a button")
+    terms = replace(rig.terms(), driver_waits=lambda _: "somebody must push a button")
+    [waiting] = why(Draft(rig.state, rig.now_ms, terms), rig.now(1))
     assert waiting.text == "somebody must push a button; it takes longer than it should"
     rig.tell(DriverFailed(1, 1, "no power"))
     text = "op-1 of h2: the driver failed: no power; retry, complete or fail it"

@@ -48,8 +48,10 @@ def _status(arguments: argparse.Namespace) -> int:
     version = client.get("/v1/version")
     answer: Answer = {"groups": []}
     empty = "Nothing waits."
+    confirmations: list[Answer] = []
     try:
         answer = client.get("/v1/blockers")
+        confirmations = client.get("/v1/confirmations")["confirmations"]
     except ApiRefused as refusal:
         if refusal.code != "not-permitted":
             raise
@@ -57,7 +59,7 @@ def _status(arguments: argparse.Namespace) -> int:
             "Your role covers one owner: `forewarn operation` and `forewarn event` list its work."
         )
     if arguments.json:
-        return print_json({"version": version["version"], **answer})
+        return print_json({"version": version["version"], **answer, "confirmations": confirmations})
     print_facts(
         (
             ("server", client.server),
@@ -65,6 +67,8 @@ def _status(arguments: argparse.Namespace) -> int:
             ("time", timestamps.iso8601(client.now_ms // 1000 * 1000)),
         )
     )
+    for each in confirmations:
+        print(f"{each['id']} of {each['principal']} waits for another operator to confirm it")
     print_table(
         ("waits for", "subject", "count", "clears", "first of them"),
         [
@@ -77,7 +81,7 @@ def _status(arguments: argparse.Namespace) -> int:
             )
             for each in answer["groups"]
         ],
-        empty=empty,
+        empty="No work waits." if confirmations else empty,
     )
     return OK
 

@@ -91,6 +91,7 @@ class ControlEngine:
         self.replica = StateReplica(self._inbox, self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
+        plane.driver_waits = self._drivers.waits
         self.planner = PlannerHost(
             plane, clock, drivers, inbox=self._inbox, replica=self.replica, report=self._report
         )
@@ -203,8 +204,8 @@ class ControlEngine:
 
     def why(self, number: int) -> Future[tuple[Blocker, ...]]:
         """Find everything a live operation waits for; none if it has ended or never was."""
-        now, waits = self._clock.now_ms, self._drivers.waits
-        return self.replica.read(lambda view: view.why(number, now(), driver=waits(number)))
+        now = self._clock.now_ms
+        return self.replica.read(lambda view: view.why(number, now()))
 
     def audit(self, call: CallRecord) -> None:
         """Record a call that was refused, or has changed nothing; on any thread."""

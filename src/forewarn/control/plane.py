@@ -101,6 +101,8 @@ class StateView:
         #: Grows by one with each commit that has written something.
         self.sequence = store.generation
         self._new_guid = new_guid
+        #: Who or what the driver of an operation waits for; set by the engine.
+        self.driver_waits: Callable[[int], str] = lambda _: ""
         #: What some owners may see of the state, and of its layout, made when they ask (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
@@ -128,22 +130,21 @@ class StateView:
     def beside(self, state: State) -> StateView:
         """Return a view of another state, as of the same commit."""
         view = StateView(state, self.store, self.policy, new_guid=self._new_guid)
+        view.driver_waits = self.driver_waits
         view.sequence = self.sequence
         return view
 
-    def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Blocker, ...]:
-        """Everything a live operation waits for; empty if it has ended or never was.
-
-        `driver`: what its driver waits for; empty while the driver works.
-        """
+    def why(self, number: int, now_ms: int) -> tuple[Blocker, ...]:
+        """Everything a live operation waits for; empty if it has ended or never was."""
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
-        return why(self.draft(now_ms), operation, driver=driver)
+        return why(self.draft(now_ms), operation)
 
     def draft(self, now_ms: int) -> Draft:
         """Return a draft to read the state; nothing of it is kept."""
-        return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
+        terms = Terms(self.policy, "", self._new_guid, driver_waits=self.driver_waits)
+        return Draft(self.state, now_ms, terms)
 
 
 class ControlPlane(StateView):
@@ -171,7 +172,9 @@ class ControlPlane(StateView):
 
     def view(self) -> StateView:
         """Return a copy of the current state, for another thread; costs the tables."""
-        return StateView(self.state.copy(), self.store, self.policy, new_guid=self._new_guid)
+        view = StateView(self.state.copy(), self.store, self.policy, new_guid=self._new_guid)
+        view.driver_waits = self.driver_waits
+        return view
 
     def recover(self, now_ms: int) -> Committed:
         """Resume work that a crash cut off; publish `whole` in place of the change. Source: L-7.

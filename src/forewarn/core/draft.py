@@ -40,6 +40,8 @@ class Terms:
     new_guid: Callable[[], str]
     #: Driver of hosts that name none. Source: R-3.
     default_driver: str = ""
+    #: Who or what the driver of an operation waits for, by its number; empty while it works.
+    driver_waits: Callable[[int], str] = lambda _: ""
 
 
 class Draft:
@@ -53,6 +55,7 @@ class Draft:
         self.actor = terms.actor
         self.new_guid = terms.new_guid
         self.default_driver = terms.default_driver
+        self.driver_waits = terms.driver_waits
         self.changes = Changes(last_number=state.last_number)
         #: Return a live operation, event, enrolment or view; None if there is none.
         self.operation = state.operations.get

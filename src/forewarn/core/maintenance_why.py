@@ -104,9 +104,9 @@ def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
     return blocker.code is Code.HOST_FAILED and not failed
 
 
-def blocker_of(draft: Draft, operation: Operation, *, driver: str = "") -> Blocker | None:
+def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
     """Return what an operation waits for first, None if it has ended."""
-    waiting = why_operation(draft, operation, driver=driver)
+    waiting = why_operation(draft, operation)
     return of_operation(waiting[0], operation) if waiting else None
 
 

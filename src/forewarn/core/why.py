@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
 
 
-def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocker, ...]:
+def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     """Whatever waits has a first blocker. Source: F-4.
 
     Return all that an operation waits for, the first one first; empty when it has ended.
@@ -31,7 +31,6 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocke
     Args:
         draft: the draft to read.
         operation: a live operation, or one that has ended.
-        driver: who or what its driver waits for; empty while the driver works.
     """
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)
@@ -39,7 +38,7 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Blocke
     if operation.state is OperationState.ANNOUNCED:
         return _why_announced(draft, operation)
     if operation.state is OperationState.RUNNING:
-        return _why_running(operation, driver, draft.now_ms)
+        return _why_running(operation, draft.driver_waits(operation.number), draft.now_ms)
     return ()
 
 
