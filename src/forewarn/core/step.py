@@ -19,7 +19,8 @@ the commit fails, the state is rolled back. After a crash the process loads the 
     another is woken by the end of that one (`State.wait`), one that a budget holds back by what
     leaves room in the same budget (`State.wait_for_room`). Time wakes work that is due, a driver's
     report and an approval their own operation, the end of an operation its maintenance, a change
-    of the layout the work on its hosts and VMs.
+    of the layout the work on its hosts and VMs. Work whose blocker has neither an operation nor a
+    deadline is never looked at again: a rule about time needs a deadline (`deadlines.py`).
 5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first: what its
     gate stops must not start. Announced work comes before planned work, which must keep clear of
     what runs; announced work that keeps clear of nobody comes before other announced work, or two
