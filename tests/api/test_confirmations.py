@@ -68,8 +68,9 @@ def test_host_fails_once_another_operator_confirms(team: Team) -> None:
     assert team.health() == "failed"
     assert team.waiting() == []
     entries = team.call("ben", "GET", "/v1/history?limit=500").json["entries"]
-    texts = [each["text"] for each in entries]
-    assert any("of ben is confirmed by anna: POST /v1/hosts/h1/fail" in each for each in texts)
+    [given] = [each for each in entries if each["action"] == "confirmation.given"]
+    assert "of ben is confirmed by anna: POST /v1/hosts/h1/fail" in given["text"]
+    assert given["actor"] == "operator anna"
     team.live.settle()
     records = team.call("anna", "GET", "/v1/audit").json["records"]
     outcomes = {(each["principal"], each["request"]): each["outcome"] for each in records}

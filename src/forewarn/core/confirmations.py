@@ -111,7 +111,9 @@ def confirm(draft: Draft, stimulus: Confirmed) -> None:
     if known.principal == stimulus.principal:
         raise OwnConfirmation(id=known.id, principal=known.principal)
     text = f"{known.id} of {known.principal} is confirmed by {stimulus.principal}: {known.request}"
+    asker, draft.actor = draft.actor, f"operator {stimulus.principal}"
     draft.remove("confirmation.given", text, known)
+    draft.actor = asker
 
 
 def expire(draft: Draft) -> None:
