@@ -271,7 +271,7 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.maintenance_why",
-                "            return _of_host(*blocked[0])",
+                "            return _of_host(*first)",
                 "            return Blocker(Code.OPERATOR, maintenance.id, 0)",
             ),
         ),
