@@ -64,7 +64,7 @@ def warn_unasked(groups: Sequence[str]) -> None:
         names = ", ".join(groups[:UNASKED_NAMED_MAX])
         more = len(groups) - UNASKED_NAMED_MAX
         note(
-            f"no notice, because none of their VMs polls for events: {names}"
+            f"these groups get no notice, because none of their VMs asks for events: {names}"
             + (f" and {more} more" if more > 0 else "")
         )
 
