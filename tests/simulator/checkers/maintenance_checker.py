@@ -404,7 +404,7 @@ class MaintenanceChecker:
     def _check_withdrawn(
         self, operation: Operation, before: Mapping[int, Maintenance | None], ahead_ms: int
     ) -> None:
-        """F-6, F-8: announced work is withdrawn only where it must be."""
+        """F-6, F-8: announced work is withdrawn only where it must be, or its VMs lack room."""
         maintenance = self._maintenances[operation.maintenance]
         known = before.get(maintenance.number)
         self._premise_of_halt(operation, maintenance)
@@ -414,7 +414,7 @@ class MaintenanceChecker:
         host = self.state.topology.hosts.get(operation.host)
         if host is None or host.health.value == "failed" or operation.replaced_by:
             return
-        if operation.host in {each.host for each in postponed}:
+        if operation.host in {each.host for each in postponed} or maintenance.move_s:
             return
         if set(self.state.topology.vms_on(operation.host)) != set(operation.vms):
             return  # VMs have arrived or gone
