@@ -7,6 +7,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from forewarn.errors import reason_of
+from forewarn.host_port import joined_address
 
 
 def shown_url(url: str, *, path: bool = False) -> str:
@@ -26,8 +27,7 @@ def shown_url(url: str, *, path: bool = False) -> str:
         return ""
     if not parts.hostname:
         return ""
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    shown = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+    shown = f"{parts.scheme}://{joined_address(parts.hostname, port)}"
     return shown + parts.path if path else shown
 
 

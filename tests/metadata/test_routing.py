@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from forewarn.host_port import host_of_header
 from forewarn.metadata.http.request import parse_head
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.routing import (
@@ -18,7 +19,6 @@ from forewarn.metadata.routing import (
     Planned,
     RefuseRequest,
     ShowDocument,
-    host_name,
     planned,
 )
 from tests.metadata.live import SETTINGS, request, with_settings
@@ -271,7 +271,7 @@ def test_approval_is_read_with_its_body() -> None:
 )
 def test_host_has_a_name_without_its_port(host: str, name: str) -> None:
     """The port says nothing about who is asked. Source: E-8."""
-    assert host_name(host) == name
+    assert host_of_header(host) == name
 
 
 def test_other_hosts_are_refused_where_some_are_named() -> None:

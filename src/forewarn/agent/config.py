@@ -18,6 +18,7 @@ from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
+from forewarn.host_port import host_and_port
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
@@ -205,9 +206,12 @@ def _check_settings(form: dict[str, object], path: str) -> None:
         raise ConfigInvalid(where=f"{path}: [agent] log", reason='must be "text" or "json"')
     if bool(form["status_cert"]) != bool(form["status_key"]):
         raise ConfigInvalid(where=f"{path}: [status]", reason="cert and key belong together")
-    host, _, port = str(form["status_listen"]).rpartition(":")
-    if form["status_listen"] and not (host and port.isdigit() and int(port) < 65536):
-        raise ConfigInvalid(where=f"{path}: [status] listen", reason="must be ADDRESS:PORT")
+    if form["status_listen"]:
+        try:
+            host_and_port(str(form["status_listen"]))
+        except ValueError as error:
+            reason = "must be ADDRESS:PORT"
+            raise ConfigInvalid(where=f"{path}: [status] listen", reason=reason) from error
 
 
 def is_program(file: Path) -> bool:

@@ -11,6 +11,7 @@ import socket
 
 from forewarn.agent.core.records import event_form
 from forewarn.errors import reason_of
+from forewarn.host_port import host_and_port
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class StatusServer:
         try:
             return _listen(address)
         except OSError:
-            if address.rpartition(":")[2] != self._address.rpartition(":")[2]:
+            if host_and_port(address)[1] != host_and_port(self._address)[1]:
                 raise
         self._listener.close()  # the same port at another address
         try:
@@ -199,8 +200,7 @@ REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service
 
 
 def _listen(place: str) -> socket.socket:
-    host, _, port = place.rpartition(":")
-    address = (host.strip("[]"), int(port))
+    address = host_and_port(place)
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     listener = socket.create_server(address, family=family, backlog=MAX_CONNECTIONS)
     listener.settimeout(0.0)

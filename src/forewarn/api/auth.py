@@ -22,6 +22,7 @@ from forewarn.api.responses import refusal
 from forewarn.audit_chain import CallRecord
 from forewarn.core.access import BUILT_IN, Principal, proved
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps
 from forewarn.tokens import RefusedTokens, TokenWrong
 
@@ -287,7 +288,7 @@ class Authenticator:
             scope["state"][STILL] = partial(self._callers.is_bound, principal)
             return principal
         if self._callers.open_on_loopback and _is_loopback(scope):
-            host = host_name(_text(headers, b"host"))
+            host = host_of_header(_text(headers, b"host"))
             if not names_loopback(host):
                 raise HostRefused(host=host)
             return Principal(LOCAL, BUILT_IN)
@@ -315,7 +316,7 @@ def session_of(scope: Scope) -> str:
     if scope["method"] not in {"GET", "HEAD"} and not headers.get(b"origin"):
         return ""
     cookies = cookie_parser(_text(headers, b"cookie"))
-    host = host_name(_text(headers, b"host"))
+    host = host_of_header(_text(headers, b"host"))
     return cookies.get(SECURE + SESSION) or (names_loopback(host) and cookies.get(SESSION)) or ""
 
 
@@ -360,15 +361,8 @@ def _is_loopback(scope: Scope) -> bool:
 
 
 def names_loopback(host: str) -> bool:
-    """Whether a host name is local; the empty name is."""
-    return host.lower() in {"", "localhost"} or is_loopback_address(host)
-
-
-def host_name(host: str) -> str:
-    """Return a `Host` header's name or address, without the port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """Whether the host in a `Host` header is local; an empty one is."""
+    return host in {"", "localhost"} or is_loopback_address(without_brackets(host))
 
 
 @lru_cache(ADDRESSES_REMEMBERED)

@@ -13,11 +13,11 @@ from forewarn.api.auth import (
     Principals,
     TokenMissing,
     check_site,
-    host_name,
     is_loopback_address,
     names_loopback,
 )
 from forewarn.core.access import BUILT_IN, Principal
+from forewarn.host_port import host_of_header
 from forewarn.tokens import TokenWrong
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ArmCallers:
         given = given.strip() if scheme.lower() == "bearer" else ""
         subject = self.tokens.operator(given)
         if self._is_open(address):
-            host = host_name(headers.get("host", ""))
+            host = host_of_header(headers.get("host", ""))
             if not names_loopback(host):
                 raise HostRefused(host=host)
             return Principal(subject or LOCAL, BUILT_IN)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from forewarn.core.document import View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.records import Record, from_row
+from forewarn.host_port import host_and_port, joined_address
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 
@@ -34,7 +36,7 @@ _TOLD = {
     "operation.overdue": "runs longer than it should",
 }
 #: Loopback addresses for servers that listen on every address.
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - replaced
 #: Most VM names in one line; more are counted.
 NAMES_MAX = 4
 
@@ -69,7 +71,7 @@ def banner(
         else "\nThere is no operator API: only --scenario makes something happen.\n"
     )
     if operator != bound.operator:
-        port = bound.operator.rpartition(":")[2]
+        port = urlsplit(bound.operator).port
         means = f"with a token of `{program} access token create`"
         operator += f"\n  also             port {port} of every address, {means}"
     elif not _here(operator):
@@ -244,18 +246,20 @@ def _url(place: str) -> str:
     """Return a metadata address as a URL; a Unix socket unchanged."""
     if place.startswith("unix:"):
         return place
-    host, _, port = place.rpartition(":")
-    return f"http://{_LOOPBACK.get(host, host)}" + ("" if port == "80" else f":{port}")
+    host, port = host_and_port(place)
+    return "http://" + joined_address(_LOOPBACK.get(host, host), None if port == 80 else port)
 
 
 def reached(operator: str) -> str:
     """Return the operator API's URL as this machine reaches it."""
     scheme, _, place = operator.partition("://")
-    host, _, port = place.rpartition(":")
-    return f"{scheme}://{_LOOPBACK[host]}:{port}" if host in _LOOPBACK else operator
+    if not place:
+        return operator
+    host, port = host_and_port(place)
+    return f"{scheme}://{joined_address(_LOOPBACK.get(host, host), port)}"
 
 
 def _here(operator: str) -> bool:
     """Return whether the operator API's URL is one that this machine may call without a token."""
-    host = operator.partition("://")[2].rpartition(":")[0]
-    return not host or host == "[::1]" or host.startswith("127.")
+    host = urlsplit(operator).hostname or ""
+    return not host or host == "::1" or host.startswith("127.")

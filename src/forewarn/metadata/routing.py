@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
+from forewarn.host_port import host_of_header
 from forewarn.metadata import instance
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
@@ -142,9 +143,8 @@ class Planned:
 def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
     """Return the action for a request from a known VM."""
     forwarded = "x-forwarded-for" in request.headers
-    if settings.allowed_hosts and host_name(request.headers.get("host", "")) not in (
-        settings.allowed_hosts
-    ):
+    host = host_of_header(request.headers.get("host", ""))
+    if settings.allowed_hosts and host not in settings.allowed_hosts:
         return Planned(RefuseRequest(HOST_REFUSED), forwarded)
     try:
         plan = _plan(request, settings)
@@ -165,12 +165,6 @@ def event_versions(settings: MetadataSettings) -> tuple[str, ...]:
     """Return the api-versions of Scheduled Events that are served, ascending. Source: V-4."""
     versions = (*VERSIONS, PREVIEW_VERSION) if settings.preview else VERSIONS
     return tuple(each for each in versions if each >= settings.min_api_version)
-
-
-def host_name(host: str) -> str:
-    """Return a `Host` header's name or address in lower case, without the port."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and (port.isdigit() or not port) else host).lower()
 
 
 def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:

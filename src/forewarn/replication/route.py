@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.host_port import host_and_port
 from forewarn.ids import Ids
 from forewarn.replication.nodes import FeedPace, usual_pace
 from forewarn.values import value
@@ -26,8 +27,8 @@ async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         return await asyncio.open_unix_connection(path, limit=LINE_BYTES_MAX)
-    host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host.strip("[]"), int(port), limit=LINE_BYTES_MAX, ssl=tls)
+    host, port = host_and_port(address)
+    return await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX, ssl=tls)
 
 
 @value

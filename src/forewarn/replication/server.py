@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from forewarn.connection_table import ConnectionTable, CountedPort, listeners_at
+from forewarn.host_port import host_and_port, joined_address
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
@@ -123,11 +124,11 @@ class FeedServer:
         """Listen for the nodes that `access` knows on `HOST:PORT`; returns where it listens."""
         assert self._access is not None
         protocol = partial(NodeConnection, serve=partial(self.serve, access=self._access))
-        host, _, port = address.rpartition(":")
-        for listener in await listeners_at(host.strip("[]"), int(port)):
+        host, port = host_and_port(address)
+        for listener in await listeners_at(host, port):
             self._ports.append(CountedPort(listener, self._unproved, protocol, tls=tls))
             self._ports[-1].start()
-        return f"{host}:{self._ports[0].listener.getsockname()[1]}"
+        return joined_address(host, self._ports[0].listener.getsockname()[1])
 
     async def stop(self) -> None:
         """Hang up on every node."""
@@ -311,11 +312,10 @@ class FeedServer:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(ASKED_LINE_BYTES_MAX), self.serve)
 
     async def _listen(self, address: str, accepted: Callable[[], asyncio.Protocol]) -> str:
-        host, _, port = address.rpartition(":")
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(accepted, host.strip("[]"), int(port))
+        host, port = host_and_port(address)
+        server = await asyncio.get_running_loop().create_server(accepted, host, port)
         self._servers.append(server)
-        return f"{host}:{server.sockets[0].getsockname()[1]}"
+        return joined_address(host, server.sockets[0].getsockname()[1])
 
     def _admitted(
         self, greeting: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None, source: str

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from forewarn.azure.tokens import KEY_BYTES_MIN
 from forewarn.core.impact import Impact
 from forewarn.core.policy import NoticePolicy
+from forewarn.host_port import host_and_port, host_of_header
 from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
-from forewarn.metadata.routing import host_name
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
 from forewarn.urls import is_protected, shown_url
@@ -95,7 +95,7 @@ def _check_metadata(metadata: MetadataSettings) -> None:
         problem = f"is {metadata.min_api_version!r}; it may be one of {', '.join(VERSIONS)}"
         _refuse("metadata.min_api_version", problem)
     for host in metadata.allowed_hosts:
-        if host != host_name(host):
+        if host != host_of_header(host):
             problem = f"has {host!r}; write names in lower case, without a port"
             _refuse("metadata.allowed_hosts", problem)
     if not metadata.server_header.isascii() or not metadata.server_header.isprintable():
@@ -130,10 +130,13 @@ def is_local(address: str) -> bool:
     """
     if address.startswith("unix:"):
         return True
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65_536):
-        _refuse("feed.listen or node.follow", f"is {address!r}, which is not HOST:PORT")
-    host = host.strip("[]")
+    try:
+        host, _ = host_and_port(address)
+    except ValueError as error:
+        problem = f"has {error}"
+        raise SettingInvalid(
+            name="feed.listen or node.follow", place="the settings", problem=problem
+        ) from error
     return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 

@@ -25,6 +25,7 @@ from forewarn.api.listener import (
 from forewarn.azure.server import check_certificate
 from forewarn.clock import SystemClock
 from forewarn.connection_table import listeners_at
+from forewarn.host_port import host_and_port
 from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
 from forewarn.service.daemon import Daemon, tls_of
@@ -124,9 +125,8 @@ async def _probe_metadata(address: str, *, shared: bool) -> None:
 
 
 async def _probe_feed(address: str) -> None:
-    host, _, port = address.rpartition(":")
     try:
-        listeners = await listeners_at(host.strip("[]"), int(port))
+        listeners = await listeners_at(*host_and_port(address))
     except OSError as error:
         raise taken(address, FEED, error) from error
     for listener in listeners:

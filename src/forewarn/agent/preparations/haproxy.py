@@ -12,6 +12,7 @@ from forewarn.agent.json_fields import words
 from forewarn.agent.preparations import step_state
 from forewarn.agent.preparations.wait_until import until
 from forewarn.errors import PeerError
+from forewarn.host_port import host_and_port
 
 TIMEOUT_S = 10.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
@@ -91,8 +92,7 @@ def _ask(settings: dict[str, object], command: str) -> str:
         connection.settimeout(TIMEOUT_S)
         connection.connect(str(Path(address)))
     else:
-        host, _, port = address.rpartition(":")
-        connection = socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+        connection = socket.create_connection(host_and_port(address), TIMEOUT_S)
     with connection:
         connection.sendall(f"{command}\n".encode())
         reply = b""

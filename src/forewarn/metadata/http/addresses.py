@@ -10,6 +10,7 @@ import sys
 from typing import cast
 
 from forewarn.errors import CallerError, OurError
+from forewarn.host_port import host_and_port, joined_address
 from forewarn.values import value
 
 _LOCALHOST = "127.0.0.1"
@@ -60,7 +61,7 @@ class Address:
         if self.is_unix:
             return f"unix:{self.host}"
         host = f"{self.host}%{self.interface}" if self.interface else self.host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return joined_address(host, self.port)
 
 
 @value
@@ -120,18 +121,16 @@ def parse(text: str) -> Address:
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return Address(text.removeprefix("unix:"), is_unix=True)
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    host, _, interface = host.strip("[]").partition("%")
-    host = _LOCALHOST if host == "localhost" and not bracketed else host
+    bracketed = text.startswith("[")
     family = socket.AF_INET6 if bracketed else socket.AF_INET
     try:
+        host, port = host_and_port(text)
+        host, _, interface = host.partition("%")
+        host = _LOCALHOST if host == "localhost" and not bracketed else host
         socket.inet_pton(family, host)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise AddressInvalid(text=text) from error
-    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65_536):
-        raise AddressInvalid(text=text)
-    return Address(host, int(port), interface)
+    return Address(host, port, interface)
 
 
 def open_listener(address: Address, *, shared: bool = False) -> Listener:

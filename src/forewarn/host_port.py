@@ -1,0 +1,33 @@
+"""Addresses of the form `HOST:PORT`, and the `Host` header of requests."""
+
+from __future__ import annotations
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of `HOST:PORT` or `[IPV6]:PORT`; the host has no brackets.
+
+    Raises:
+        ValueError: the host is missing, or the port is not a number below 65,536.
+    """
+    host, _, port = address.rpartition(":")
+    name = without_brackets(host)
+    if not (name and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
+        raise ValueError(f"{address!r} is not HOST:PORT")
+    return name, int(port)
+
+
+def joined_address(host: str, port: int | None) -> str:
+    """Return `HOST:PORT` or `[IPV6]:PORT`; only the host without a port."""
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
+
+
+def host_of_header(header: str) -> str:
+    """Return the name or address in a `Host` header, in lower case and without the port."""
+    name, colon, port = header.rpartition(":")
+    return (name if colon and (port.isdigit() or not port) else header).lower()
+
+
+def without_brackets(host: str) -> str:
+    """Return a host without the brackets of an IPv6 address."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host

@@ -1,0 +1,26 @@
+"""Addresses of the form `HOST:PORT`."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.host_port import host_and_port, joined_address
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("h1:0", "h1", 0), ("127.0.0.1:65535", "127.0.0.1", 65535), ("[::1]:80", "::1", 80)],
+)
+def test_address_has_a_host_and_a_port(text: str, host: str, port: int) -> None:
+    """Brackets are how an IPv6 address is written, and no part of it."""
+    assert host_and_port(text) == (host, port)
+    assert joined_address(host, port) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h1", ":80", "[]:80", "h1:", "h1:65536", "h1:\uff18", "h1:-1"]
+)
+def test_other_text_is_refused(text: str) -> None:
+    """The error names the text."""
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        host_and_port(text)
