@@ -71,4 +71,4 @@ def test_policy_that_is_none_is_said_with_its_file(run: Run, tmp_path: Path) -> 
     assert refused.err.startswith(
         f"forewarn: The policy {file} cannot be read: {reason}. [file-malformed]\n"
     )
-    assert "Correct it" in refused.err
+    assert "Correct the file" in refused.err

@@ -1,6 +1,8 @@
 """The command line: every command is a client of the operator API.
 
-The grammar is noun, then verb; a bare noun runs its `list` or `show`. A module of this package
+The grammar is noun, then verb; a bare noun runs its `list` or `show`. Each module of this package
+implements one noun, or a few related ones, and has one public function, which `main.py` calls when
+the user types one of its nouns::
 holds one noun, or a few that belong together, and has one public function, which `main.py` calls
 when one of its nouns is typed::
 
@@ -22,12 +24,13 @@ when one of its nouns is typed::
 - `main.NOUNS` names each noun once, with its module and the line that `forewarn --help` shows.
   Add a new module to the `TYPE_CHECKING` block there, too.
 - `run` gets the parsed arguments and returns an exit status of `exit_codes.py`.
-- `--json` is on every command (`arguments.json`). `--server` and `--token-file` are on every
-  command except those with `remote=False`, which talk to no server.
-- Raise a `ForewarnError` to fail: `main.py` prints its code, message and advice, as JSON with
-  `--json`, and chooses the exit status. A `PeerError` of the client is 3.
-- Results go to standard output (`print_json`, `print_table`), progress to standard error (`note`).
+- Every command has `--json` (`arguments.json`). Every command has `--server` and `--token-file`,
+except commands with `remote=False`, which call no server.
+- To fail, raise a `ForewarnError`: `main.py` prints its code, message and advice, as JSON with
+`--json`, and chooses the exit status. A `PeerError` of the client gives status 3.
+- Print results to standard output (`print_json`, `print_table`), progress to standard error
+(`note`).
 - `main.py` handles Ctrl-C and a closed pipe.
-- Only the standard library may be imported at the top of a module here, and nothing heavy that
-  `forewarn --help` does not need; import the rest inside `run`.
+- At the top of a module, import only the standard library, and nothing heavy that `forewarn --help`
+does not need; import the rest inside `run`.
 """

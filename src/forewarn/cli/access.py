@@ -1,4 +1,4 @@
-"""`forewarn access`, `confirmation` and `whoami`: who may do what, and who you are."""
+"""`forewarn access`, `confirmation` and `whoami`: manage access, and show your own."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def add_commands(commands: CommandGroup) -> None:
         _add_owner(command)
         command.set_defaults(act=name)
     can_i = access.command(
-        "can-i", "check whether you may make a call; exit status 1: no", run=_can_i
+        "can-i", "check whether you may make a call; exit status 1 means no", run=_can_i
     )
     can_i.add_argument("method", metavar="METHOD", help="such as POST")
     can_i.add_argument("path", metavar="PATH", help="such as /v1/hosts/h7/reboot")
     token = access.group("token", "bearer tokens: create, list, revoke")
     create = token.command("create", "create a token, and print it once", run=_create)
     create.add_argument(
-        "principal", metavar="NAME", help="principal that holds the token; history names it"
+        "principal", metavar="NAME", help="principal that uses the token; history names it"
     )
     create.add_argument("--role", required=True, choices=ROLES, help=", ".join(ROLES))
     _add_owner(create)
-    create.add_argument("--expires", metavar="TIME", help="when it expires: +90d (default: never)")
+    create.add_argument("--expires", metavar="TIME", help="expiry time: +90d (default: never)")
     token.command("list", "list tokens, without their secrets", run=_tokens)
     revoke = token.command("revoke", "revoke a token", run=_revoke)
     revoke.add_argument("id", metavar="ID", help="the middle part of fw_ID_SECRET")
@@ -49,7 +49,7 @@ def add_commands(commands: CommandGroup) -> None:
     confirmation = commands.group("confirmation")
     confirmation.command("list", "list calls that wait for a second operator", run=_waiting)
     confirm = confirmation.command(
-        "confirm", "confirm another operator's call, and do what it asks", run=_confirm
+        "confirm", "confirm another operator's call and execute it", run=_confirm
     )
     confirm.add_argument("id", metavar="ID", help="such as c-12")
 

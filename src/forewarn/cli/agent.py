@@ -1,6 +1,6 @@
-"""`forewarn agent`: the agent's actions as commands.
+"""`forewarn agent`: the agent's commands.
 
-`agent/cli.py` implements them, also for installations with only the agent.
+`agent/cli.py` implements them, so that they also work where only the agent is installed.
 """
 
 from __future__ import annotations

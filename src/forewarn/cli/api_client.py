@@ -1,6 +1,7 @@
 """The command line's client of the operator API.
 
-It uses only the standard library, and never a proxy: the operator API has a private address.
+The client uses only the standard library. It ignores proxy settings, because the operator API has a
+private address.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ServerAddressInvalid(CallerError):
 
     code = "server-address-invalid"
     message = "{address!r} is not an address of an operator API."
-    advice = "Give http://HOST:PORT, https://HOST:PORT or unix:PATH."
+    advice = "Use http://HOST:PORT, https://HOST:PORT or unix:PATH."
 
 
 class TokenUnreadable(CallerError):
@@ -70,13 +71,13 @@ class TokenUnreadable(CallerError):
 
 
 class CertificateUnreadable(CallerError):
-    """A certificate or key for calls over TLS that cannot be used."""
+    """A certificate or key for TLS that cannot be used."""
 
     code = "certificate-unreadable"
     message = (
         "A file of FOREWARN_CA, FOREWARN_CERTIFICATE or FOREWARN_KEY cannot be used: {reason}."
     )
-    advice = "Name files in PEM."
+    advice = "Name files in PEM format."
 
 
 class ServerUnreachable(PeerError):
@@ -85,7 +86,7 @@ class ServerUnreachable(PeerError):
     code = "server-unreachable"
     message = "The operator API at {server} cannot be reached: {reason}."
     advice = (
-        "Start it (`forewarn emulate` or `forewarn serve`), or give its address with --server or"
+        "Start it (`forewarn emulate` or `forewarn serve`), or set its address with --server or"
         " FOREWARN_SERVER."
     )
 
@@ -99,14 +100,14 @@ class ServerForeign(PeerError):
 
 
 class ApiRefused(CallerError):
-    """The server refused; with its own code, message and advice."""
+    """An error that the server returned, with the server's code, message and advice."""
 
     code = "server-refused"
     message = "{message}"
     advice = "{advice}"
 
     def __init__(self, *, status: int, code: str, message: str, advice: str) -> None:
-        """Keep the server's error."""
+        """Store the server's error."""
         super().__init__(message=message, advice=advice)
         self.status = status
         self.code = code
@@ -117,14 +118,14 @@ class NameEmpty(CallerError):
 
     code = "name-empty"
     message = "A name or id is empty."
-    advice = "Give one; possibly a shell variable is not set."
+    advice = "Name the object; possibly a shell variable is not set."
 
 
 class _UnixConnection(HTTPConnection):
-    """A connection over a Unix socket."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
-        """Connect to a path."""
+        """Store the socket's path; `connect` opens the connection."""
         super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
@@ -138,7 +139,7 @@ class _UnixConnection(HTTPConnection):
 
 
 class ApiClient:
-    """A client of one operator API, with a connection for each request."""
+    """A client of one operator API that opens a new connection for each request."""
 
     def __init__(self, server: str = DEFAULT_SERVER, token: str = "") -> None:
         """Prepare a client without connecting.
@@ -185,11 +186,11 @@ class ApiClient:
         return int(entries[0]["sequence"]) if entries else 0
 
     def post(self, path: str, form: Mapping[str, object] | None = None) -> Answer:
-        """Return the answer to a POST of a form; members that are None are omitted."""
+        """Return the answer to a POST of a form, without the members that are None."""
         return self._answer("POST", path, _body(form or {}))
 
     def put(self, path: str, form: Mapping[str, object]) -> Answer:
-        """Return the answer to a PUT of a form; members that are None are omitted."""
+        """Return the answer to a PUT of a form, without the members that are None."""
         return self._answer("PUT", path, _body(form))
 
     def delete(self, path: str) -> Answer:
@@ -203,7 +204,7 @@ class ApiClient:
             method: the HTTP method.
             path: the path with its query.
             body: the request body.
-            kind: media type of the body; for a GET the accepted one.
+            kind: media type of the body; for a GET, the accepted media type.
 
         Raises:
             ApiRefused: the server refused.
@@ -244,14 +245,14 @@ class ApiClient:
 
         Args:
             path: the path of the stream.
-            until_ms: when to stop by this machine's clock, ms since the epoch UTC; 0: never.
+            until_ms: time to stop, by this machine's clock, ms since the epoch UTC; 0: never.
             query: see `get`.
         """
         answer, channel = self._ask("GET", path + _query(query), b"", "application/jsonl")
         try:
             if answer.status >= 300:
                 self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX))
-            while not answer.isclosed():  # Python 3.14 closes it with its last byte
+            while not answer.isclosed():  # Python 3.14 closes the response with its last byte
                 left_s = (until_ms - local_now_ms()) / 1000 if until_ms else SILENCE_S_MAX
                 if left_s <= 0:
                     return
@@ -267,7 +268,7 @@ class ApiClient:
         except (OSError, HTTPException) as error:
             raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         except ValueError as error:
-            raise ServerForeign(server=self.server, reason="it sent no JSON") from error
+            raise ServerForeign(server=self.server, reason="its answer is not JSON") from error
         finally:
             _hang_up(answer, channel)
 
@@ -320,7 +321,7 @@ class ApiClient:
         try:
             return json.loads(content)
         except ValueError as error:
-            raise ServerForeign(server=self.server, reason="it sent no JSON") from error
+            raise ServerForeign(server=self.server, reason="its answer is not JSON") from error
 
     def _refuse(self, status: int, content: bytes) -> NoReturn:
         try:
@@ -337,7 +338,7 @@ class ApiClient:
 
 
 def client_of(arguments: argparse.Namespace) -> ApiClient:
-    """Return the client for a command's options and the environment.
+    """Return the client that a command's options and the environment describe.
 
     Raises:
         ServerAddressInvalid: the address is malformed.
@@ -360,7 +361,7 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
 
 
 def part(name: str) -> str:
-    """Return a name, encoded as one segment of a path.
+    """Return a name, encoded as one segment of a URL path.
 
     Raises:
         NameEmpty: the name is empty.
@@ -371,12 +372,12 @@ def part(name: str) -> str:
 
 
 def local_now_ms() -> int:
-    """Return this machine's time, for answers from other programs."""
+    """Return this machine's time, used when another program answers instead of the service."""
     return SystemClock().now_ms()
 
 
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context: how to verify the server, and the client's certificate.
+    """Return the TLS context, with the trusted authorities and the client's certificate.
 
     Raises:
         CertificateUnreadable: a file that the environment names cannot be used.

@@ -1,6 +1,6 @@
-"""`forewarn audit`: list, export and verify the audit.
+"""`forewarn audit`: list, export and verify the audit records.
 
-The client checks the chain, so that a compromised service cannot hide a manipulation.
+The client checks the hash chain itself, so that a compromised service cannot hide a manipulation.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class AuditUnreadable(CallerError):
-    """An exported audit, a head or a key that cannot be read."""
+    """An audit export, a head or a key that cannot be read."""
 
     code = "audit-unreadable"
     message = "{what} cannot be read: {reason}."
-    advice = "Give a file written by `forewarn audit export`, and a head as SEQUENCE:DIGEST."
+    advice = "Use a file of `forewarn audit export`, and a head as SEQUENCE:DIGEST."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -50,16 +50,16 @@ def add_commands(commands: CommandGroup) -> None:
         "--file",
         metavar="FILE",
         action="append",
-        help="verify exports instead of the service: of `export` or retention, in their order",
+        help="verify exported files instead of the service; repeat in order, oldest first",
     )
     verify.add_argument(
         "--head",
         metavar="SEQUENCE:DIGEST",
         action="append",
         default=[],
-        help="head of a record, kept elsewhere; repeatable",
+        help="SEQUENCE:DIGEST of a record, stored outside the service; repeatable",
     )
-    verify.add_argument("--key-file", metavar="FILE", help="the key of [audit], for signatures")
+    verify.add_argument("--key-file", metavar="FILE", help="key of [audit], to check signatures")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -110,7 +110,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"record {wrong} {reason}")
     else:
         head = head_of(last["sequence"], last["digest"])
-        first = f" from {began} on; earlier ones are in exports" if began > 1 else ""
+        first = f" from {began} on; exports contain earlier records" if began > 1 else ""
         print(f"{last['sequence'] + 1 - began} records intact{first}; head {head}")
     if not wrong and not (key or heads):
         note("to detect a chain that was rewritten completely, give --head or --key-file")

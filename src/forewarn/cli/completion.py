@@ -1,6 +1,6 @@
 """`forewarn completion`: print a shell's completion script.
 
-The package shtab generates the scripts; only the server side installs it.
+The package shtab generates the scripts. Only the server-side installation includes it.
 """
 
 from __future__ import annotations

@@ -23,15 +23,15 @@ _MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
 
 class ReportUnwritable(CallerError):
-    """A report that cannot be written."""
+    """A report file that cannot be written."""
 
     code = "conformance-report-unwritable"
     message = "{path} cannot be written: {reason}."
-    advice = "Name a file in a directory that exists and can be written."
+    advice = "Name a file in an existing, writable directory."
 
 
 class ActFailed(PeerError):
-    """A command for scheduling events that failed."""
+    """A command of --schedule, --cancel or --fail that failed."""
 
     code = "conformance-act-failed"
     message = "The command `{command}` failed: {reason}."
@@ -48,7 +48,7 @@ def add_commands(commands: CommandGroup) -> None:
     )
     server.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
     for option, text in {
-        "--schedule": "command that schedules an event for this VM, which is then followed",
+        "--schedule": "command that schedules an event for this VM, which the suite then follows",
         "--cancel": "command that cancels the last scheduled event",
         "--fail": "command that schedules an event that starts at once",
     }.items():
@@ -87,7 +87,7 @@ def _add_client(group: CommandGroup) -> None:
     )
     client.add_argument("--agent", action="store_true", help="check Forewarn's agent")
     client.add_argument(
-        "--story", metavar="NAME", action="append", default=[], help="only this one (repeatable)"
+        "--story", metavar="NAME", action="append", default=[], help="only this story (repeatable)"
     )
     client.add_argument("--list", action="store_true", help="list the stories")
     client.add_argument(

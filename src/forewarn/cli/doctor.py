@@ -1,7 +1,7 @@
 """`forewarn doctor`: find the faults of an installation, and name each.
 
-It reads the settings that the service reads, opens its store beside it, and asks the service
-itself. Nothing is changed. Source: U-4.
+The command reads the service's settings, opens its store, and queries the running service. It
+changes nothing. Source: U-4.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings
     from forewarn.store.engine import DatabaseFacts, Engine
 
-#: How long the active process may take to renew its lease, in seconds: a term and a bit.
+#: Longest time in which the active process must renew its lease, in seconds: just over one term.
 LEASE_S_MAX = 6.0
-#: How often the lease is read meanwhile, in seconds.
+#: Interval between reads of the lease, in seconds.
 LEASE_EVERY_S = 0.25
 #: Largest difference between this machine's clock and the database's, in milliseconds. Source: H-6.
 SKEW_MS_MAX = 1000
 #: Free space below which a disk is nearly full, in bytes.
 FREE_BYTES_MIN = 256 * 1024 * 1024
-#: Time before the end of a certificate from which on it should be renewed: 14 days.
+#: Certificates that expire within this time should be renewed: 14 days.
 CERTIFICATE_MS_MIN = 14 * 86_400_000
-#: Longest time that a destination may be behind, in seconds.
+#: Longest permitted delay of an outbox destination, in seconds.
 OUTBOX_BEHIND_S_MAX = 300
-#: Permissions of others that a file with secrets must not have.
+#: Permission bits for other users, which a file with secrets must not have.
 _OTHERS = 0o007
 
 
 class StoreUnsafe(OurError):
-    """A database that may lose a change after it was acknowledged."""
+    """A database that may lose committed changes."""
 
     code = "store-unsafe"
     message = "The store {place} may lose changes that it has acknowledged: {reason}."
-    advice = "Set it on, or move the store to a disk of this machine or to PostgreSQL."
+    advice = "Enable it, or move the store to a disk of this machine or to PostgreSQL."
 
 
 class StoreReplica(PeerError):
-    """A database that copies another one."""
+    """A database that is a read-only replica."""
 
     code = "store-replica"
     message = "The store {place} is a replica and accepts no changes."
@@ -59,7 +59,7 @@ class StoreReplica(PeerError):
 
 
 class DiskNearlyFull(PeerError):
-    """Little free space where the store is."""
+    """A disk with little free space for the store."""
 
     code = "disk-nearly-full"
     message = "The disk of the store {place} has {free} MiB left."
@@ -87,15 +87,15 @@ class LeaderAbsent(PeerError):
 
     code = "leader-absent"
     message = "No process is active: {reason}."
-    advice = "Start `forewarn serve`, or see the log of the process that should be active."
+    advice = "Start `forewarn serve`, or read the log of the process that should be active."
 
 
 class ServiceNotReady(PeerError):
-    """The service answers, and is not ready."""
+    """A service that answers, but is not ready."""
 
     code = "service-not-ready"
     message = "The service is not ready (state {state}): {reason}"
-    advice = "See its log."
+    advice = "Read the service's log."
 
 
 class NodesBehind(PeerError):
@@ -103,14 +103,14 @@ class NodesBehind(PeerError):
 
     code = "nodes-behind"
     message = "{count} metadata nodes are behind or disconnected: {names}."
-    advice = "Start `forewarn node run` on those hosts, and see its log there."
+    advice = "Start `forewarn node run` on those hosts, and read its log there."
 
 
 class NodesRefused(CallerError):
-    """Metadata nodes that ask for VMs of other nodes."""
+    """Metadata nodes that request VMs of other nodes."""
 
     code = "nodes-refused"
-    message = "Metadata nodes asked for VMs that are not theirs: {names}."
+    message = "Metadata nodes requested VMs of other nodes: {names}."
     advice = "Correct `[feed] hosts`, or the hosts in the settings of those nodes."
 
 
@@ -119,7 +119,7 @@ class DestinationBehind(PeerError):
 
     code = "destination-behind"
     message = "The destination {name} is {count} entries behind: {reason}."
-    advice = "See `forewarn outbox`; the receiver must answer with a status below 300."
+    advice = "Run `forewarn outbox`; the receiver must answer with a status below 300."
 
 
 class SettingsExposed(CallerError):
@@ -140,7 +140,7 @@ class VersionsDiffer(CallerError):
 
 @value
 class Examined:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     #: `ok`, `problem` or `skipped`.
@@ -177,7 +177,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _client(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
-    """Return a client of the named service, else of the one that these settings describe."""
+    """Return a client of the service that the arguments or these settings name."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     if not (arguments.server or os.environ.get("FOREWARN_SERVER")):
@@ -188,7 +188,7 @@ def _client(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
 
 
 class Doctor:
-    """Looks at one installation, from its settings outwards."""
+    """Checks one installation: its settings, files, store and service."""
 
     def __init__(
         self,
@@ -198,13 +198,13 @@ class Doctor:
         *,
         lease_s_max: float = LEASE_S_MAX,
     ) -> None:
-        """Look at the service of some settings files.
+        """Prepare the checks of one installation.
 
         Args:
             files: the settings files.
             clock: this machine's clock.
-            client: returns a client of the service with some settings.
-            lease_s_max: how long to wait for the active process to renew its lease.
+            client: function that returns a client for some settings.
+            lease_s_max: longest time to wait for the active process to renew its lease, in seconds.
         """
         self._files = files
         self._clock = clock
@@ -212,7 +212,7 @@ class Doctor:
         self._lease_s_max = lease_s_max
 
     def checks(self) -> Iterator[Examined]:
-        """Yield what was looked at, in order; what cannot be looked at is `skipped`."""
+        """Yield the result of each check, in order; `skipped` marks a check that cannot run."""
         from forewarn.service.settings_check import check_settings  # noqa: PLC0415
         from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
@@ -317,7 +317,7 @@ class Doctor:
 
 
 def _start(settings: Settings) -> Iterator[ForewarnError]:
-    """Yield what a start would end with; the store has checks of its own."""
+    """Yield the error with which a start would end, except errors of the store."""
     import asyncio  # noqa: PLC0415
     import logging  # noqa: PLC0415
 
@@ -334,7 +334,7 @@ def _start(settings: Settings) -> Iterator[ForewarnError]:
 def _judged(
     name: str, look: Callable[[], Iterator[ForewarnError]], sound: str
 ) -> Iterator[Examined]:
-    """Yield a check for each problem; one that is ok where there is none."""
+    """Yield a result for each problem, or one `ok` result if there are none."""
     problems = [_problem(name, each) for each in look()]
     yield from problems or [Examined(name, "ok", sound)]
 

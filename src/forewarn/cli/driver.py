@@ -1,6 +1,6 @@
-"""`forewarn driver`: check a driver of the settings, and discover its machines.
+"""`forewarn driver`: list and check the drivers in the settings, and discover their machines.
 
-The commands call the driver directly, not the service.
+The commands call the driver directly, without the service.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ EFFECTS_TIMEOUT_S = 30
 
 
 class DriverNotSet(CallerError):
-    """A driver that the settings do not have."""
+    """A driver that is not in the settings."""
 
     code = "driver-not-set"
     status = 404
     message = "The settings have no driver {name}."
-    advice = "Use one of: {known}. Or name the settings with --config."
+    advice = "Use one of: {known}. Or name the settings file with --config."
 
 
 class EffectsUncounted(PeerError):
@@ -38,7 +38,7 @@ class EffectsUncounted(PeerError):
 
     code = "driver-effects-uncounted"
     message = "{program} gave no count of {task}: {reason}."
-    advice = "It receives the task's id, such as op-12/1, and must print a whole number."
+    advice = "The program receives the task's id, such as op-12/1, and must print a whole number."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -47,7 +47,7 @@ def add_commands(commands: CommandGroup) -> None:
     listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
     _add_config(listing)
     check = group.command(
-        "check", "check that a driver keeps its guarantees; it does real work", run=_check
+        "check", "check that a driver keeps its guarantees; this does real work", run=_check
     )
     check.add_argument("--host", metavar="NAME", required=True, help="host to work on")
     check.add_argument(
@@ -64,9 +64,9 @@ def add_commands(commands: CommandGroup) -> None:
     check.add_argument(
         "--as-is",
         action="store_true",
-        help="use the table's own name, which no service may be using",
+        help="use the driver's own name, which no running service may use at the same time",
     )
-    discover = group.command("discover", "print the topology that a driver knows", run=_discover)
+    discover = group.command("discover", "print the topology that a driver finds", run=_discover)
     for parser in (check, discover):
         parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
         _add_config(parser)
@@ -101,7 +101,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.effects:
         effects = lambda task: _count(arguments.effects, task)  # noqa: E731 - one of two
     results = []
-    # A started program may still write there.
+    # A program that was started by the check may still write into this directory.
     with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
         store = str(Path(scratch) / "store.db")
         open_store(store).close()
@@ -123,10 +123,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def apart(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """Return a separate name and table for a check, so that it does not disturb a service.
+    """Return a separate driver name and table, so that a check does not disturb a service.
 
-    A driver stores the highest writer generation that it has seen under its name, and refuses lower
-    ones. A check's generation is higher than any service's.
+    A driver stores, under its name, the highest writer generation that has called it, and refuses
+    lower ones. A check uses a higher generation than any service.
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
 
@@ -145,7 +145,7 @@ def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], f
     """Return the driver's settings, and the timeout of driver calls in seconds.
 
     Raises:
-        DriverNotSet: the settings do not have it.
+        DriverNotSet: the driver is not in the settings.
     """
     tables, call_timeout_s = _driver_tables(arguments)
     if arguments.name not in tables:

@@ -1,6 +1,6 @@
 """`forewarn emulator`: run an emulator, and control a running one over the operator API.
 
-The emulator starts in `emulator_run.py`.
+`emulator_run.py` starts the emulator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class EmulatorMissing(CallerError):
-    """An emulator command that was sent to a service."""
+    """An emulator command sent to a service."""
 
     code = "emulator-missing"
     status = 409
@@ -54,9 +54,9 @@ def add_commands(commands: CommandGroup) -> None:
     show.add_argument("name", metavar="NAME")
     start = _add(scenario, "run", "run a scenario", _run_scenario)
     start.add_argument(
-        "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
+        "name", metavar="NAME|FILE", help="a listed scenario, or a file that ends in .toml"
     )
-    start.add_argument("--vm", metavar="NAME", help="the VM it affects (default: the first VM)")
+    start.add_argument("--vm", metavar="NAME", help="VM to affect (default: the first VM)")
     stop = _add(scenario, "stop", "stop a scenario and undo its changes", _stop)
     stop.add_argument("name", metavar="NAME")
     fault = emulator.group("fault", "list, set or clear faults in the answers to VMs")
@@ -70,7 +70,7 @@ def add_commands(commands: CommandGroup) -> None:
 def _add(
     group: CommandGroup, name: str, text: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    """Add a command that refuses with `NotAnEmulator` if the server is a service."""
+    """Add a command that fails with `EmulatorMissing` if the server is a service."""
 
     @wraps(run)
     def steered(arguments: argparse.Namespace) -> int:

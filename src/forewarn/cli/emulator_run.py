@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Settings that the emulator shares with the service.
 ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
-#: Burst of `--rate-limit`, in seconds of its rate, as in the service's defaults.
+#: Burst of `--rate-limit`, in seconds of its rate; the service's default is the same.
 BURST_S = 2.0
 BURST_MAX = 1_000_000
 
@@ -45,8 +45,8 @@ class OptionInvalid(CallerError):
 
 #: The faults, for `--help`.
 FAULT_HELP = (
-    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
-    " often, how long or to whom: see 'Test how a client meets faults' in the documentation"
+    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG sets how"
+    " often, how long or for which VM: see 'Test how a client handles faults' in the documentation"
 )
 
 
@@ -65,7 +65,7 @@ def add_run(commands: CommandGroup, name: str, line: str) -> None:
         action="append",
         default=[],
         help="address for VMs: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
-        " (else 127.0.0.1:8169)",
+        " (default 127.0.0.1:8169)",
     )
     add(
         "--operator-listen",
@@ -79,9 +79,9 @@ def add_run(commands: CommandGroup, name: str, line: str) -> None:
         action="append",
         default=[],
         help="a VM and its source address; repeatable, all in one group;"
-        " other callers are treated as the first VM (default: vm-1)",
+        " requests from other addresses count as the first VM's (default: vm-1)",
     )
-    add("--topology", metavar="FILE", help="hosts, groups and VMs from a file (TOML or YAML)")
+    add("--topology", metavar="FILE", help="file of hosts, groups and VMs (TOML, YAML or JSON)")
     add(
         "--scenario",
         metavar="NAME|FILE",
@@ -97,7 +97,7 @@ def add_run(commands: CommandGroup, name: str, line: str) -> None:
         help="emulated seconds per real second (default 1)",
     )
     add("--seed", metavar="N", type=int, help="seed for reproducible event ids and random choices")
-    add("--store", metavar="PATH", default="", help="keep the state in a file (else in memory)")
+    add("--store", metavar="PATH", default="", help="store the state in a file (default: memory)")
     _add_azure(emulate)
     _add_manners(emulate)
     _add_versions(emulate)
@@ -113,27 +113,27 @@ def _add_azure(emulate: argparse.ArgumentParser) -> None:
         const="127.0.0.1:8472",
         default="",
         help="also serve Azure Resource Manager, and print how to configure `az` and the SDK"
-        " (ADDRESS is 127.0.0.1:8472 unless given)",
+        " (default ADDRESS: 127.0.0.1:8472)",
     )
 
 
 def _add_manners(emulate: argparse.ArgumentParser) -> None:
-    """Add the options for the emulator's behaviour towards clients."""
+    """Add the options for the emulator's answers to clients."""
     add = emulate.add_argument
     add(
         "--fault",
         metavar="KIND[=ARG]",
         action="append",
         default=[],
-        help=f"disturb answers from the start; repeatable; {FAULT_HELP}",
+        help=f"inject a fault from the start; repeatable; {FAULT_HELP}",
     )
     add(
         "--enable-on-first-request",
         metavar="DELAY",
         nargs="?",
         const="",
-        help="enable a group by its first request, as the public cloud does,"
-        " and hold the first answer for DELAY",
+        help="enable a group at its first request, as the public cloud does,"
+        " and delay the first answer by DELAY",
     )
     add(
         "--rate-limit",
@@ -141,8 +141,8 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         nargs="?",
         type=_rate,
         const=5.0,
-        help="at most N requests a second for each VM, and twice as many at once"
-        " (N is 5 unless given; else no limit)",
+        help="at most N requests a second for each VM, in bursts of up to twice as many"
+        " (default N: 5; without the option, no limit)",
     )
     add(
         "--gone-vm",
@@ -154,12 +154,12 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
     add(
         "--proxy-secret",
         metavar="FILE",
-        help="file with the secret with which proxies on this machine sign X-Instance-ID",
+        help="file with the secret that proxies on this machine use to sign X-Instance-ID",
     )
 
 
 def _add_versions(emulate: argparse.ArgumentParser) -> None:
-    """Add the options for known and unknown api-versions."""
+    """Add the options for preview, old and unknown api-versions."""
     add = emulate.add_argument
     add("--preview", action="store_true", help="also serve the preview api-version 2024-07-09")
     add(
@@ -264,7 +264,7 @@ def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Return the VM names in order, and the addresses of each."""
+    """Return the names of the VMs in order, and the addresses of each VM."""
     addresses: dict[str, tuple[str, ...]] = {}
     for word in given:
         name, equals, address = word.partition("=")
@@ -280,7 +280,7 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
 
 
 def _read(kind: ValueType, text: str, where: str) -> object:
-    """Parse a value of an option; report an error in terms of the option."""
+    """Parse the value of an option; an error names the option."""
     from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
 
     try:
@@ -307,19 +307,19 @@ def _surrounding() -> Settings:
 
 
 def _log_troubles(*, to_console: bool) -> None:
-    """Log errors to standard error; alerts about work only where no console prints them."""
+    """Log errors to standard error, and alerts only if no console prints them."""
     import logging  # noqa: PLC0415
 
     from forewarn.log_format import configure_logs  # noqa: PLC0415
 
     configure_logs("warning", "text")
     if to_console:
-        for name in ("forewarn.control", "forewarn.store"):  # a new store is expected
+        for name in ("forewarn.control", "forewarn.store"):  # they warn about a new store
             logging.getLogger(name).setLevel(logging.ERROR)
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
-    with uncollected():  # keep the modules' objects
+    with uncollected():  # the modules' objects live until the process ends
         from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
         from forewarn.service.process import run_until_stopped  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`forewarn event` and `forewarn document`: events and documents shown to VMs."""
+"""`forewarn event` and `forewarn document`: show events, and documents as VMs read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MonthInvalid(CallerError):
-    """A report was asked for of something that is not a month."""
+    """A month of `--month` that is malformed."""
 
     code = "month-invalid"
     message = "{text} is not a month."
@@ -31,7 +31,7 @@ class MonthInvalid(CallerError):
 
 
 class VmUnnamed(CallerError):
-    """A request for a document without a VM, while the fleet does not have exactly one."""
+    """A document request that names no VM, although the fleet does not have exactly one."""
 
     code = "vm-unnamed"
     message = "No VM is named, and the fleet has {count} VM."
@@ -52,15 +52,15 @@ def add_commands(commands: CommandGroup) -> None:
     report.add_argument("--owner", metavar="NAME", help="only of groups of this owner")
     report.add_argument("--group", metavar="NAME", help="only of this group")
     report.add_argument("--month", metavar="YYYY-MM", help="only of this month, in UTC")
-    report.add_argument("--since", metavar="TIME", help="only work that ended since")
-    report.add_argument("--until", metavar="TIME", help="only work that ended before")
+    report.add_argument("--since", metavar="TIME", help="only work that ended after this time")
+    report.add_argument("--until", metavar="TIME", help="only work that ended before this time")
     add_format(report)
     document = commands.command("document", run=_document)
     whose = document.add_mutually_exclusive_group()
     whose.add_argument(
         "vm_name", metavar="VM", nargs="?", default="", help="default: the fleet's only VM"
     )
-    whose.add_argument("--url", metavar="URL", help="query this metadata service, as this machine")
+    whose.add_argument("--url", metavar="URL", help="query this metadata service directly")
     document.add_argument("--api-version", metavar="V", help="api-version (default: the newest)")
 
 
@@ -133,7 +133,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _month(text: str) -> tuple[str, str]:
-    """Return the first moment of a month and of the one after, in UTC."""
+    """Return the start of a month and of the next month, in UTC."""
     match = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", text)
     if match is None:
         raise MonthInvalid(text=text[:64])

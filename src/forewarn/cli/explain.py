@@ -22,7 +22,7 @@ class CodeUnknown(CallerError):
     code = "code-unknown"
     status = 404
     message = "This release has no error code {code_asked}."
-    advice = "Copy the code from an error: it is in brackets at the end of the first line."
+    advice = "Copy the code from the brackets at the end of an error's first line."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -39,7 +39,7 @@ def _explain(arguments: argparse.Namespace) -> int:
             try:
                 importlib.import_module(module.name)
             except ImportError:
-                continue  # part of the server side, which is not installed
+                continue  # a module of the server side, which is not installed
     kind = next((each for each in every_error() if each.code == arguments.code), None)
     if kind is None:
         raise CodeUnknown(code_asked=arguments.code)

@@ -1,6 +1,6 @@
-"""`forewarn host`, `group` and `vm`: add, list, show and remove them, and request work.
+"""`forewarn host`, `group` and `vm`: add, list, show and remove records, and request work.
 
-`work_requests.py` has the requests for work.
+`work_requests.py` implements the requests for work.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentParser:
-    """Add list, show and remove, and return the parser of add."""
+    """Add the actions list, show, remove and add; return the parser of add."""
     word = written_kind(kind)
     add = commands.command("add", f"add a {word}", run=_add)
     add.add_argument("name", metavar="NAME")
     add.add_argument(
         "--replace",
         action="store_true",
-        help="change the record with this name; members that you omit stay",
+        help="change an existing record; members that you omit stay unchanged",
     )
     listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
@@ -66,7 +66,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
             action="store_const",
             const="false",
             dest="enabled",
-            help="only groups that do not listen and get no notice",
+            help="only groups that do not poll and therefore get no notice",
         )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
@@ -84,7 +84,7 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fault-domain", metavar="N", type=int)
     parser.add_argument("--update-domain", metavar="N", type=int)
     parser.add_argument("--zone", metavar="NAME")
-    parser.add_argument("--driver", metavar="NAME", help="driver that carries out work on it")
+    parser.add_argument("--driver", metavar="NAME", help="driver that carries out work on the host")
     parser.add_argument(
         "--label",
         metavar="KEY=VALUE",
@@ -94,7 +94,7 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
         help="such as rack=r7; repeatable",
     )
     parser.add_argument(
-        "--memory-mib", metavar="N", type=int, help="memory for its VMs together, in MiB"
+        "--memory-mib", metavar="N", type=int, help="memory available to VMs, in MiB"
     )
     parser.set_defaults(
         members=("fault_domain", "update_domain", "zone", "driver", "labels", "memory_mib")
@@ -113,17 +113,17 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
         "--strict-approval",
         action="store_const",
         const=True,
-        help="every VM of an event must approve it",
+        help="require the approval of every VM of an event",
     )
     parser.add_argument(
         "--automatic-approval",
         metavar="IMPACT",
         action="append",
         choices=("Reboot", "Redeploy"),
-        help="approve this user-initiated impact automatically; repeatable",
+        help="approve this impact automatically if a user requested it; repeatable",
     )
     parser.add_argument(
-        "--terminate-notice", metavar="DURATION", help="notice of deletions: 5m to 15m"
+        "--terminate-notice", metavar="DURATION", help="notice before deletions: 5m to 15m"
     )
     parser.add_argument(
         "--reimage-notice", action="store_const", const=True, help="announce image upgrades"
@@ -143,20 +143,20 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="NAME", required=True)
-    parser.add_argument("--group", metavar="NAME", help="(default: its own group, with its name)")
+    parser.add_argument("--group", metavar="NAME", help="(default: a group of its own, same name)")
     parser.add_argument("--size", metavar="SIZE", help="such as Standard_D4s_v5")
-    parser.add_argument("--memory-mib", metavar="N", type=int, help="memory it needs, in MiB")
+    parser.add_argument("--memory-mib", metavar="N", type=int, help="memory of the VM, in MiB")
     parser.add_argument(
         "--address",
         metavar="ADDRESS",
         action="append",
         dest="addresses",
-        help="source address of its requests; repeatable",
+        help="source address of the VM's requests; repeatable",
     )
     parser.add_argument(
-        "--interface", metavar="NAME", help="interface on which its addresses are valid"
+        "--interface", metavar="NAME", help="interface on which the VM's addresses are valid"
     )
-    parser.add_argument("--instance-id", metavar="ID", help="its id as sent by a metadata proxy")
+    parser.add_argument("--instance-id", metavar="ID", help="id that a metadata proxy sends")
     parser.add_argument("--vm-id", metavar="GUID")
     parser.add_argument("--os-type", metavar="NAME", help="Linux or Windows")
     for name in ("location", "resource-group", "subscription"):

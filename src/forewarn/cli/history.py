@@ -29,7 +29,7 @@ def add_commands(commands: CommandGroup) -> None:
     )
     for parser in (listing, export):
         add_filters(parser, HISTORY_FILTERS)
-        parser.add_argument("--after", metavar="N", type=int, help="only after this entry")
+        parser.add_argument("--after", metavar="N", type=int, help="only entries after entry N")
     add_list_options(listing, since="recorded")
 
 

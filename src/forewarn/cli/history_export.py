@@ -1,6 +1,6 @@
 """`forewarn history export`: history as JSON lines, with the changed records.
 
-The export deletes nothing; `[history]` in the service's settings limits history.
+The export deletes nothing. The settings in `[history]` limit the size of history.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class ExportUnwritable(CallerError):
-    """An export's file that cannot be written."""
+    """An export file that cannot be written."""
 
     code = "export-unwritable"
     message = "The export cannot be written to {path}: {reason}."
-    advice = "Name a file that can be written with --output."
+    advice = "Name a writable file with --output."
 
 
-#: Entries in one request of an export; with records a page is about 300 KB.
+#: Entries per request of an export; with records, a page is about 300 KB.
 EXPORT_PAGE = 1000
 
 
 def export_history(arguments: argparse.Namespace) -> int:
-    """Write history as JSON lines, a page at a time."""
+    """Write history as JSON lines, one page at a time."""
     client = client_of(arguments)
     filters = {name: word for name in HISTORY_FILTERS if (word := getattr(arguments, name, None))}
     after: int | None = arguments.after or 0
@@ -55,7 +55,7 @@ def export_history(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _export_file(output: str) -> Iterator[TextIO]:
-    """Open the output of an export."""
+    """Open the output file of an export, or standard output."""
     if output == "-":
         yield sys.stdout
         return

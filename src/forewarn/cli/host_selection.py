@@ -1,4 +1,4 @@
-"""Selection of hosts on the command line: by names, a file, or a selector.
+"""Options that select hosts: by names, a file, or a selector.
 
 The service evaluates selectors.
 """
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 class HostsUnnamed(CallerError):
-    """A command without hosts, or with hosts selected in two ways."""
+    """A command that selects no hosts, or selects them in two ways."""
 
     code = "hosts-unnamed"
     message = (
         "Select hosts in exactly one way: NAME..., --selector, --file, or --all for a maintenance."
     )
-    advice = "`forewarn host list` shows their names."
+    advice = "`forewarn host list` shows the names."
 
 
 class HostsFileEmpty(CallerError):
-    """An empty file of hosts: most likely the program that wrote it has failed."""
+    """An empty file of host names; most likely the program that wrote it has failed."""
 
     code = "hosts-file-empty"
     message = "{path} names no host."
-    advice = "Write host names into it, separated by white space."
+    advice = "Write host names into the file, separated by white space."
 
 
 def add_host_selection(parser: argparse.ArgumentParser) -> None:
@@ -44,10 +44,10 @@ def add_host_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def named_hosts(arguments: argparse.Namespace) -> list[str]:
-    """Return the named hosts; empty if a selector is given.
+    """Return the names of the selected hosts; empty if a selector is given.
 
     Raises:
-        HostsUnnamed: no hosts are selected, or in two ways.
+        HostsUnnamed: no hosts are selected, or they are selected in two ways.
     """
     ways = (arguments.names, arguments.selector, arguments.file)
     if sum(map(bool, ways)) != 1:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Most records in one request.
+#: Most records per request.
 PAGE_MAX = 500
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -25,7 +25,7 @@ class SinceInvalid(CallerError):
 
     code = "since-invalid"
     message = "{text!r} is not a time for --since."
-    advice = "Give an age, such as 90s, 2h or 7d, or a time such as 2026-11-21T18:30:00Z."
+    advice = "Use an age, such as 90s, 2h or 7d, or a time such as 2026-11-21T18:30:00Z."
 
 
 def records(
@@ -70,7 +70,7 @@ def newest(
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return the key that sorts node-2 before node-10."""
+    """Return a sort key that orders node-2 before node-10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name)]
 
 

@@ -1,4 +1,4 @@
-"""The command `forewarn`: finds the module of a noun, and runs its action.
+"""The command `forewarn`: import the module of a noun, and run the action.
 
 Modules are imported on demand, so that `forewarn --help` and short commands start fast.
 """
@@ -20,7 +20,7 @@ from forewarn.errors import CallerError, ForewarnError, PeerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    # Loaded by name below; imported here for tools that search for users of a module.
+    # `parser_for` loads these by name; the imports here let tools find the users of a module.
     from forewarn.cli import (  # noqa: F401
         access,
         agent,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         watch,
     )
 
-#: Every noun, and the few commands without one: its module and its help.
+#: Each noun, and each command without a noun: its module and its help.
 NOUNS: dict[str, tuple[str, str]] = {
     "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
     "status": ("status", "show the service and waiting work"),
@@ -55,13 +55,13 @@ NOUNS: dict[str, tuple[str, str]] = {
     "host": ("fleet", "physical machines: add, list, and work on them"),
     "group": ("fleet", "groups of VMs that share a document"),
     "vm": ("fleet", "virtual machines: add, list, and work on them"),
-    "topology": ("topology", "hosts, groups and VMs in one file"),
+    "topology": ("topology", "the whole fleet as one file: apply, show, import"),
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
     "event": ("events", "events shown to VMs"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "policy": ("policy", "limits and windows of maintenances"),
-    "history": ("history", "changes and their actors: list, export"),
-    "watch": ("watch", "follow history as it grows"),
+    "history": ("history", "changes and who made them: list, export"),
+    "watch": ("watch", "follow new entries of history"),
     "serve": ("serve", "run the service"),
     "node": ("node", "run a metadata node, one on every hypervisor"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
@@ -82,7 +82,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "print a completion script for a shell"),
 }
 
-#: Commands that `forewarn --help` only names: seldom needed, or by few people.
+#: Rarely used commands, which `forewarn --help` lists without a description.
 RARE = {
     "access": ("access", "whoami", "confirmation", "audit"),
     "service": ("doctor", "leader", "reload", "store", "driver", "outbox"),
@@ -91,16 +91,16 @@ RARE = {
 }
 RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
 
-#: Options before the command that take a value: the next argument is not a command.
+#: Options before the command that take a value; the word after them is not a command.
 _WITH_VALUE = frozenset({"--server", "--token-file"})
 
 
-#: Errors in the input; other errors concern existing records.
+#: HTTP statuses of invalid input; other statuses concern existing records.
 _MISTAKES = frozenset({400, 404, 422})
 
 
 class PackagesMissing(CallerError):
-    """A server-side command in an installation with only the client side."""
+    """A server-side command in an installation without the server side."""
 
     code = "packages-missing"
     status = 501
@@ -112,10 +112,10 @@ class PackagesMissing(CallerError):
 
 
 class _ShowVersion(argparse.Action):
-    """Prints the version, which is read from files only when needed."""
+    """Option that prints the version, which is read from files only when needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print and end."""
+        """Print the version and exit."""
         from forewarn.version import version  # noqa: PLC0415 - slow to import
 
         print(f"forewarn {version()}")
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # On Windows a pipe uses a legacy code page, which lacks some characters.
+        # On Windows a pipe uses a legacy code page, which cannot encode some characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     as_json = "--json" in words
     try:
@@ -146,14 +146,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has gone; Python must not write the rest at exit.
+        # The reader of the output has closed the pipe; Python must not write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.PIPE_CLOSED
     return status
 
 
 def parser_for(command: str = "") -> Parser:
-    """Return a parser with one complete command and stubs of the others; all for `*`."""
+    """Return a parser with one complete command and stubs for the others; `*` completes all."""
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
@@ -183,14 +183,14 @@ def parser_for(command: str = "") -> Parser:
 
 
 def _epilog() -> str:
-    """Return the end of `forewarn --help`: the rare commands, and where help is."""
+    """Return the end of `forewarn --help`: the rare commands, and where to get more help."""
     rare = [f"  {topic + ':':<18}{', '.join(names)}" for topic, names in RARE.items()]
     shows = "`forewarn COMMAND --help` shows the actions of a noun; a bare noun lists."
     return "\n".join(["more commands:", *rare, "", shows])
 
 
 def _command_in(words: Sequence[str]) -> str:
-    """Return the command in the arguments; empty without one."""
+    """Return the command among the arguments, or an empty string."""
     before = ""
     for word in words:
         if not word.startswith("-") and before not in _WITH_VALUE:
@@ -200,7 +200,7 @@ def _command_in(words: Sequence[str]) -> str:
 
 
 def _refuse(error: ForewarnError, *, as_json: bool) -> int:
-    """Print an error on standard error: code, cause and remedy."""
+    """Print an error to standard error: code, cause and remedy."""
     message, advice = (
         text.replace("`forewarn ", f"`{typed_name()} ")
         for text in (str(error), error.advice_text())
@@ -218,7 +218,7 @@ def _refuse(error: ForewarnError, *, as_json: bool) -> int:
 
 
 def status_of(error: ForewarnError) -> int:
-    """Return the exit status of an error, which depends on who must act."""
+    """Return the exit status of an error, which depends on who can fix the cause."""
     from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only where something is wrong
 
     if isinstance(error, PeerError):

@@ -1,4 +1,4 @@
-"""`forewarn maintenance`: work on many hosts, from its plan to its report.
+"""`forewarn maintenance`: plan, run and report work on many hosts.
 
 `maintenance_output.py` formats the answers.
 """
@@ -43,23 +43,23 @@ def add_commands(commands: CommandGroup) -> None:
         parser.set_defaults(word=word)
         _add_id(parser)
         if word in {"pause", "cancel"}:
-            parser.add_argument("--reason", metavar="TEXT", help="the reason, kept in history")
+            parser.add_argument("--reason", metavar="TEXT", help="the reason, recorded in history")
         if word == "pause":
             parser.add_argument(
                 "--keep-announced",
                 action="store_const",
                 const=True,
-                help="keep announced hosts announced",
+                help="do not withdraw announced work",
             )
     postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
     _add_id(postpone)
     postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
-    postpone.add_argument("--until", metavar="TIME", required=True, help="not before: +4h")
+    postpone.add_argument("--until", metavar="TIME", required=True, help="earliest start: +4h")
     postpone.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
-    postpone.add_argument("--by", metavar="NAME", help="who asked for it (default: you)")
+    postpone.add_argument("--by", metavar="NAME", help="person who asked for it (default: you)")
     show = group.command("show", "show waves, progress and blockers", run=_show)
     _add_id(show)
-    show.add_argument("--watch", action="store_true", help="follow it until it ends")
+    show.add_argument("--watch", action="store_true", help="follow progress until it ends")
     lists = group.command("list", "list maintenances that have not ended", run=_list)
     lists.add_argument("--all", action="store_true", help="include maintenances that have ended")
     add_list_options(lists, states=[each.value for each in MaintenanceState])
@@ -67,9 +67,9 @@ def add_commands(commands: CommandGroup) -> None:
     _add_id(diff)
     diff.add_argument("--plan", metavar="ID", help="the plan (default: the one in force)")
     diff.add_argument(
-        "--against", metavar="ID", help="the other plan (default: the one it replaced)"
+        "--against", metavar="ID", help="the plan to compare with (default: the previous plan)"
     )
-    report = group.command("report", "show the outcome of each of its events", run=_report)
+    report = group.command("report", "show the outcome of each event", run=_report)
     _add_id(report)
     add_format(report)
 
@@ -99,11 +99,11 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-vms",
         metavar="DURATION",
-        help="VMs leave each host first, within this time, and stay where they go",
+        help="first move the VMs off each host, within this time; they do not return",
     )
     parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
     parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
-    parser.add_argument("--earliest-start", metavar="TIME", help="nothing starts before")
+    parser.add_argument("--earliest-start", metavar="TIME", help="no work starts before this time")
     parser.add_argument("--deadline", metavar="TIME", help="time by which the last host is done")
     parser.add_argument(
         "--priority", metavar="N", type=int, help="maintenances with a higher number come first"
@@ -113,7 +113,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         "--max-failures",
         metavar="N",
         type=int,
-        help="hosts that may fail (default: the policy's number)",
+        help="failed hosts that do not stop the maintenance (default: the policy's number)",
     )
     parser.add_argument(
         "--gate", metavar="NAME", help="gate from the settings, checked after each wave"
@@ -128,10 +128,10 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 
 def _form(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return the form of a maintenance.
+    """Return the request body of a maintenance.
 
     Raises:
-        HostsUnnamed: no hosts are selected, or in two ways.
+        HostsUnnamed: no hosts are selected, or they are selected in two ways.
     """
     names = list(arguments.names)
     if arguments.file:
@@ -196,7 +196,7 @@ def _create(arguments: argparse.Namespace) -> int:
 
 
 def _planned(client: ApiClient, path: str, after: int) -> Answer:
-    """Wait until a draft is planned; return the draft."""
+    """Wait until a draft has a plan; return the draft."""
     answer = client.get(path)
     for entry in client.lines("/v1/watch", after=after):
         if not answer["maintenance"]["planning"] or (entry and "end" in entry):

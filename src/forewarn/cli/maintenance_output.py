@@ -1,6 +1,6 @@
 """Terminal output of maintenances: progress, waves, plans and blockers.
 
-Only `watch` calls the server.
+Only `watch` makes requests.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Most hosts of a wave shown by name; more are counted.
+#: Most hosts of a wave shown by name; the output counts the others.
 NAMED_MAX = 6
-#: Most blocked hosts listed one by one; more are counted by blocker.
+#: Most blocked hosts listed one by one; the output counts the others by blocker.
 BLOCKED_MAX = 10
-#: Most hosts for which it is listed where their VMs go.
+#: Most hosts whose VM moves are listed.
 MOVES_MAX = 40
-#: States that only an operator changes.
+#: States in which a maintenance waits for an operator or has ended.
 _AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
 
@@ -150,7 +150,7 @@ def progress(maintenance: Answer) -> str:
 
 
 def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
-    """Print waves as a table, in the order of time."""
+    """Print waves as a table, ordered by time."""
     print_table(
         ("wave", "state", "hosts", "announced", "starts", "ends", "names"),
         [
@@ -177,7 +177,7 @@ def _hosts_of(wave: Answer) -> str:
 
 
 def print_blocked(blocked: list[Answer]) -> None:
-    """Print hosts that cannot be done, and why."""
+    """Print the blocked hosts with their blockers."""
     if not blocked:
         return
     print()
@@ -206,7 +206,7 @@ def print_preview(answer: Answer, now_ms: int) -> None:
 
 
 def print_moves(answer: Answer) -> None:
-    """Print where the VMs of each host go by a plan, and how full the fullest host gets."""
+    """Print the planned destinations of each host's VMs, and the fullest host."""
     to_hosts: dict[tuple[int, str], Counter[str]] = {}
     for each in answer["plan"]["moves"]:
         place = each["wave"], each["from"]

@@ -1,6 +1,6 @@
-"""Reads a document from a metadata service, like a client in a VM.
+"""Reader of the document from a metadata service, as a client in a VM reads it.
 
-The agent follows documents and approves events; this module only reads.
+The agent has its own client, which also approves events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MetadataAddressInvalid(CallerError):
 
     code = "metadata-address-invalid"
     message = "{url!r} is not an address of a metadata service."
-    advice = "Give http://HOST:PORT, with or without /metadata/scheduledevents."
+    advice = "Use http://HOST:PORT, with or without /metadata/scheduledevents."
 
 
 class MetadataRefused(PeerError):

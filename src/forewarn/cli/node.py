@@ -1,6 +1,6 @@
 """`forewarn node run`: a metadata node, one on every hypervisor.
 
-`service/metadata_node.py` is the node; this module turns a command line into settings.
+`service/metadata_node.py` implements the node; this module builds its settings from options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIONS = (
         "HOST:PORT",
         "address of the control plane's feed, or unix:PATH; several with commas",
     ),
-    ("store", "DIR", "directory for the documents that it serves"),
+    ("store", "DIR", "directory for the node's copy of the documents"),
     ("name", "NAME", "name of this node (default: the machine's name)"),
     ("certificate", "FILE", "certificate of this node, PEM"),
     ("key", "FILE", "private key of that certificate, PEM"),
@@ -55,7 +55,9 @@ def add_commands(commands: CommandGroup) -> None:
     for name, placeholder, text in _OPTIONS:
         parser.add_argument(f"--{name}", metavar=placeholder, help=text)
     parser.add_argument(
-        "--hosts", metavar="HOST,HOST", help="hosts whose VMs it serves (default: all permitted)"
+        "--hosts",
+        metavar="HOST,HOST",
+        help="hosts whose VMs the node serves (default: all permitted)",
     )
     parser.add_argument(
         "--listen",

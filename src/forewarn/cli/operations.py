@@ -1,6 +1,6 @@
-"""`forewarn operation`: the work on hosts and VMs, one operation at a time.
+"""`forewarn operation`: list, explain and control operations.
 
-A name is `op-12`, the id of one of its events, or the beginning of that id.
+An operation is named by `op-12`, by the id of one of its events, or by the beginning of that id.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def add_commands(commands: CommandGroup) -> None:
         _add_id(parser)
         parser.set_defaults(act=name)
         if name in {"cancel", "complete"}:
-            parser.add_argument("--reason", metavar="TEXT", help="the reason, kept in history")
+            parser.add_argument("--reason", metavar="TEXT", help="the reason, recorded in history")
         else:
             add_wait_options(parser)
     parsers["complete"].add_argument(
-        "--failed", action="store_const", const=True, help="record that it failed"
+        "--failed", action="store_const", const=True, help="record the work as failed"
     )
 
 
@@ -123,7 +123,7 @@ def show_why(arguments: argparse.Namespace) -> int:
 
 
 def _print_state(operation: Answer, now_ms: int) -> None:
-    notices = operation["state"] == "announced"  # only then a NotBefore is to come
+    notices = operation["state"] == "announced"  # only an announced operation has a NotBefore
     not_before = when(operation["not_before"], now_ms) if notices else ""
     print_facts(
         (

@@ -1,4 +1,4 @@
-"""`forewarn outbox`: destinations of transitions, their progress and failures.
+"""`forewarn outbox`: list destinations and their progress, retry, and skip entries.
 
 The service's settings define the destinations.
 """
@@ -22,9 +22,9 @@ def add_commands(commands: CommandGroup) -> None:
     outbox = commands.group("outbox")
     outbox.command("list", "list the destinations and their progress", run=_list)
     retry = outbox.command("retry", "try a failing destination now", run=_retry)
-    retry.add_argument("name", metavar="NAME", help="name of a table [outbox.NAME]")
+    retry.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
     skip = outbox.command("skip", "skip entries that a destination refuses", run=_skip)
-    skip.add_argument("name", metavar="NAME", help="name of a table [outbox.NAME]")
+    skip.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
     skip.add_argument(
         "--to", metavar="SEQUENCE", type=whole_number, required=True, help="last entry to skip"
     )

@@ -1,6 +1,6 @@
-"""Output of commands: tables that fit the terminal, times with their distance, JSON.
+"""Output of commands: tables that fit the terminal, times relative to now, JSON.
 
-Colours only on a terminal, and never with NO_COLOR.
+Output has colours only on a terminal, and never with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
 GAP = "  "
-#: Most groups named in a warning; more are counted.
+#: Most groups named in a warning; the warning counts the others.
 UNASKED_NAMED_MAX = 10
 CUT = "…"
 
@@ -54,12 +54,12 @@ def print_json_line(answer: object) -> None:
 
 
 def note(sentence: str) -> None:
-    """Print progress on standard error."""
+    """Print a progress message to standard error."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def warn_unasked(groups: Sequence[str]) -> None:
-    """Warn about groups that do not listen and therefore get no notice."""
+    """Warn about groups that do not poll and therefore get no notice."""
     if groups:
         names = ", ".join(groups[:UNASKED_NAMED_MAX])
         more = len(groups) - UNASKED_NAMED_MAX
@@ -77,7 +77,7 @@ def print_table(
     Args:
         headings: the headings of the columns.
         rows: the cells; None prints an empty cell.
-        empty: a sentence printed if there are no rows.
+        empty: a sentence to print if there are no rows.
     """
     cells = [tuple(row) for row in rows]
     if not cells:
@@ -100,7 +100,7 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print one name and value per line, without empty values."""
+    """Print facts, one name and value per line; skip empty values."""
     given = [(name, _plain(value)) for name, value in facts if _plain(value)]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
@@ -136,9 +136,9 @@ class Time(str):
 
 
 def when(text: str | None, now_ms: int) -> str:
-    """Return a time with its distance: `2026-11-21T03:15:00Z (in 14m 30s)`.
+    """Return a time with its distance from now: `2026-11-21T03:15:00Z (in 14m 30s)`.
 
-    A table that would be too wide for the terminal shows `in 14m 30s`.
+    In a table that is too wide for the terminal, the time shrinks to `in 14m 30s`.
     """
     if not text:
         return ""
@@ -147,7 +147,7 @@ def when(text: str | None, now_ms: int) -> str:
 
 
 def to_the_second(text: str) -> str:
-    """Return a time without its fraction of a second; JSON has it in full."""
+    """Return a time without fractions of a second; `--json` prints the full time."""
     seconds, dot, _ = text.partition(".")
     return f"{seconds}Z" if dot else text
 
@@ -169,7 +169,7 @@ def offset(by_ms: int) -> str:
 
 
 def _takes_any_character() -> bool:
-    """Return whether standard output supports unescaped JSON; a Windows pipe rarely does."""
+    """Return whether standard output can encode all characters; a Windows pipe often cannot."""
     return sys.stdout.encoding.lower().startswith("utf")
 
 
@@ -203,5 +203,5 @@ def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
 
 
 def noun(number: int, thing: str) -> str:
-    """Return a noun after a number: `world` after 1, else `worlds`."""
+    """Return a noun in the form that fits a number: `world` for 1, otherwise `worlds`."""
     return thing if number == 1 else f"{thing}s"

@@ -1,4 +1,4 @@
-"""The argument parsers from which modules build commands."""
+"""Argument parsers for the modules of the commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
-#: Words for types that argparse would name as Python does.
+#: Names of types in errors; argparse would print Python's names.
 _NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
-#: Most suggestions in an error; longer lists are in `--help`.
+#: Most suggestions in an error; `--help` shows longer lists.
 NAMED_MAX = 12
-#: Most nouns in a suggestion for an action without one.
+#: Most nouns suggested for an action typed without a noun.
 NOUNS_MAX = 3
 #: Minimum similarity of a suggested option to the unknown one.
 OPTION_LIKENESS = 0.7
@@ -44,13 +44,13 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
         "--server",
         metavar="URL",
         default=default,
-        help=f"operator API (else FOREWARN_SERVER, else {DEFAULT_SERVER})",
+        help=f"operator API (default: FOREWARN_SERVER, then {DEFAULT_SERVER})",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         default=default,
-        help="file with the bearer token (else FOREWARN_TOKEN)",
+        help="file with the bearer token (default: FOREWARN_TOKEN)",
     )
 
 
@@ -66,7 +66,7 @@ def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None
 
 
 def written_kind(kind: str) -> str:
-    """Return a kind of record as people write it."""
+    """Return the name of a kind of record as it appears in sentences."""
     return "VM" if kind == "vm" else kind
 
 
@@ -95,13 +95,13 @@ def add_list_options(
     since: str = "",
     limit: int | None = LIST_MAX,
 ) -> None:
-    """Add the options that every list has.
+    """Add the options common to all lists.
 
     Args:
         parser: the parser of the list.
         states: the states of its records; empty: no states.
-        since: participle for the time that `--since` compares, such as `created`; empty: records
-            have no time.
+        since: participle for the time that `--since` compares, such as `created`; empty if the
+        records have no time.
         limit: the default of `--limit`.
     """
     if states:
@@ -116,7 +116,7 @@ def add_list_options(
         parser.add_argument(
             "--since",
             metavar="TIME",
-            help=f"only {since} since then: 2h (ago), or 2026-11-21T18:30:00Z",
+            help=f"only {since} since this time: 2h (ago), or 2026-11-21T18:30:00Z",
         )
     parser.add_argument(
         "--limit",
@@ -138,7 +138,7 @@ class CommandLineInvalid(CallerError):
 class Parser(argparse.ArgumentParser):
     """A parser that reports unknown arguments with its own usage and suggestions.
 
-    argparse leaves unknown arguments to the parent parser, whose usage does not help.
+    argparse leaves unknown arguments to the parent parser, whose usage does not help the user.
     """
 
     #: The default action of a noun, such as `list`; empty: an action is required.
@@ -149,7 +149,7 @@ class Parser(argparse.ArgumentParser):
         args: Iterable[str] | None = None,
         namespace: Any = None,  # noqa: ANN401 - whatever argparse lets it be
     ) -> Any:  # noqa: ANN401 - the same
-        """Parse, and refuse unknown arguments."""
+        """Parse the arguments, and reject unknown ones."""
         words = list(sys.argv[1:] if args is None else args)
         asks_help = words[:1] in (["-h"], ["--help"])
         if self.default_action and not asks_help and (not words or words[0].startswith("-")):
@@ -167,7 +167,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
-        """Its arguments; subcommands have their parsers as choices."""
+        """The parser's arguments; a subcommand argument has the parsers as its choices."""
         return self._actions
 
     def error(self, message: str) -> NoReturn:
@@ -178,7 +178,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _check_complete(self) -> None:
-        """Report a missing action, with the choices."""
+        """Report a missing action, and list the choices."""
         for action in self._actions:
             if action.required and action.choices:
                 near = _near("", action.choices)
@@ -190,9 +190,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no option {name}{_near(name, self._option_string_actions)}")
 
     def _own(self, words: Iterable[str]) -> Iterable[str]:
-        """Return the options among arguments, up to a command that takes the rest.
+        """Return the options among arguments, except after a command that passes on its arguments.
 
-        Includes negative durations such as -5m, which argparse treats as unknown options.
+        Negative durations such as -5m are included, because argparse treats them as unknown
+        options.
         """
         for word in words:
             if word == "--" or (self._subparsers and not word.startswith("-")):
@@ -201,7 +202,7 @@ class Parser(argparse.ArgumentParser):
                 yield word
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - the same
-        """Convert an argument; report an invalid number in our own words."""
+        """Convert an argument; an error uses our own words."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
@@ -211,7 +212,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{arg_string!r} must be {wanted}") from error
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Report an invalid choice in our own words."""
+        """Report an invalid choice, with suggestions."""
         if action.choices is None or value in action.choices:
             return
         named = action if action.option_strings else None
@@ -219,7 +220,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(named, f"there is no {action.dest} {value!r}{near}")
 
     def _with_noun(self, word: object) -> str:
-        """Return the commands that have this action, as the end of a sentence; empty: none has."""
+        """Return a suggestion of commands with this action, as the end of a sentence."""
         every_command = self.get_default("every_command")
         commands = [
             f"`{noun} {word}`"
@@ -231,7 +232,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    """Return suggestions as the end of a sentence; all choices if they are few."""
+    """Return suggestions as the end of a sentence; if there are few choices, all of them."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
 
     names = list(known)
@@ -278,14 +279,14 @@ class CommandGroup:
         remote: bool = True,
         answers: bool = True,
     ) -> argparse.ArgumentParser:
-        """Add a command and return its parser, for its own arguments.
+        """Add a command, and return its parser, to which the caller adds arguments.
 
         Args:
             name: the command word.
-            help: its help in one line; at the top level from `main.NOUNS`.
+            help: its help in one line; top-level commands take it from `main.NOUNS`.
             run: executes the command and returns the exit status.
-            remote: whether it calls a server.
-            answers: whether it prints an answer, and so has `--json`.
+            remote: whether the command calls a server.
+            answers: whether the command prints an answer and therefore has `--json`.
         """
         parser = self._add(name, help)
         if answers:
@@ -302,7 +303,7 @@ class CommandGroup:
         *,
         default: str = "list",
     ) -> CommandGroup:
-        """Add a noun, and return the set of its actions.
+        """Add a noun, and return the group of its actions.
 
         Args:
             name: the command word.

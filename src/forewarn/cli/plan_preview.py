@@ -1,4 +1,4 @@
-"""A plan as text: a calendar of waves, notice times, availability of groups.
+"""A plan as text: calendar of waves, notice times, availability of groups.
 
 The functions yield lines of at most `WIDTH` characters.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forewarn.cli.api_client import Answer
 
 WIDTH = 80
-#: Half hours of a day, one character each.
+#: Characters per day in the chart, one for each half hour.
 SLOTS = 48
 SLOT_MS = 1_800_000
 DAY_MS = SLOTS * SLOT_MS
@@ -28,9 +28,10 @@ _NONE, _SEVERAL = ".", "*"
 
 
 def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
-    """Yield a chart of the days (UTC): the last digit of a wave in each half hour it may take.
+    """Yield a chart of the days (UTC): in each half hour, the last digit of its wave's number.
 
-    From the earliest start of a wave to its latest end; `*` where waves share a half hour.
+    The chart runs from the earliest start of a wave to the latest end; `*` marks a half hour with
+    several waves.
     """
     days: dict[int, list[str]] = {}
     for wave in waves:
@@ -63,7 +64,7 @@ def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
 
 
 def group_lines(groups: list[Answer]) -> Iterator[str]:
-    """Yield the availability of each group, the worst first, and its first notice."""
+    """Yield each group's availability and first notice; the most affected groups come first."""
     if not groups:
         return
     yield f"{'GROUP':<24}  {'VMS':>5}  {'UP NOW':>6}  {'LEAST':>6}  {'WAVES':>5}  FIRST NOTICE UTC"

@@ -1,4 +1,4 @@
-"""`forewarn policy`: the limits of maintenances, and the times they leave open.
+"""`forewarn policy`: apply, check and show the maintenance policy and its open times.
 
 The server parses the file, with its own time zone data.
 """
@@ -45,7 +45,7 @@ def add_commands(commands: CommandGroup) -> None:
         "--format", choices=("toml", "yaml", "json"), help="format of the file (default: toml)"
     )
     spans = policy.command("windows", "list the times when maintenance may run", run=_windows)
-    spans.add_argument("--days", metavar="N", type=whole_number, help="how far ahead (default: 7)")
+    spans.add_argument("--days", metavar="N", type=whole_number, help="days ahead (default: 7)")
     spans.add_argument("--host", metavar="NAME", help="only times that are open for this host")
 
 

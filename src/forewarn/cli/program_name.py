@@ -1,4 +1,4 @@
-"""The name of this program, for commands in messages."""
+"""The name of this program as users type it, for commands in messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def typed_name() -> str:
 
     here = Path.cwd()
     started = here / sys.argv[0]
-    if started.stem != NAME:  # started as a module or by a test
+    if started.stem != NAME:  # a module or a test started this process
         return NAME
     path = which(NAME)
     if path and Path(path).resolve() == started.resolve():

@@ -34,7 +34,7 @@ COLUMNS = {
     "interruption_ms": "interruption (ms)",
     "reason": "reason",
 }
-#: Columns in a terminal; files have all columns.
+#: Columns of a report in a terminal; files have all columns.
 _SHORT = ("group", "host", "type", "result", "start", "notice_given_s", "approved_by", "ended")
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -81,12 +81,12 @@ def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None
 
 
 def print_outcome(outcome: Answer) -> None:
-    """Print what became of one event."""
+    """Print the outcome of one event."""
     print_facts([(head, _shown(outcome[name])) for name, head in COLUMNS.items()])
 
 
 def summary(outcomes: Sequence[Answer]) -> str:
-    """Return a summary of ends, starts and notices of events."""
+    """Return a summary of results, starts and notices of events."""
     if not outcomes:
         return "No events have ended."
     results = Counter(each["result"] for each in outcomes)

@@ -1,6 +1,6 @@
-"""`forewarn serve`: the service, from a settings file.
+"""`forewarn serve`, `reload` and `leader`: run and control the service.
 
-`daemon.py` assembles it; this module turns a command line into settings and errors into exit codes.
+`daemon.py` assembles the service; this module reads the settings and sets exit codes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
-#: Settings file of the packages; read if it exists and no other file is given.
+#: Default settings file, installed by the packages.
 DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 
 
@@ -28,7 +28,7 @@ def add_commands(commands: CommandGroup) -> None:
         type=Path,
         action="append",
         default=[],
-        help=f"settings (TOML), repeatable; beside each, FILE.d/*.toml are read"
+        help=f"settings (TOML), repeatable; also reads FILE.d/*.toml of each"
         f" (default: {DEFAULT_CONFIG} if it exists)",
     )
     parser.add_argument(
@@ -43,7 +43,7 @@ def add_commands(commands: CommandGroup) -> None:
     commands.command("reload", run=_reload)
     leader = commands.group("leader", default="show")
     leader.command("show", "show which process is active", run=_leader)
-    leader.command("step-down", "make the active process give way to another", run=_step_down)
+    leader.command("step-down", "make the active process hand over to another", run=_step_down)
 
 
 def _reload(arguments: argparse.Namespace) -> int:
@@ -73,7 +73,7 @@ def _leader(arguments: argparse.Namespace) -> int:
 
 
 def _step_down(arguments: argparse.Namespace) -> int:
-    """Make the active process give way to another."""
+    """Make the active process hand over to another one."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
     from forewarn.cli.output import note, print_json  # noqa: PLC0415
 
@@ -169,7 +169,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
             )
 
     def standing_by(address: str) -> None:
-        notify("READY=1\nSTATUS=standby")  # else the service manager's start timeout would end it
+        notify("READY=1\nSTATUS=standby")  # otherwise the service manager's start would time out
         if address:
             log.info("handing calls of operators on at %s", address, extra={"action": "standby"})
 

@@ -1,4 +1,4 @@
-"""`forewarn status` and `forewarn show`: the service's state, and any record by its id."""
+"""`forewarn status` and `forewarn show`: show the service's state, or any record by its id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
-#: Lists in which any other name is looked up, in this order.
+#: Lists in which `show` searches for a name, in this order.
 _LOOKED_UP = ("events", "operations", "hosts", "vms", "groups")
 _NOT_FOUND = 404
 

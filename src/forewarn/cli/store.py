@@ -1,7 +1,7 @@
 """`forewarn store`: back up, verify and restore the store of a service, and upgrade its schema.
 
-The commands open the store in the settings directly. A backup may run while the service runs, a
-restore only while it is stopped.
+The commands open the store that the settings name. A backup can run beside the service; a restore
+needs the service to be stopped.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def add_commands(commands: CommandGroup) -> None:
     which.add_argument(
         "--in-place",
         action="store_true",
-        help="the database's own tools have restored the store: complete the restore",
+        help="finish a restore that the database's own tools have done",
     )
     upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
-    upgrade.add_argument("--check", action="store_true", help="show what it would do, then exit")
+    upgrade.add_argument("--check", action="store_true", help="show the missing steps, then exit")
     for parser in (backup, restore, upgrade):
         parser.add_argument(
             "--store", metavar="ADDRESS", help="(default: the store in the settings)"
@@ -49,7 +49,7 @@ def add_commands(commands: CommandGroup) -> None:
 def _back(arguments: argparse.Namespace) -> int:
     from forewarn.store.backup import back_up  # noqa: PLC0415 - `--help` needs none of it
 
-    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it logs that it creates a store
+    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it reports a new store
     return _show(arguments, back_up(_address(arguments), arguments.file))
 
 

@@ -1,15 +1,15 @@
-"""Reads text files named on the command line."""
+"""Reader of text files that the command line names."""
 
 from __future__ import annotations
 
 from forewarn.errors import CallerError
 
-#: Longest file of a scenario or a topology, in bytes.
+#: Largest scenario or topology file, in bytes.
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class FileUnreadable(CallerError):
-    """A file named on the command line that cannot be read."""
+    """An unreadable file on the command line."""
 
     code = "file-unreadable"
     message = "{path} cannot be read: {reason}."

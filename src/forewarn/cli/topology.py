@@ -1,6 +1,6 @@
-"""`forewarn topology`: apply and export a whole fleet as one file.
+"""`forewarn topology`: apply, show and import the whole fleet.
 
-The server parses the file; this module sends it, a very large one in parts.
+The server parses the file. This module sends it, in parts if it is very large.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEDIA = {
     ".yml": "application/yaml",
     ".json": "application/json",
 }
-#: Most changed records that `--json` prints indented: indenting more takes as long as the rest of
+#: Most changed records that `--json` prints indented; indenting more takes as long as the rest of
 #: the command.
 INDENTED_MAX = 10_000
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
@@ -46,7 +46,7 @@ class FileMalformed(CallerError):
 
     code = "file-malformed"
     message = "The {what} {path} cannot be read: {reason}."
-    advice = "Correct it and run the command again; nothing was changed."
+    advice = "Correct the file and run the command again; nothing was changed."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -77,10 +77,10 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> tuple[bytes, str]:
-    """Return the bytes of the given file, and their media type.
+    """Return the content of the file in the arguments, and its media type.
 
     Raises:
-        CallerError: of the given class: the file cannot be read, or its format is unknown.
+        CallerError: the class `unreadable`, if the file cannot be read or its format is unknown.
     """
     ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
@@ -105,7 +105,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     body, media = described(arguments, TopologyUnreadable)
     try:
-        with uncollected():  # a large file makes a million objects, none of them garbage
+        with uncollected():  # a large file creates a million objects, none of them garbage
             portions = portions_of(body, media)
             asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
             answer = apply_portions(client_of(arguments), portions, asked)

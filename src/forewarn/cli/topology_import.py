@@ -1,6 +1,6 @@
 """Import of the topology from a platform, once or continuously.
 
-The drivers discover the machines; this module sends them to the operator API, and reports hosts
+The drivers discover the machines. This module sends them to the operator API, and reports hosts
 that are silent for too long.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class HypervisorsUnnamed(CallerError):
-    """Neither URIs nor a configuration, or both."""
+    """A command that names neither URIs nor a configuration, or both."""
 
     code = "hypervisors-unnamed"
     message = "No hypervisor is named."
-    advice = "Give NAME=URI for each host, or --config FILE, but not both."
+    advice = "Name each host as NAME=URI, or use --config FILE, but not both."
 
 
 class FleetSource(Protocol):
-    """A platform that runs the machines."""
+    """A platform that runs the hosts and VMs."""
 
     #: Seconds of silence after which a host is reported lost; 0: never.
     lost_after_s: int
@@ -49,7 +49,7 @@ class FleetSource(Protocol):
         """Return the discovered hosts and VMs."""
 
     def watch(self) -> threading.Event:
-        """Return an event that is set on a change before the next query."""
+        """Return an event that the source sets when machines change between two queries."""
 
 
 def add_imports(group: CommandGroup) -> None:
@@ -81,7 +81,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would change")
 
 
-# The drivers' packages are imported with the command: `--help` needs none of them.
+# Commands import the drivers' packages when they run, because `--help` needs none of them.
 
 
 def _import_kubernetes(arguments: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def _driver_options(arguments: argparse.Namespace) -> dict[str, object]:
     """Return the settings of the named driver.
 
     Raises:
-        DriverNotSet: the settings do not have it.
+        DriverNotSet: the driver is not in the settings.
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs it not
 
@@ -157,7 +157,7 @@ class Importer:
         dry_run: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Ask nobody yet."""
+        """Prepare the importer without querying any host."""
         self._client = client
         self._source = source
         self._dry_run = dry_run
@@ -165,9 +165,9 @@ class Importer:
         #: Host -> start of its silence, ms since the epoch UTC.
         self._silent_ms: dict[str, int] = {}
         self._reported: set[str] = set()
-        #: Current and former hosts of the source.
+        #: Hosts that the source has reported, including former ones.
         self._hosts: set[str] = set()
-        #: Messages of the last turn and of this one, which are not repeated.
+        #: Messages of the last update and of this one, which are not repeated.
         self._said: set[str] = set()
         self._saying: set[str] = set()
 
@@ -183,7 +183,7 @@ class Importer:
         return fleet
 
     def turn(self) -> None:
-        """Update once; report each failure once and leave it for the next turn."""
+        """Update once; print each failure once, and retry it at the next update."""
         try:
             fleet, failed = self._bring_in_step()
             self._look_after(fleet)
@@ -208,7 +208,7 @@ class Importer:
             changed.wait(self._source.every_s)
 
     def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
-        """Apply the discovered records; return them, and the errors of refused ones."""
+        """Apply the discovered records; return them, and the errors of refused records."""
         from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
         from forewarn.drivers.found import difference, gone  # noqa: PLC0415
 
@@ -228,7 +228,7 @@ class Importer:
                     refused.append(error)
                     before = known.get(kind, {}).get(name, {})
                     if before.get("host", form.get("host")) != form.get("host"):
-                        with suppress(ApiRefused):  # at least notices go to the right host
+                        with suppress(ApiRefused):  # so that at least notices go to the right host
                             self._put(kind, name, {**before, "host": form["host"]})
                 else:
                     note(f"{sign} {kind[:-1]} {name}{where}")
@@ -273,9 +273,9 @@ class Importer:
                 )
 
     def _is_worked_on(self, host: str) -> bool:
-        """Whether a host may be silent because of work on it, which its driver watches.
+        """Return whether a host may be silent because its driver works on it.
 
-        During stuck work the host is not expected to return.
+        While work is stuck, the host is not expected to return.
         """
         running = self._client.get("/v1/operations", state="running", host=host)["operations"]
         return any(

@@ -1,7 +1,7 @@
-"""A large topology in several requests.
+"""Upload of a large topology in several requests.
 
-Each part contains some VMs with their hosts and groups, so that it can be checked and applied
-separately, all of it or nothing.
+Each part contains some VMs with their hosts and groups, so the server can check and apply each part
+separately, completely or not at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Fleet: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
-#: Largest file sent in one request, in bytes, which is also the server's default limit.
+#: Largest file sent in one request, in bytes; also the server's default limit.
 WHOLE_BYTES_MAX = 2 * 1024 * 1024
 #: VMs, or hosts or groups without VMs, in a part: about 1.5 MB.
 PORTION = 5000
@@ -42,7 +42,7 @@ class TopologyFileUnreadable(Exception):
 
 @value
 class Portions:
-    """A topology as sent: whole, or its fleet for division."""
+    """A topology to send: the whole file, or its parsed fleet for division into parts."""
 
     body: bytes
     media: str
@@ -67,7 +67,7 @@ def portions_of(body: bytes, media: str) -> Portions:
         ) from error
     return Portions(
         body, media, fleet if _is_fleet(fleet) else None
-    )  # else the server reports the reason
+    )  # otherwise the server reports the reason
 
 
 def apply_portions(
@@ -76,7 +76,7 @@ def apply_portions(
     """Send a topology and return the changes as one answer.
 
     Raises:
-        FileUnreadable: the server cannot parse it.
+        FileUnreadable: the server cannot parse the topology.
     """
     if portions.fleet is None:
         return _sent(client, portions.body, portions.media, asked)
@@ -100,9 +100,9 @@ def apply_portions(
 def _answers(
     client: ApiClient, fleet: Fleet, asked: Mapping[str, bool]
 ) -> Iterator[dict[str, Any]]:
-    """Send one part after another, and yield the changes of each.
+    """Send the parts one by one, and yield the changes of each.
 
-    Encodes the next part and decodes the last answer while the server works.
+    Encodes the next part and decodes the last answer while the server is working.
     """
     parts = list(divided(fleet))
     with ThreadPoolExecutor(1) as pool:
@@ -126,7 +126,7 @@ def divided(fleet: Fleet) -> Iterator[Fleet]:
     for batch in _batches(fleet.get("vms", {})):
         own_hosts = {str(each.get("host")) for each in batch.values()}
         own_groups = {str(each.get("group")) for each in batch.values()}
-        own_groups |= batch.keys() & groups.keys()  # the group of a single VM has its name
+        own_groups |= batch.keys() & groups.keys()  # a VM without a group has one of the same name
         used_hosts |= own_hosts
         used_groups |= own_groups
         yield {
@@ -177,7 +177,7 @@ def _sent(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool])
 
 
 def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
-    """Send a fleet, and return the answer.
+    """Send a topology file, and return the answer.
 
     Raises:
         FileUnreadable: the server cannot parse it.
@@ -192,7 +192,7 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
 
 
 def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
-    """Return the names that the server has and the file does not."""
+    """Return the names that the server has, but the file does not."""
     known = set(fleet.get(kind, {}))
     if kind == "groups":
         known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}

@@ -1,4 +1,4 @@
-"""`forewarn watch`: follow history; `forewarn history` lists past entries."""
+"""`forewarn watch`: print new entries of history as they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for work on hosts and VMs, and following it until it ends."""
+"""Actions that request work on hosts and VMs, and follow it until it ends."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _VM_WORK = {
     "delete": ("deletion", "delete VMs"),
     "reimage": ("reimage", "reimage VMs"),
 }
-#: Causes of routine work, which can queue behind the same work.
+#: Causes of routine work, which `--queue` can append to the same work.
 _QUEUED = frozenset({"host-update", "host-reboot", "live-migration"})
-#: Causes of work on hosts that needs notice.
+#: Causes of work on hosts that requires notice.
 _ANNOUNCED = frozenset({*_QUEUED, "hardware-degraded"})
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
-#: Most operations named in one note; more are counted.
+#: Most operations named in one message; the message counts the others.
 NAMED_MAX = 4
-#: Most hosts of one request whose groups are checked: the limit of a request.
+#: Most hosts of one request whose groups the command checks: the limit of a request.
 HOSTS_ASKED_MAX = 100
-#: Entries of history printed before the blockers; further ones are printed afterwards.
+#: Entries of history printed before the blockers; later entries are printed after them.
 HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
 
@@ -58,7 +58,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 "--queue",
                 action="store_true",
                 default=None,
-                help="wait if the same work is under way on a host (default: refuse)",
+                help="wait if the same work is already running on a host (default: refuse)",
             )
         if action == "update":
             parser.add_argument(
@@ -73,7 +73,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="network-update",
                 dest="cause",
-                help="update the network only, without interruption",
+                help="update only the network, without interrupting VMs",
             )
         elif action == "degrade":
             parser.add_argument(
@@ -81,7 +81,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="Freeze",
                 dest="impact",
-                help="their VMs can be migrated while they run",
+                help="the VMs can still be live-migrated",
             )
         elif action == "fail":
             parser.add_argument(
@@ -89,7 +89,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 action="store_const",
                 const="host-lost",
                 dest="cause",
-                help="the hosts are lost; their VMs restart elsewhere",
+                help="the hosts are lost; their VMs restart on other hosts",
             )
     repair = commands.command("repair", "mark hosts as repaired", run=_repair)
     repair.add_argument("names", metavar="NAME", nargs="+")
@@ -112,7 +112,7 @@ class TimeoutAlone(CallerError):
 
 
 def add_wait_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--wait` and its limit."""
+    """Add the options `--wait` and `--timeout`."""
     parser.add_argument("--wait", action="store_true", help="wait until the work has ended")
     parser.add_argument(
         "--timeout",
@@ -152,7 +152,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
 
 
 def _progress(operation: Answer) -> str:
-    """Return the progress of running work from its driver; may be empty."""
+    """Return the progress that the driver reports for running work, or an empty string."""
     if operation["state"] != "running":
         return ""
     percent = operation["progress_percent"]
@@ -161,9 +161,9 @@ def _progress(operation: Answer) -> str:
 
 
 def awaited_text(waiting: Answer, now_ms: int) -> str:
-    """Return the first blocker of work, and its end."""
+    """Return the first blocker of waiting work, with the time at which it ends."""
     until = when(waiting["clears"], now_ms)
-    # Only running work may pass its announced end: the duration is an estimate.
+    # Only running work may exceed its announced end, because the duration is an estimate.
     word = "expected to end" if waiting["code"] == "driver" else "at the latest"
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
@@ -177,7 +177,7 @@ def _add_work(
             "--not-before", metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now"
         )
     parser.add_argument(
-        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0: none"
+        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 for none"
     )
     parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
     parser.add_argument("--destination", metavar="HOST", help="host to which the VMs move")
@@ -225,7 +225,7 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _warn_unasked(client: ApiClient, names: list[str], selector: str | None) -> None:
-    """Warn before the request about groups on these hosts that do not listen."""
+    """Warn, before the request, about groups on these hosts that do not poll."""
     if selector:
         hosts = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
         names = [each["name"] for each in hosts]
@@ -240,7 +240,7 @@ def _wants_maintenance() -> bool:
 
 
 def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: bool) -> int:
-    """Create and start a maintenance for hosts that are too many for one request."""
+    """Create and start a maintenance for hosts that exceed the limit of one request."""
     from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
 
     wanted = {
@@ -258,7 +258,7 @@ def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: 
 
 
 def _tell_unasked(operations: Iterable[Answer]) -> None:
-    """Note which work started without notice because its group does not listen."""
+    """Note work that started without notice because no VM of its group polls."""
     unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
     if unasked:
         names = ", ".join(each["id"] for each in unasked[:NAMED_MAX])
@@ -285,10 +285,10 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 
 def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
-    """Return the last number of history for `--wait`; 0 without `--wait`.
+    """Return the last sequence number of history for `--wait`; 0 without `--wait`.
 
     Raises:
-        TimeoutAlone: `--timeout` is given without `--wait`.
+        TimeoutAlone: `--timeout` is set without `--wait`.
     """
     if not arguments.wait:
         if arguments.timeout:
@@ -324,7 +324,7 @@ def wait(
 
 
 def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms: int) -> None:
-    """Print every entry about operations until all have ended, or until the timeout."""
+    """Print every entry about the operations until all have ended, or until the timeout."""
     awaited: dict[str, list[str]] = {}
     after = _catch_up(client, current, after, awaited)
     going = {name for name, each in current.items() if each["state"] in _LIVE}
@@ -348,7 +348,7 @@ def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms:
 def _catch_up(
     client: ApiClient, current: dict[str, Answer], after: int, awaited: dict[str, list[str]]
 ) -> int:
-    """Print past entries, then blockers; return the last number of history."""
+    """Print past entries, then blockers; return the sequence number of the last entry."""
     for entry in client.get("/v1/history", after=after, limit=HISTORY_MAX)["entries"]:
         after = entry["sequence"]
         if entry["operation"] in current:
