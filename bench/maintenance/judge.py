@@ -43,6 +43,7 @@ def judge(work: Sequence[Operation], limits: Limits) -> list[str]:
 
 def _outside(operation: Operation, limits: Limits) -> Iterable[str]:
     assert operation.execution.started_ms is not None
+    assert operation.ended_ms is not None
     for name, at_ms in (("started", operation.execution.started_ms), ("ended", operation.ended_ms)):
         hour = datetime.fromtimestamp(at_ms / 1000, UTC).hour
         if not limits.from_hour <= hour < limits.to_hour:

@@ -290,7 +290,7 @@ def test_plan_leaves_time_to_announce(
 
 def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     """Id, parent, waves, blockers and bound; each host with its times. Source: F-2."""
-    maintenance = replace(MAINTENANCE, earliest_ms=0, postponed=(), rests_until_ms=0)
+    maintenance = replace(MAINTENANCE, earliest_ms=None, postponed=(), rests_until_ms=None)
     now = taken(maintenance=maintenance)
     task = task_of(now)
     asked = asked_of(maintenance)

@@ -297,7 +297,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
     running = [each for each in operations if each.state is S.RUNNING and each.alert is Alert.NONE]
     times = [
         *(each.not_before_ms for each in announced),
-        *(each.earliest_start_ms for each in announced),
+        *(each.earliest_start_ms or 0 for each in announced),
         *(each.overdue_ms(policy.overdue_after_s) for each in running),
         *(each.due_ms or 0 for each in state.maintenances.values() if each.running),
         *(

@@ -288,7 +288,7 @@ def test_what_has_ended_wants_nothing() -> None:
         assert over.state.value == end
         assert over.phase == Halted(over.halt_reason, over.wave)
         assert over.moved_ms == rig.now_ms
-        assert over.ended_ms == (rig.now_ms if end != "stopped" else 0)
+        assert over.ended_ms == (rig.now_ms if end != "stopped" else None)
 
 
 def test_portion_of_waves_is_as_large_as_it_may_be() -> None:

@@ -190,7 +190,7 @@ def test_group_is_expected_an_hour_before_its_work_began() -> None:
         rig, number = at_its_gate()
         [target] = rig.state.targets.values()
         polled_ms = rig.state.enrolments["web"].polled_ms
-        spare_ms = (3600 + 600) * 1000 - (target.ended_ms - polled_ms)
+        spare_ms = (3600 + 600) * 1000 - ((target.ended_ms or 0) - polled_ms)
         rig, number = at_its_gate(quiet_ms=spare_ms + late_ms)
         assert silent(rig, number) == found
 
@@ -226,7 +226,7 @@ def test_poll_just_after_the_service_is_back_counts() -> None:
     rig.tell(GroupsPolled(frozenset({"web"})))
     polled_ms = max(polled_ms, rig.state.enrolments["web"].polled_ms)
     [target] = rig.state.targets.values()
-    assert silent(rig, number, max(polled_ms, target.ended_ms)) == ("web",)
+    assert silent(rig, number, max(polled_ms, target.ended_ms or 0)) == ("web",)
     rig.wait(2 * MINUTE_MS)
     rig.tell(GroupsPolled(frozenset({"web"})))
     assert silent(rig, number, rig.now_ms) == ("web",)

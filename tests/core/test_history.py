@@ -301,3 +301,13 @@ class Lone:
     """A value that is only ever made wrongly."""
 
     host: str
+
+
+def test_time_that_older_versions_wrote_as_0_is_read_as_none() -> None:
+    """Rows keep 0 for "not yet"; records have None."""
+    operation = small().ask(Cause.HOST_REBOOT, "h0")
+    row = to_row(operation)
+    for name in ("requested_start_ms", "earliest_start_ms", "ended_ms", "started_ms"):
+        assert row[name] == 0
+    assert from_row("operation", row) == operation
+    assert operation.ended_ms is None

@@ -68,7 +68,7 @@ def test_approved_work_waits_for_its_earliest_start() -> None:
     rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(pause_s=1800)))
     number = rig.start("h0", "h1")
     rig.run(limit=2)
-    rests_until_ms = rig.maintenance(number).rests_until_ms
+    rests_until_ms = rig.maintenance(number).rests_until_ms or 0
     rig.now_ms = rests_until_ms + 6 * HOUR_MS
     rig.tell(Tick())
     rig.now_ms += MINUTE_MS

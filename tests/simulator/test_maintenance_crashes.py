@@ -68,7 +68,7 @@ def test_maintenance_goes_on_after_a_crash_at(point: str, nth: int) -> None:
         ]
         assert sorted(each.host for each in done) == ["h1", "h2", "h3"]
         done.sort(key=lambda each: each.execution.started_ms or 0)
-        assert all(one.ended_ms <= next_.announced_ms for one, next_ in pairwise(done))
+        assert all((one.ended_ms or 0) <= next_.announced_ms for one, next_ in pairwise(done))
         assert not actor.deployment.checker.state.maintenances
         store = actor.deployment.service.store
         assert store is not None

@@ -54,6 +54,8 @@ prose = st.text(
 ) | st.sampled_from(("", "'; DROP TABLE vm; --", "%s ? :name {x}", '"\\', "ä€😀", "\t\r\n"))
 labels = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20) | st.just("a 'b'")
 times = st.integers(0, 2**53) | st.just(0)
+#: A time that a row keeps as 0 while there is none.
+later_times = st.none() | st.integers(1, 2**53)
 guids = st.uuids().map(lambda guid: str(guid).upper())
 name_lists = st.lists(names, max_size=4, unique=True).map(lambda found: tuple(sorted(found)))
 
@@ -134,9 +136,9 @@ operations = st.builds(
     state=st.sampled_from(OperationState),
     notice=notices,
     execution=executions,
-    requested_start_ms=times,
+    requested_start_ms=later_times,
     created_ms=times,
-    ended_ms=times,
+    ended_ms=later_times,
     reason=prose,
     alert=st.sampled_from(Alert),
     abort_owed=st.booleans(),
@@ -292,7 +294,7 @@ targets = st.builds(
     wave=st.integers(1, 99),
     operation=st.integers(1, 2**31),
     state=st.sampled_from(TargetState),
-    ended_ms=times,
+    ended_ms=later_times,
     reason=prose,
 )
 
@@ -307,7 +309,7 @@ tokens = st.builds(
     owner=prose,
     digest=names,
     created_ms=times,
-    expires_ms=times,
+    expires_ms=later_times,
 )
 confirmations = st.builds(
     Confirmation,

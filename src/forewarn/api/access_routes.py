@@ -203,7 +203,7 @@ async def _create_token(call: ApiCall) -> ApiResponse:
     form, now_ms = call.form, call.control.clock.now_ms()
     ids = Ids()
     token_id, secret = ids.token("id")[:12], ids.token("secret") + ids.token("secret")
-    expires_ms = read_time_ms(form["expires"], now_ms) if "expires" in form else 0
+    expires_ms = read_time_ms(form["expires"], now_ms) if "expires" in form else None
     token = AccessToken(
         token_id,
         form["principal"],

@@ -184,7 +184,7 @@ class Principals:
 
     def is_good(self, token: AccessToken) -> bool:
         """Whether a token is still valid."""
-        expired = 0 < token.expires_ms <= self._clock.now_ms()
+        expired = token.has_expired(self._clock.now_ms())
         return self._loop.token(token.id) == token and not expired
 
     def is_bound(self, principal: Principal) -> bool:

@@ -127,8 +127,10 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
         impact=form.get("impact"),
         reason=form.get("reason", ""),
         description=form.get("description", ""),
-        earliest_ms=read_time_ms(form["earliest_start"], now_ms) if "earliest_start" in form else 0,
-        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else 0,
+        earliest_ms=read_time_ms(form["earliest_start"], now_ms)
+        if "earliest_start" in form
+        else None,
+        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else None,
         priority=form.get("priority", 0),
         budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
         canary_hosts=tuple(form.get("canary_hosts", ())),

@@ -153,10 +153,9 @@ async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResp
 
 def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaintenance:
     form = call.form
-    not_before_ms = 0
+    not_before_ms = None
     if "not_before" in form:
-        # 1 instead of 0 for the epoch: 0 means that no time was given.
-        not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
+        not_before_ms = read_time_ms(form["not_before"], call.control.clock.now_ms())
     return RequestMaintenance(
         cause=cause,
         targets=targets,

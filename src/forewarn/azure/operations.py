@@ -127,7 +127,7 @@ def _status(name: str, operations: list[Operation]) -> JsonObject:
     shown: JsonObject = {"name": name, "startTime": iso8601(min(o.created_ms for o in operations))}
     if any(each.live for each in operations):
         return shown | {"status": "InProgress"}
-    shown["endTime"] = iso8601(max(each.ended_ms for each in operations))
+    shown["endTime"] = iso8601(max(each.ended_ms or 0 for each in operations))
     for state, (status, code) in _ENDS.items():
         ended = [each for each in operations if each.state is state]
         if ended:

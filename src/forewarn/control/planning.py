@@ -182,7 +182,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
         PlanRefused: the plan breaks a rule.
     """
     plan = (make or made)(task)
-    rests_until_ms = task.state.paused_until_ms
+    rests_until_ms = task.state.paused_until_ms or None
     return PlanMade(task.maintenance, plan, task.asked.postponed, rests_until_ms, task.applied)
 
 
@@ -349,8 +349,8 @@ def asked_of(maintenance: Maintenance) -> Asked:
         maintenance.hosts,
         maintenance.duration_s,
         maintenance.move_s,
-        earliest_ms=maintenance.earliest_ms,
-        deadline_ms=maintenance.deadline_ms,
+        earliest_ms=maintenance.earliest_ms or 0,
+        deadline_ms=maintenance.deadline_ms or 0,
         budgets=maintenance.budgets,
         canary_hosts=maintenance.canary_hosts,
         postponed=postponed_hosts(maintenance),
@@ -370,7 +370,7 @@ def state_of(basis: PlanningSnapshot) -> FleetState:
         done=tuple(sorted(basis.targets)),
         owners_disturbed=_owners_disturbed(basis, [*live, *(Live("", each) for each in failed)]),
         last_wave=max((each.wave for each in basis.targets.values()), default=0),
-        paused_until_ms=basis.maintenance.rests_until_ms,
+        paused_until_ms=basis.maintenance.rests_until_ms or 0,
     )
 
 

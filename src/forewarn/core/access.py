@@ -127,8 +127,12 @@ class AccessToken:
     #: SHA-256 of the secret, in hexadecimal: 256 random bits need no slow hash.
     digest: str
     created_ms: int
-    #: Ms since the epoch UTC; 0: never.
-    expires_ms: int
+    #: Ms since the epoch UTC; None: never.
+    expires_ms: int | None
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether it is no longer valid."""
+        return self.expires_ms is not None and self.expires_ms <= now_ms
 
     @property
     def bearer(self) -> Principal:
@@ -165,7 +169,7 @@ def proved(
     token = find(token_id) if prefix == TOKEN_PREFIX else None
     # Compared in any case: the time taken does not show whether there is such an id.
     right = hmac.compare_digest(token.digest if token else "", digest_of(secret))
-    if token is None or not right or 0 < token.expires_ms <= now_ms:
+    if token is None or not right or token.has_expired(now_ms):
         return None
     return token
 

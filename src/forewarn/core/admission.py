@@ -127,12 +127,16 @@ def _operation(
         of_vm=of_vm,
         description=text if ask.description is None else ask.description,
         duration_s=duration_s if ask.duration_s is None else ask.duration_s,
-        requested_start_ms=-(-ask.not_before_ms // SECOND_MS) * SECOND_MS,
+        requested_start_ms=_whole_second(ask.not_before_ms),
         created_ms=draft.now_ms,
         destination=ask.destination,
         actor=draft.actor,
     )
     return _with_notice(draft, operation)
+
+
+def _whole_second(at_ms: int | None) -> int | None:
+    return None if at_ms is None else -(-at_ms // SECOND_MS) * SECOND_MS
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:

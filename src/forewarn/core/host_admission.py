@@ -112,10 +112,10 @@ class Admission:
         ends = [(owner, draft.state.rested_ms.get(owner, 0)) for owner in owners]
         return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
 
-    def earliest_start_ms(self, host: str, wave: Wave) -> int:
+    def earliest_start_ms(self, host: str, wave: Wave) -> int | None:
         """Work may have to start later than its approval. Source: L-6.
 
-        Return before when it must not start, ms since the epoch UTC; 0: it may at any time.
+        Return before when it must not start, ms since the epoch UTC; None: it may at any time.
 
         What people asked for, the pause and owners' rests are kept though they have passed: the
         clock may be put back. F-3, F-8, N-4.
@@ -123,9 +123,10 @@ class Admission:
         maintenance = self._maintenance
         if wave.earliest_start_ms > self._draft.now_ms:
             return wave.earliest_start_ms
-        wished_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
-        rests_ms = [until_ms for _, until_ms in self._rests(host)]
-        return max([maintenance.earliest_ms, maintenance.rests_until_ms, *wished_ms, *rests_ms])
+        limits_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
+        limits_ms += [until_ms for _, until_ms in self._rests(host)]
+        limits_ms += filter(None, (maintenance.earliest_ms, maintenance.rests_until_ms))
+        return max(limits_ms, default=None)
 
     @cached_property
     def _wave_begun(self) -> bool:
@@ -142,7 +143,7 @@ class Admission:
         """
         draft, maintenance = self._draft, self._maintenance
         end_ms = draft.now_ms + maintenance.span_s(operation.cause) * SECOND_MS
-        if draft.now_ms <= operation.requested_start_ms:
+        if draft.now_ms <= (operation.requested_start_ms or 0):
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return "it would end after the deadline"
@@ -164,9 +165,10 @@ class Admission:
             return ""
         span_s = self._maintenance.span_s(operation.cause)
         end_ms = operation.not_before_ms + span_s * SECOND_MS
-        if put_ahead and 0 < self._maintenance.deadline_ms < end_ms:
+        deadline_ms = self._maintenance.deadline_ms
+        if put_ahead and deadline_ms is not None and deadline_ms < end_ms:
             return "it would end after the deadline"
-        start_ms = max(operation.earliest_start_ms, draft.now_ms)
+        start_ms = max(operation.earliest_start_ms or 0, draft.now_ms)
         if put_ahead and not put_back:
             start_ms = max(start_ms, operation.announced_ms)
         if start_ms < end_ms and not self._is_open(operation.host, (start_ms, end_ms)):
@@ -294,7 +296,7 @@ def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
     for wave in plan.waves if plan else ():
         if host in wave.hosts:
             return wave.latest_start_ms
-    return max(draft.now_ms, maintenance.earliest_ms)
+    return max(draft.now_ms, maintenance.earliest_ms or 0)
 
 
 def _problem(

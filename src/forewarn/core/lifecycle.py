@@ -162,7 +162,7 @@ class Execution:
 class Operation:
     """One disturbance of one host or one VM that carries maintenance out.
 
-    Times are milliseconds since the epoch, UTC; 0 means "not yet".
+    Times are milliseconds since the epoch, UTC; None: not yet, or not asked for.
     """
 
     number: int
@@ -187,12 +187,12 @@ class Operation:
     #: No event is made: its group asked for no notice. Source: N-1 (Terminate), O-2 (reimage).
     silent: bool = False
     state: OperationState = OperationState.PLANNED
-    #: Earliest start the operator asked for; 0: as early as notice allows.
-    requested_start_ms: int = 0
+    #: Earliest start the operator asked for; None: as early as notice allows.
+    requested_start_ms: int | None = None
     created_ms: int = 0
     notice: Notice = Notice()
     execution: Execution = Execution()
-    ended_ms: int = 0
+    ended_ms: int | None = None
     #: Why it was cancelled, failed, or is stuck while it runs.
     reason: str = ""
     #: What people are alerted to, once; a move that restarts its clock clears it.
@@ -208,8 +208,8 @@ class Operation:
     events: tuple[str, ...] = ()
     #: Number of the maintenance of many hosts that it is part of; 0: of none. Source: F-1.
     maintenance: int = 0
-    #: Not started before, even if approved; ms since the epoch UTC. Source: L-6, F-3.
-    earliest_start_ms: int = 0
+    #: Not started before, even if approved; None: nothing but its notice is waited for. L-6, F-3.
+    earliest_start_ms: int | None = None
     #: Owners of the VMs it has disturbed, sorted, once it has ended; empty for a user's own work.
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.

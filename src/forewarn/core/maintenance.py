@@ -68,7 +68,7 @@ ENDED_MAINTENANCE = frozenset({MaintenanceState.DONE, MaintenanceState.CANCELLED
 
 @value
 class Maintenance:
-    """Work on many hosts that an operator asked for. Times are ms since the epoch UTC; 0: none."""
+    """Work on many hosts that an operator asked for. Times are ms since the epoch UTC or None."""
 
     #: Of the same sequence as the numbers of operations.
     number: int
@@ -85,8 +85,8 @@ class Maintenance:
     reason: str = ""
     #: What VMs are shown in place of the usual text.
     description: str = ""
-    earliest_ms: int = 0
-    deadline_ms: int = 0
+    earliest_ms: int | None = None
+    deadline_ms: int | None = None
     #: Of two maintenances whose waves are due at the same time the higher one comes first.
     priority: int = 0
     #: Added to those of the policy.
@@ -95,14 +95,14 @@ class Maintenance:
     #: Hosts that may fail before it is stopped. Source: F-5.
     max_failures: int = 0
     state: MaintenanceState = MaintenanceState.DRAFT
-    started_ms: int = 0
-    ended_ms: int = 0
+    started_ms: int | None = None
+    ended_ms: int | None = None
     #: Id of the plan in force; empty: none yet.
     plan: str = ""
     #: What it does now, with what belongs to that.
     phase: Phase = Planning()
     #: Earliest end of the pause after the last wave.
-    rests_until_ms: int = 0
+    rests_until_ms: int | None = None
     #: When it came into its state.
     moved_ms: int = 0
     #: Failures that an operator has seen and let pass.
@@ -215,8 +215,8 @@ class Target:
     #: Number of the operation that carries it out.
     operation: int
     state: TargetState = TargetState.WORKING
-    #: When the operation ended, ms since the epoch UTC; 0: not yet.
-    ended_ms: int = 0
+    #: When the operation ended, ms since the epoch UTC; None: not yet.
+    ended_ms: int | None = None
     #: Why it failed.
     reason: str = ""
 

@@ -108,7 +108,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
 def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
     problem = _problem_of_work(asked) or _problem_of_hosts(asked)
     if not problem and asked.deadline_ms:
-        late = asked.deadline_ms <= max(draft.now_ms, asked.earliest_ms)
+        late = asked.deadline_ms <= max(draft.now_ms, asked.earliest_ms or 0)
         problem = "its deadline is not after its earliest start" if late else ""
     if problem:
         raise MaintenanceInvalid(problem=problem)
@@ -181,21 +181,22 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
     number, phase = maintenance.number, maintenance.phase
     assert isinstance(phase, Halted), maintenance
-    forgiven, ended_ms = maintenance.forgiven, 0
+    forgiven, pause_ms = maintenance.forgiven, draft.maintenance_policy.pause_s * SECOND_MS
+    rests_until_ms = maintenance.rests_until_ms
     if maintenance.state is MaintenanceState.STOPPED:
         targets = draft.progress(number).targets.values()
         failed = [each for each in targets if each.state is TargetState.FAILED]
         if failed:
             text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
-            ended_ms = max(each.ended_ms for each in failed)
+            ended_ms = max(each.ended_ms or 0 for each in failed)  # it rests from these, too
+            rests_until_ms = max(min(ended_ms, draft.now_ms) + pause_ms, rests_until_ms or 0)
         forgiven = draft.progress(number).counts[2]
     wave_begun = in_wave(draft, maintenance)
     # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
     goes_on = wave_begun and (
         maintenance.state is MaintenanceState.PAUSED or draft.progress(number).counts[1] > 0
     )
-    pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     resumed = replace(
         move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
         forgiven=forgiven,
@@ -204,11 +205,8 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         assert phase.wave is not None, maintenance
         resumed = move_phase(resumed, Working(phase.wave, phase.plan))
     else:
-        rests_until_ms = draft.now_ms + pause_ms
-        if not wave_begun:  # it rests from hosts that are tried again, too
-            rests_until_ms = max(
-                min(ended_ms + pause_ms, rests_until_ms), maintenance.rests_until_ms
-            )
+        if wave_begun:
+            rests_until_ms = draft.now_ms + pause_ms
         after = Checking(phase.gate) if phase.gate is not None else Planning()
         resumed = replace(move_phase(resumed, after), rests_until_ms=rests_until_ms)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)

@@ -23,8 +23,8 @@ class CreateMaintenance:
     impact: Impact | None = None
     reason: str = ""
     description: str = ""
-    earliest_ms: int = 0
-    deadline_ms: int = 0
+    earliest_ms: int | None = None
+    deadline_ms: int | None = None
     priority: int = 0
     budgets: tuple[Budget, ...] = ()
     canary_hosts: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class PlanMade:
     #: What it was made by: postponements as the planner reads them, the end of the pause, ms since
     #: the epoch UTC, and the policy applied.
     postponed: tuple[tuple[str, int, str], ...]
-    rests_until_ms: int
+    rests_until_ms: int | None
     policy: AppliedPolicy | None
 
 

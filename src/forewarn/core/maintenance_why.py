@@ -119,7 +119,8 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return why a host of a draft can never be done now; None if no such host is known."""
     owed_s = draft.policy.notice_s[maintenance.shown_impact]
     owed_s += maintenance.duration_s + maintenance.move_s
-    if 0 < maintenance.deadline_ms < draft.now_ms + owed_s * SECOND_MS:
+    deadline_ms = maintenance.deadline_ms
+    if deadline_ms is not None and deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
     plan = draft.plans.get(maintenance.plan)

@@ -39,6 +39,6 @@ def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...
 
 def note_end(rested_ms: dict[str, int], operation: Operation) -> None:
     """Note that work has ended, for the owners it has disturbed."""
-    assert not operation.live, operation
+    assert operation.ended_ms is not None, operation
     for owner in operation.disturbed_owners:
         rested_ms[owner] = max(operation.ended_ms, rested_ms.get(owner, 0))

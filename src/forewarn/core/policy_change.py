@@ -36,8 +36,8 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
         if maintenance is None or not maintenance.live:
             continue
         withdraw(draft, maintenance)
-        rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0)
         if maintenance.rests_until_ms and longer_ms:
+            rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0) or None
             maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
             text = f"{maintenance.id} pauses as long as the new policy says"
             draft.put("maintenance.pause-changed", text, maintenance)

@@ -367,11 +367,13 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "events": _TEXTS,
         "placements": _PAIRS,
         "disturbed_owners": _TEXTS,
-        "announced_ms": _TIME,
-        "not_before_ms": _TIME,
-        "shown_ms": _TIME,
-        "started_ms": _TIME,
-        "begun_ms": _TIME,
+        **dict.fromkeys(
+            (
+                *("requested_start_ms", "earliest_start_ms", "ended_ms"),
+                *("announced_ms", "not_before_ms", "shown_ms", "started_ms", "begun_ms"),
+            ),
+            _TIME,
+        ),
     },
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {"departures": _rows(Departure)},
@@ -386,10 +388,13 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "canary_hosts": _TEXTS,
         "phase": (_phase_text, _phase),
         "postponed": _rows(Postponement),
+        **dict.fromkeys(
+            ("earliest_ms", "deadline_ms", "started_ms", "ended_ms", "rests_until_ms"), _TIME
+        ),
     },
-    "target": {"state": _word(TargetState)},
+    "target": {"state": _word(TargetState), "ended_ms": _TIME},
     "principal": {"bindings": _PAIRS},
-    "token": {"role": _word(Role)},
+    "token": {"role": _word(Role), "expires_ms": _TIME},
     "confirmation": {},
     "policy": {"policy": _form(policy_text, read_policy)},
 }

@@ -334,7 +334,7 @@ class State:
         announced = state is OperationState.ANNOUNCED
         running = state is OperationState.RUNNING and operation.alert is Alert.NONE
         self._arm(self.starts, number, operation.not_before_ms if announced else None)
-        self._arm(self.holds, number, (operation.earliest_start_ms or None) if announced else None)
+        self._arm(self.holds, number, operation.earliest_start_ms if announced else None)
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
         if not operation.live:
             self.wait(number, 0)

@@ -331,14 +331,15 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
     Return which of these lets it start now, other work aside; empty if none does. Where no group
     listens and nobody has approved it, it starts when it was asked to.
     """
-    if operation.earliest_start_ms > draft.now_ms:
+    if (operation.earliest_start_ms or 0) > draft.now_ms:
         return ""
     if operation.notice.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
     if approvals.events_to_approve(draft, operation):
         return ""
     if approvals.is_unasked(draft, operation):
-        return "nobody is to be asked" if operation.requested_start_ms <= draft.now_ms else ""
+        requested_ms = operation.requested_start_ms or 0
+        return "nobody is to be asked" if requested_ms <= draft.now_ms else ""
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 

@@ -34,8 +34,8 @@ class RequestMaintenance:
     description: str | None = None
     #: Expected interruption in seconds; -1 unknown, 0 none.
     duration_s: int | None = None
-    #: Earliest start, ms since the epoch UTC; 0: as early as the notice allows.
-    not_before_ms: int = 0
+    #: Earliest start, ms since the epoch UTC; None: as early as the notice allows.
+    not_before_ms: int | None = None
     #: Host the VMs are on afterwards; empty: where they are.
     destination: str = ""
     #: Whether routine work waits where the same is under way on a target; else it is refused.

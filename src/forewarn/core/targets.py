@@ -92,7 +92,10 @@ def host_failed(draft: Draft, host: str) -> None:
     since_ms = draft.now_ms - FAILURE_AFTER_S * SECOND_MS
     for number in tuple(draft.maintenances):
         target = draft.target(number, host)
-        if target is not None and target.state is TargetState.DONE and target.ended_ms >= since_ms:
+        if target is None or target.state is not TargetState.DONE:
+            continue
+        assert target.ended_ms is not None, target
+        if target.ended_ms >= since_ms:
             reason = "the host failed after its service"
             _fail(draft, replace(target, state=TargetState.FAILED, reason=reason))
 
@@ -122,6 +125,7 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:
             continue
+        assert target.ended_ms is not None, target
         ended_ms = target.ended_ms if target.ended_ms <= draft.now_ms else since_ms
         names = {*topology.vms_on(target.host), *(vm for vm, _ in moves.get(target.host, ()))}
         for group in {topology.vms[name].group for name in names if name in topology.vms}:

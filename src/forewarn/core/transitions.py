@@ -85,7 +85,7 @@ def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
         operation.source is Source.USER
         and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
         and operation.impact in draft.topology.groups[group].automatic_approval
-        and operation.requested_start_ms <= draft.now_ms
+        and (operation.requested_start_ms or 0) <= draft.now_ms
     )
 
 
@@ -93,7 +93,7 @@ def least_not_before_ms(draft: Draft, operation: Operation) -> int:
     """NotBefore is at least the notice owed after now, in whole seconds. Source: N-1."""
     owed_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
     lead_ms = max(owed_ms, _prediction_ms(draft, operation))
-    earliest = max(draft.now_ms + lead_ms, operation.requested_start_ms)
+    earliest = max(draft.now_ms + lead_ms, operation.requested_start_ms or 0)
     return -(-earliest // SECOND_MS) * SECOND_MS
 
 

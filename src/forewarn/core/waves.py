@@ -114,7 +114,9 @@ def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
     """
     policy = draft.maintenance_policy
     rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
-    if not (policy.pause_s or policy.owner_rest_s) or rests_until_ms <= maintenance.rests_until_ms:
+    if not (policy.pause_s or policy.owner_rest_s) or rests_until_ms <= (
+        maintenance.rests_until_ms or 0
+    ):
         return
     targets = draft.progress(maintenance.number).targets.values()
     if any(each.ended_ms == draft.now_ms for each in targets):
@@ -207,7 +209,7 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
 
 
 def _announce(
-    draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, earliest_start_ms: int
+    draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, earliest_start_ms: int | None
 ) -> None:
     """Announce the work on one host, to start when its wave does."""
     moves = maintenance.move_s and draft.topology.vms_on(host)

@@ -65,8 +65,9 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     if blockers:
         return tuple(blockers)
     released = due or not is_unasked(draft, operation)
-    if operation.earliest_start_ms > draft.now_ms and released:
-        at_ms, text = operation.earliest_start_ms, "its earliest start is not reached"
+    earliest_ms = operation.earliest_start_ms or 0
+    if earliest_ms > draft.now_ms and released:
+        at_ms, text = earliest_ms, "its earliest start is not reached"
     else:
         at_ms, text = due_ms, "its NotBefore is not reached"
     return (Blocker(Code.TIME, operation.id, since_ms, at_ms, text),)

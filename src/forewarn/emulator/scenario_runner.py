@@ -249,7 +249,7 @@ class Run:
             source=work.source,
             description=work.description,
             duration_s=work.duration_s,
-            not_before_ms=self._service.clock.now_ms() + work.notice_ms if work.notice_ms else 0,
+            not_before_ms=self._service.clock.now_ms() + work.notice_ms if work.notice_ms else None,
             destination=self.stage.name(work.destination) if work.destination else "",
         )
         committed = await self._submit(ask)

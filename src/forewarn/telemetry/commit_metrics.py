@@ -233,7 +233,7 @@ class CommitMetrics:
             self._watch_groups(operation)
         if operation.execution.started_ms and not (before and before.execution.started_ms):
             self._started(operation)
-        if not operation.live:
+        if operation.ended_ms is not None:
             self._ended.labels(operation.impact.value, operation.state.value).inc()
             self._observe("ended", operation, operation.ended_ms)
 

@@ -139,6 +139,7 @@ class OtlpTelemetry:
         """Make the spans of an operation that has ended: the whole, its notice, its work."""
         failed = operation.state is OperationState.FAILED
         ended_ms = operation.ended_ms
+        assert ended_ms is not None, operation
         if operation.notice.announced_ms:
             until_ms = operation.execution.started_ms or ended_ms
             self._child(operation, "notice", (operation.notice.announced_ms, until_ms), {})

@@ -212,7 +212,7 @@ class WorldCopy:
     ) -> None:
         """Take a rule out of the policy, and what the maintenance adds to it."""
         number = maintenance.number
-        asked = replace(maintenance, budgets=(), deadline_ms=0, rests_until_ms=0)
+        asked = replace(maintenance, budgets=(), deadline_ms=None, rests_until_ms=None)
         self.state.maintenances[number] = asked
         self._replanned(without=without)
 

@@ -264,7 +264,7 @@ class ClientChecker:
         if not self._is_released(operation):
             self._awaited.discard(number)
             return
-        held = operation.earliest_start_ms > now_ms + self._ahead_ms
+        held = (operation.earliest_start_ms or 0) > now_ms + self._ahead_ms
         if held or states.in_its_way(operation):
             free_since_ms = now_ms
         free_since_ms = max(free_since_ms, self._states.sound_since_ms(None))

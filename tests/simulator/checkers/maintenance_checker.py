@@ -201,7 +201,7 @@ class MaintenanceChecker:
         canaries = set(maintenance.canary_hosts) - touched
         ended_ms, _ = self._wave_over.get(number, (0, 0))
         rests_until_ms = max(ended_ms, self._resumed_ms.get(number, 0)) + policy.pause_s * 1000
-        if now_ms < max(rests_until_ms, maintenance.earliest_ms):
+        if now_ms < max(rests_until_ms, maintenance.earliest_ms or 0):
             return ""
         if policy.canary_count and not touched:
             return ""  # which host is tried first is the planner's choice
@@ -280,7 +280,7 @@ class MaintenanceChecker:
         beside = Beside(
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
             in_force=replace(kept, id=kept.parent, entries=()) if kept.parent else None,
-            paused_until_ms=maintenance.rests_until_ms,
+            paused_until_ms=maintenance.rests_until_ms or 0,
         )
         found = checker.check(
             replace(kept, entries=entries),
@@ -395,10 +395,11 @@ class MaintenanceChecker:
                 if target.state is not TargetState.DONE:
                     continue
                 self.premises["F-5: a host fails after its service"] += 1
-                soon = operation.created_ms - target.ended_ms <= FAILS_AFTER_MS
+                after_ms = operation.created_ms - (target.ended_ms or 0)
+                soon = after_ms <= FAILS_AFTER_MS
                 after = self.state.targets.get(target.key, target)
                 if soon is not (after.state is TargetState.FAILED):
-                    text = f"{target.key} failed {operation.created_ms - target.ended_ms} ms after"
+                    text = f"{target.key} failed {after_ms} ms after"
                     raise Violation("F-5", f"{text} its service: {after.state.value}")
 
     def _check_withdrawn(
@@ -421,11 +422,12 @@ class MaintenanceChecker:
         if abs(ahead_ms - self._announced_ahead_ms[operation.number]) > CLOCK_OFF_MS:
             return
         duration_ms = maintenance.duration_s * 1000
-        end_ms = max(operation.ended_ms, operation.not_before_ms) + duration_ms
+        ended_ms = operation.ended_ms or 0
+        end_ms = max(ended_ms, operation.not_before_ms) + duration_ms
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return
         self.premises["F-6: work is withdrawn for its window"] += 1
-        if not closed(self.policy, host, start_ms=operation.ended_ms, end_ms=end_ms):
+        if not closed(self.policy, host, start_ms=ended_ms, end_ms=end_ms):
             raise Violation("F-6", f"{operation.id} of {maintenance.id} is withdrawn for nothing")
 
     def _premise_of_halt(self, operation: Operation, maintenance: Maintenance) -> None:
@@ -434,7 +436,7 @@ class MaintenanceChecker:
             return
         self.premises["F-6: announced work is withdrawn"] += 1
         approved = any(self._events[each].approved_by for each in operation.events)
-        held = approved and operation.earliest_start_ms > operation.ended_ms
+        held = approved and (operation.earliest_start_ms or 0) > (operation.ended_ms or 0)
         self.premises["F-5: approved work is stopped"] += (
             approved and maintenance.state is M.STOPPED
         )
@@ -447,7 +449,7 @@ class MaintenanceChecker:
         fleet is not the one that was planned for.
         """
         maintenance, state = self._maintenances[operation.maintenance], self.state
-        number, hold_ms = maintenance.number, operation.earliest_start_ms
+        number, hold_ms = maintenance.number, operation.earliest_start_ms or 0
         plan = state.plans[maintenance.plan]
         others = any(each.maintenance != number for each in state.operations.values()) or any(
             ended_ms >= plan.made_ms
@@ -469,7 +471,7 @@ class MaintenanceChecker:
             for owner in self._owners(host)
         ]
         pause_ms = max(ended_ms, self._resumed_ms.get(number, 0)) + self.policy.pause_s * 1000
-        owed_ms = max(maintenance.earliest_ms, pause_ms, *asked_ms, *rests_ms)
+        owed_ms = max(maintenance.earliest_ms or 0, pause_ms, *asked_ms, *rests_ms)
         host = state.topology.hosts[operation.host]
         opens = closed(self.policy, host, start_ms=hold_ms - 1, end_ms=hold_ms)
         self.premises["15: work is kept back no longer than it must be"] += 1
@@ -493,7 +495,7 @@ class MaintenanceChecker:
         """F-3, F-8: not before the time that was asked for, nor that an owner was granted."""
         maintenance = self._maintenances[operation.maintenance]
         self.premises["F-3: work waits for its earliest time"] += bool(maintenance.earliest_ms)
-        if start_ms < maintenance.earliest_ms:
+        if start_ms < (maintenance.earliest_ms or 0):
             text = f"{operation.id} is {operation.state.value} for {start_ms}"
             raise Violation("F-3", f"{text}, {maintenance.id} begins at {maintenance.earliest_ms}")
         for each in maintenance.postponed:
@@ -525,8 +527,9 @@ class MaintenanceChecker:
         if before and before.state is not TargetState.WORKING:
             return  # the host has failed after its service
         number = target.maintenance
-        self.ended_ms[number, target.host] = target.ended_ms - ahead_ms
-        done = (target.ended_ms, ahead_ms)
+        ended_ms = target.ended_ms or 0
+        self.ended_ms[number, target.host] = ended_ms - ahead_ms
+        done = (ended_ms, ahead_ms)
         self._wave_over[number] = done  # not the latest: the clock may be put back
         for owner in self._owners(target.host):
             self._disturbed[number, owner] = done
@@ -567,7 +570,7 @@ class MaintenanceChecker:
         labels = [each for each in policy.budgets if each.scope is Scope.LABEL]
         here = words(self.state.topology.hosts[operation.host])
         self.premises["15: a budget of a label is used up"] += any(b.name in here for b in labels)
-        start_ms = max(operation.earliest_start_ms, operation.announced_ms)
+        start_ms = max(operation.earliest_start_ms or 0, operation.announced_ms)
         if not follows:  # it starts at once, whatever notice nobody gets
             self._check_time(operation, start_ms, operation.not_before_ms)
         self._check_late_enough(operation, operation.not_before_ms)
@@ -582,7 +585,7 @@ class MaintenanceChecker:
         number, rest_ms = operation.maintenance, self.policy.owner_rest_s * 1000
         if (number, self._targets[f"{number}/{operation.host}"].wave) in begun:
             return
-        start_ms = max(operation.earliest_start_ms, operation.announced_ms)
+        start_ms = max(operation.earliest_start_ms or 0, operation.announced_ms)
         for owner in self._owners(operation.host) if rest_ms else ():
             last_ms = self._rested_ms.get(owner, 0)
             self.premises["15: an owner has rested from any work"] += bool(last_ms)
@@ -599,10 +602,11 @@ class MaintenanceChecker:
                 hit = (*operation.vms, *(() if operation.of_vm else there))
                 self._hit.setdefault(number, set()).update(self._owners_of(hit))
             if not operation.live:
-                self._work_ended_ms[operation.maintenance] = operation.ended_ms
+                ended_ms = operation.ended_ms or 0
+                self._work_ended_ms[operation.maintenance] = ended_ms
                 for owner in self._hit.pop(number, ()):  # the clock may have been put back since
                     last_ms = self._rested_ms.get(owner, 0)
-                    self._rested_ms[owner] = max(last_ms, operation.ended_ms)
+                    self._rested_ms[owner] = max(last_ms, ended_ms)
 
     def _check_gate(self, operation: Operation, maintenance: Maintenance) -> None:
         """F-5: what was done is checked first, and has not failed too often."""
@@ -626,7 +630,7 @@ class MaintenanceChecker:
             raise Violation("F-1", f"{name} starts with VMs on its host")
         self._check_time(operation, at_ms, at_ms)
         self._check_late_enough(operation, at_ms)
-        if at_ms < operation.earliest_start_ms:
+        if at_ms < (operation.earliest_start_ms or 0):
             raise Violation("15", f"{name} starts before its wave may")
         before = self._announced_by.get(operation.number, self.policy)
         pause_ms = min(before.pause_s, self.policy.pause_s) * 1000

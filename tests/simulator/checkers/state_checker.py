@@ -335,7 +335,7 @@ class StateChecker:
         approved = operation.events and all(
             self._is_approved(each, operation, topology, changes) for each in operation.events
         )
-        if not (waiting or approved) and operation.requested_start_ms > started_ms:
+        if not (waiting or approved) and (operation.requested_start_ms or 0) > started_ms:
             raise Violation("1", f"{operation.id} started before its time")
         for event_id in waiting:
             if not self._is_approved(event_id, operation, topology, changes):

@@ -128,7 +128,7 @@ class NovaDriver:
             NovaUnreachable: Nova does not answer.
         """
         self._records.abort(task.key)
-        self._work(task, task.operation.ended_ms, self._memory(task)).call_off()
+        self._work(task, task.operation.ended_ms or 0, self._memory(task)).call_off()
 
     def discover(self) -> Mapping[str, object]:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
