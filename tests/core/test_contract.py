@@ -37,6 +37,7 @@ SAID: dict[str, object] = {
     "Operation.alert": "none",
     "Operation.state": "planned",
     "Operation.duration_s": -1,
+    "Operation.followed_by": "nothing",
     "Operation.notice": Notice(),
     "Operation.execution": Execution(),
     "Execution.progress_percent": -1,

@@ -7,7 +7,7 @@ import pytest
 from forewarn.core import maintenance_stimuli as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetBusy
@@ -187,3 +187,99 @@ def test_gate_expects_polls_of_vms_that_have_left() -> None:
     rig.finish(rig.working(number)["h0"])
     draft = Draft(rig.state, rig.now_ms, rig.terms())
     assert silent_groups(draft, number, 0) == ("g0",)
+
+
+def returning(rig: MaintenanceRig) -> tuple[int, Operation]:
+    """Have h0 emptied and worked on; return the maintenance and the VM's return, which waits."""
+    number = rig.start("h0", move_s=600, return_vms=True)
+    rig.finish(begun(rig, "h0", "v0", number))
+    [back] = [each for each in rig.state.operations.values() if each.is_return]
+    assert (back.state, back.vms, back.destination) == (OperationState.PLANNED, ("v0",), "h0")
+    return number, back
+
+
+def work_on(rig: MaintenanceRig, host: str) -> Operation:
+    """Return the work on a host itself."""
+    [work] = [each for each in rig.state.operations.values() if each.host == host]
+    return work
+
+
+def test_vm_returns_once_its_host_is_done() -> None:
+    """It gets notice, approves, and the host is done when it is back. Source: F-1."""
+    rig = fleet()
+    number, back = returning(rig)
+    assert rig.why(back)[0].text == f"m-{number} is not done with host h0"
+    rig.finish(work_on(rig, "h0"))
+    assert rig.now(back).state is OperationState.ANNOUNCED
+    assert rig.maintenance(number).state is MaintenanceState.RUNNING
+    rig.show()
+    rig.approve("v0", rig.now(back))
+    rig.finish(rig.now(back))
+    assert rig.state.topology.vms["v0"].host == "h0"
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    rig.check_replay()
+
+
+def test_all_vms_are_home_after_a_maintenance_that_returns_them() -> None:
+    """Each wave ends with its VMs where they were, and the next one has the same room. F-3."""
+    rig = fleet(6)
+    before = {name: vm.host for name, vm in rig.state.topology.vms.items()}
+    number = rig.start(*(f"h{n}" for n in range(6)), move_s=600, return_vms=True)
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    assert {name: vm.host for name, vm in rig.state.topology.vms.items()} == before
+
+
+def test_vm_returns_after_a_retry_of_its_host() -> None:
+    """It waits while its host has failed, also through a stop and a resume. Source: F-5."""
+    rig = fleet()
+    number, back = returning(rig)
+    rig.tell(Complete(work_on(rig, "h0").number, failed=True, reason="no boot"))
+    assert rig.maintenance(number).state is MaintenanceState.STOPPED
+    assert rig.now(back).state is OperationState.PLANNED
+    rig.tell(words.ResumeMaintenance(number))
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    assert rig.state.topology.vms["v0"].host == "h0"
+
+
+def test_vm_returns_after_a_cancel() -> None:
+    """What runs ends, and the VMs return. Source: F-6."""
+    rig = fleet()
+    number, back = returning(rig)
+    rig.tell(words.CancelMaintenance(number))
+    assert rig.now(back).state is OperationState.PLANNED
+    rig.finish(work_on(rig, "h0"))
+    assert rig.now(back).state is OperationState.ANNOUNCED
+
+
+def test_vm_that_does_not_return_counts_as_a_failure() -> None:
+    """The host's record names it. Source: F-5."""
+    rig = fleet()
+    number, back = returning(rig)
+    rig.finish(work_on(rig, "h0"))
+    rig.show()
+    rig.approve("v0", rig.now(back))
+    rig.tell(DriverFailed(back.number, 1, "no route"))
+    target = rig.state.targets[f"{number}/h0"]
+    assert target.reason == "vm v0 has not returned: no route"
+    assert rig.maintenance(number).state is MaintenanceState.STOPPED
+
+
+def test_room_is_kept_for_vms_that_return() -> None:
+    """Another maintenance moves nobody to a host that waits for its VMs. Source: F-3."""
+    rig = fleet(3, spare=1)
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=2048),)))
+    first, back = returning(rig)
+    rig.tell(Complete(work_on(rig, "h0").number, failed=True, reason="no boot"))
+    second = rig.start("h1", move_s=600)
+    assert rig.waits(second, "h1").code is Code.CAPACITY
+    rig.tell(words.CancelMaintenance(first))
+    assert rig.now(back).state is OperationState.ANNOUNCED
+
+
+def test_vms_stay_where_a_scheduler_took_them() -> None:
+    """Where a driver chooses, nobody is moved back. Source: F-3."""
+    rig = fleet(policy=NoticePolicy(scheduling_drivers=frozenset({""})))
+    number = rig.start("h0", move_s=600, return_vms=True)
+    assert rig.working(number)["h0"].followed_by is FollowedBy.WORK

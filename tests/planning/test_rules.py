@@ -261,6 +261,16 @@ def test_vms_that_move_fit_where_they_go() -> None:
     assert to_hosts == [{"h2"}, {"h0"}, {"h1"}]
 
 
+def test_vms_that_return_leave_the_room_of_the_next_wave() -> None:
+    """Each host's VMs go to the same spare host, and are back before the next wave. F-1, F-3."""
+    fleet = fleet_of("a a a", "b b b", "", capacity=3)
+    found = planned(fleet, move_s=600, return_s=1500)
+    to_hosts = [{move.to_host for move in entry.moves} for entry in found.entries]
+    assert (waves(found), to_hosts) == (["h0", "h1", "h2"], [{"h2"}, {"h2"}, set()])
+    first = found.waves[0]
+    assert first.latest_end_ms - first.latest_start_ms == (600 + found.asked.duration_s + 1500) * 1000
+
+
 def test_vms_that_fit_nowhere_block() -> None:
     """Where there is no room, capacity is the blocker, with who would give it. F-3, F-4."""
     found = planned(fleet_of("a a", "b b", capacity=2), move_s=600)

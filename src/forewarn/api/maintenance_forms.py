@@ -47,7 +47,12 @@ MAINTENANCE_FORM = Form(
         Field(
             "move_vms",
             Duration(1, DURATION_S_MAX),
-            "VMs leave each host first, within this time, and stay where they go.",
+            "VMs leave each host first, within this time.",
+        ),
+        Field(
+            "return_vms",
+            Boolean(),
+            "Whether VMs that left a host return to it after its work (default: they stay away).",
         ),
         Field("impact", forms.IMPACTS, "Impact shown to VMs, if the cause allows a choice."),
         Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
@@ -137,4 +142,5 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
         gate=form.get("gate", ""),
         max_failures=form.get("max_failures", policy.max_failures),
         move_s=form.get("move_vms", 0),
+        return_vms=form.get("return_vms", False),
     )

@@ -24,6 +24,7 @@ from forewarn.core.maintenance import Maintenance, MaintenancePlan
 from forewarn.core.maintenance_refusals import UnknownPlan
 from forewarn.core.outlook import outlook
 from forewarn.core.refusals import Unknown
+from forewarn.core.returns import return_time_s
 from forewarn.core.room import room_of
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound
@@ -99,7 +100,8 @@ async def _preview(call: ApiCall) -> ApiResponse:
     now_ms = call.control.clock.now_ms()
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
-        basis = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
+        wanted = replace(maintenance, return_s=return_time_s(asked, view.policy))
+        basis = snapshot(view.state, wanted, policy=view.policy, now_ms=now_ms)
         task = task_of(replace(basis, patience_s=call.control.answer_timeout_s))
         running = (each for each in basis.operations if each.state is OperationState.RUNNING)
         return task, {each.host for each in running}

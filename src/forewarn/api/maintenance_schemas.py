@@ -208,6 +208,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             lambda v: v.maintenance.move_s,
             "How long VMs may take to leave a host first; 0: they stay on it.",
         ),
+        Member(
+            "return_s",
+            WHOLE,
+            lambda v: v.maintenance.return_s,
+            "How long VMs may take to return to it afterwards, notice included; 0: they do not.",
+        ),
         Member("earliest_start", TIME, lambda v: written(v.maintenance.earliest_ms)),
         Member("deadline", TIME, lambda v: written(v.maintenance.deadline_ms)),
         Member("priority", WHOLE, lambda v: v.maintenance.priority),

@@ -22,10 +22,11 @@ async def _postpone_hosts(call: ApiCall) -> ApiResponse:
 
 async def _postpone_event(call: ApiCall) -> ApiResponse:
     operation = (await find(call, call.path["id"])).operation
-    if not operation.maintenance:
-        raise PostponementRefused(
-            host=operation.host, maintenance=operation.id, problem="it belongs to no maintenance"
-        )
+    if not operation.maintenance or operation.is_return:
+        problem = "it belongs to no maintenance"
+        if operation.is_return:
+            problem = "it takes a VM back, which is not postponed"
+        raise PostponementRefused(host=operation.host, maintenance=operation.id, problem=problem)
     word = postponing_of(call, operation.maintenance, (operation.host,))
     await call.control.submit(word, call.actor)
     after = (await find(call, operation.id)).operation

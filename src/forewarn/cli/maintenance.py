@@ -99,7 +99,13 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-vms",
         metavar="DURATION",
-        help="first move the VMs off each host, within this time; they do not return",
+        help="first move the VMs off each host, within this time",
+    )
+    parser.add_argument(
+        "--return-vms",
+        action="store_const",
+        const=True,
+        help="VMs that left a host return to it after its work (default: they stay where they go)",
     )
     parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
     parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
@@ -146,6 +152,7 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
         "impact",
         "duration",
         "move_vms",
+        "return_vms",
         "reason",
         "description",
         "earliest_start",

@@ -78,7 +78,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
                 "what",
                 f"{maintenance['cause']} of {maintenance['hosts']} hosts ({maintenance['impact']})",
             ),
-            ("moves", _moves(maintenance["move_s"])),
+            ("moves", _moves(maintenance)),
             ("reason", maintenance["reason"]),
             ("asked by", maintenance["actor"]),
             ("state", maintenance["state"]),
@@ -104,8 +104,14 @@ def print_full(answer: Answer, now_ms: int) -> None:
     print_blocked(answer["blocked"])
 
 
-def _moves(move_s: int) -> str:
-    return f"VMs leave first, within {iso_duration(move_s)}, and stay away" if move_s else ""
+def _moves(maintenance: Answer) -> str:
+    if not maintenance["move_s"]:
+        return ""
+    text = f"VMs leave first, within {iso_duration(maintenance['move_s'])}"
+    if not maintenance["return_s"]:
+        return f"{text}, and stay away"
+    within = iso_duration(maintenance["return_s"])
+    return f"{text}, and return within {within} after the work, notice included"
 
 
 def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, object]]:

@@ -8,6 +8,7 @@ any other, and `made` in any process; nothing is written.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -228,13 +229,21 @@ def made(task: PlannerTask) -> MaintenancePlan:
 
 
 def _room_of(basis: PlanningSnapshot) -> RoomColumns:
-    """Return where there is room for VMs, in columns; costs hosts and VMs."""
+    """Return where there is room for VMs, in columns; costs hosts and VMs.
+
+    The room of VMs that are yet to return to a host is kept for them.
+    """
     hosts, vms = basis.topology.hosts, basis.topology.vms
+    kept: Counter[str] = Counter()
+    for operation in basis.operations:
+        vm = vms.get(operation.target) if operation.is_return else None
+        if vm is not None and vm.host != operation.destination:
+            kept[operation.destination] += vm.memory_mib
     vm_memory = array("i")
     for some in _portions(vms.values()):
         vm_memory.extend([vm.memory_mib for vm in some])
     return RoomColumns(
-        array("i", [host.memory_mib for host in hosts.values()]),
+        array("i", [max(host.memory_mib - kept[host.name], 0) for host in hosts.values()]),
         _column(host.driver for host in hosts.values()),
         basis.policy.scheduling_drivers,
         " ".join(map(" ".join, _portions(vms))),
@@ -349,6 +358,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
         maintenance.hosts,
         maintenance.duration_s,
         maintenance.move_s,
+        maintenance.return_s,
         earliest_ms=maintenance.earliest_ms or 0,
         deadline_ms=maintenance.deadline_ms or 0,
         budgets=maintenance.budgets,
@@ -395,7 +405,7 @@ def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
         return 0
     duration_s = operation.duration_s
     if operation.maintenance == basis.maintenance.number:
-        duration_s = max(duration_s, basis.maintenance.span_s(operation.cause))
+        duration_s = max(duration_s, basis.maintenance.span_s(operation))
     from_ms = operation.execution.started_ms or operation.not_before_ms
     ends_ms = from_ms + duration_s * SECOND_MS
     late_ms = basis.now_ms + max(duration_s, LATE_S) * SECOND_MS

@@ -35,6 +35,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.wave-over": "Every host of a wave has been worked on.",
     "maintenance.pause-changed": "Its pause is as long as the policy now in force says.",
     "maintenance.gate-passed": "The check after a wave has found nothing wrong.",
+    "maintenance.host-refilling": "The work on a host is done; the VMs that left it return.",
     "maintenance.host-done": "The work on a host is done.",
     "maintenance.host-failed": "A host counts as a failure of its maintenance.",
     "maintenance.host-withdrawn": "The work on a host was withdrawn, and is still to be done.",

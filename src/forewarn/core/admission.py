@@ -30,6 +30,7 @@ from forewarn.core.refusals import (
     TooManyUserOperations,
     Unknown,
 )
+from forewarn.core.returns import hold
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, least_not_before_ms
@@ -240,7 +241,9 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
 
     Costs the work on the same VM, host, destination and groups.
     """
-    blocker = _work_at_its_places(draft, operation)
+    blocker = hold(draft, operation) if operation.is_return else None
+    if blocker is None:
+        blocker = _work_at_its_places(draft, operation)
     if blocker is None and operation.routine:
         blocker = _other_fault_domain_disturbed(draft, operation)
     return blocker

@@ -142,7 +142,7 @@ class Admission:
         window may have closed, or its deadline may be missed.
         """
         draft, maintenance = self._draft, self._maintenance
-        end_ms = draft.now_ms + maintenance.span_s(operation.cause) * SECOND_MS
+        end_ms = draft.now_ms + maintenance.span_s(operation) * SECOND_MS
         if draft.now_ms <= (operation.requested_start_ms or 0):
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
@@ -163,7 +163,7 @@ class Admission:
         put_ahead = draft.now_ms < operation.announced_ms
         if draft.policy_applied_ms < operation.created_ms and not put_back and not put_ahead:
             return ""
-        span_s = self._maintenance.span_s(operation.cause)
+        span_s = self._maintenance.span_s(operation)
         end_ms = operation.not_before_ms + span_s * SECOND_MS
         deadline_ms = self._maintenance.deadline_ms
         if put_ahead and deadline_ms is not None and deadline_ms < end_ms:
@@ -213,7 +213,7 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
     has planned keeps to no budget.
     """
     maintenance = draft.maintenances.get(operation.maintenance) if operation.maintenance else None
-    if maintenance is None:
+    if maintenance is None or operation.is_return:
         return None
     for subject, amount, limit in _wanted(draft, maintenance, operation.host):
         if draft.state.counted().running[subject] + amount > limit:
@@ -317,7 +317,7 @@ def _problem(
     latest_ms = from_ms + limit_s * SECOND_MS
     if until_ms > latest_ms:
         return f"the policy allows {iso8601(latest_ms)} at the latest"
-    duration_ms = (maintenance.move_s + maintenance.duration_s) * SECOND_MS
+    duration_ms = maintenance.host_s * SECOND_MS
     if maintenance.deadline_ms and until_ms + duration_ms > maintenance.deadline_ms:
         return f"it would end after the deadline, {iso8601(maintenance.deadline_ms)}"
     end_ms = maintenance.deadline_ms or until_ms + HORIZON_MS

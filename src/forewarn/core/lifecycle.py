@@ -119,6 +119,16 @@ LIVE_OPERATION = frozenset(
 LIVE_EVENT = frozenset(SHOWN_AS)
 
 
+class FollowedBy(Word):
+    """What a maintenance does to a host after the VMs have left it. Source: F-1."""
+
+    NOTHING = "nothing"
+    #: Its own work, at once.
+    WORK = "work"
+    #: Its own work; then the VMs return.
+    RETURN = "work-and-return"
+
+
 @value
 class Notice:
     """The notice of announced work. Times are ms since the epoch, UTC; None: there is none yet."""
@@ -214,6 +224,8 @@ class Operation:
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
+    #: Of a move that empties its host for a maintenance: what is done next.
+    followed_by: FollowedBy = FollowedBy.NOTHING
 
     @property
     def id(self) -> str:
@@ -224,6 +236,11 @@ class Operation:
     def target(self) -> str:
         """The host or VM it is done to."""
         return self.vms[0] if self.of_vm else self.host
+
+    @property
+    def is_return(self) -> bool:
+        """Whether it takes one VM back to the host that it left for a maintenance. See F-1."""
+        return self.of_vm and self.cause is Cause.LIVE_MIGRATION
 
     @property
     def not_before_ms(self) -> int:

@@ -21,6 +21,7 @@ from forewarn.core.phase import (
 from forewarn.values import Word, replace, value
 
 if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Operation
     from forewarn.planning.plan import Wave
     from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import Budget
@@ -111,8 +112,10 @@ class Maintenance:
     gate: str = ""
     #: Hosts that may not start before a later time, by name. Source: F-8.
     postponed: tuple[Postponement, ...] = ()
-    #: VMs leave each host first, within this many seconds, and stay away; 0: they stay on it.
+    #: VMs leave each host first, within this many seconds; 0: they stay on it.
     move_s: int = 0
+    #: They return after the work on it, within this many seconds, notice included; 0: they do not.
+    return_s: int = 0
 
     @property
     def id(self) -> str:
@@ -124,12 +127,19 @@ class Maintenance:
         """The impact that VMs get notice of: a live migration where they leave first."""
         return Impact.FREEZE if self.move_s else self.impact
 
-    def span_s(self, cause: Cause) -> int:
+    @property
+    def host_s(self) -> int:
+        """How long a host is under work, its VMs' moves included, in seconds."""
+        return self.move_s + self.duration_s + self.return_s
+
+    def span_s(self, operation: Operation) -> int:
         """Return how long a host is under work from the start of an operation, in seconds.
 
         Where its VMs leave by a live migration, the maintenance's own work follows.
         """
-        return self.duration_s + (self.move_s if cause is Cause.LIVE_MIGRATION else 0)
+        if operation.is_return:
+            return self.move_s
+        return self.host_s if operation.cause is Cause.LIVE_MIGRATION else self.duration_s
 
     @property
     def live(self) -> bool:

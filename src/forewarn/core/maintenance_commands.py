@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import maintenance_stimuli as stimuli
 from forewarn.core.host_admission import postpone
-from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Source, TargetKind
+from forewarn.core.impact import (
+    DURATION_S_MAX,
+    SECOND_MS,
+    TRAITS,
+    Cause,
+    Source,
+    TargetKind,
+)
 from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     HOSTS_MAX,
@@ -33,6 +40,7 @@ from forewarn.core.maintenance_why import NEVER_CLEARS, why_impossible
 from forewarn.core.phase import Checking, Due, Halted, Phase, Planning, Working
 from forewarn.core.policy_change import apply_policy
 from forewarn.core.refusals import Unknown
+from forewarn.core.returns import return_time_s
 from forewarn.core.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
 from forewarn.values import replace
 
@@ -97,6 +105,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
         max_failures=asked.max_failures,
         gate=asked.gate,
         move_s=asked.move_s,
+        return_s=return_time_s(asked, draft.policy),
         moved_ms=draft.now_ms,
     )
     count = len(maintenance.hosts)
@@ -127,6 +136,8 @@ def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
         return f"each host takes {asked.duration_s} s; give 1 to {DURATION_S_MAX}"
     if not 0 <= asked.move_s <= DURATION_S_MAX:
         return f"moving VMs away takes {asked.move_s} s; give 0 to {DURATION_S_MAX}"
+    if asked.return_vms and (not asked.move_s or asked.cause is Cause.LIVE_MIGRATION):
+        return "VMs return only where they leave for other work: give the time to move them, too"
     return "" if asked.max_failures >= 0 else "the failures it may have are negative"
 
 
@@ -225,6 +236,8 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     text = _because(f"{cancelled.id} is cancelled", word.reason)
     withdraw(draft, maintenance)
     draft.put("maintenance.cancelled", text, cancelled)
+    if cancelled.return_s:
+        draft.wake_arrivals(cancelled.hosts)
 
 
 def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:

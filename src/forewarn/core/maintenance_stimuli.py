@@ -31,8 +31,10 @@ class CreateMaintenance:
     max_failures: int = 0
     #: Name of the gate that is checked after each wave; empty: none.
     gate: str = ""
-    #: VMs leave each host first, within this many seconds, and stay away; 0: they stay on it.
+    #: VMs leave each host first, within this many seconds; 0: they stay on it.
     move_s: int = 0
+    #: Whether VMs that left a host return to it after its work.
+    return_vms: bool = False
 
 
 @value

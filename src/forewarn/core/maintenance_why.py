@@ -118,7 +118,7 @@ def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return why a host of a draft can never be done now; None if no such host is known."""
     owed_s = draft.policy.notice_s[maintenance.shown_impact]
-    owed_s += maintenance.duration_s + maintenance.move_s
+    owed_s += maintenance.host_s
     deadline_ms = maintenance.deadline_ms
     if deadline_ms is not None and deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)

@@ -21,6 +21,7 @@ from forewarn.core.lifecycle import (
     Event,
     EventState,
     Execution,
+    FollowedBy,
     Notice,
     Operation,
     OperationState,
@@ -116,7 +117,16 @@ FIXED: dict[str, tuple[str, ...]] = {
     "operation": ("request", "cause", "impact", "source", "host", "of_vm", "created_ms"),
     "event": ("operation", "group"),
     "document": ("group",),
-    "maintenance": ("cause", "impact", "hosts", "created_ms", "actor", "duration_s", "move_s"),
+    "maintenance": (
+        "cause",
+        "impact",
+        "hosts",
+        "created_ms",
+        "actor",
+        "duration_s",
+        "move_s",
+        "return_s",
+    ),
     "target": ("maintenance", "host"),
 }
 
@@ -362,6 +372,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "of_vm": _TRUTH,
         "silent": _TRUTH,
         "alert": _word(Alert),
+        "followed_by": _word(FollowedBy),
         "abort_owed": _TRUTH,
         "vms": _TEXTS,
         "events": _TEXTS,

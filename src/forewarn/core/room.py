@@ -85,7 +85,8 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
     """
     topology, now_ms = draft.topology, draft.now_ms
     arriving: Counter[str] = Counter()
-    for vm, to in operation.execution.placements:
+    own = [(vm, operation.destination) for vm in operation.vms if operation.is_return]
+    for vm, to in operation.execution.placements or own:
         known = topology.vms.get(vm)
         if known is None or known.host == to:
             continue
@@ -108,11 +109,14 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
-    """Return the memory of the VMs on a host and on their way there; None: one is unknown."""
+    """Return the memory of VMs on a host and on their way there; None: one is unknown.
+
+    Room is kept for VMs that are yet to return.
+    """
     vms = draft.topology.vms
     names = set(draft.topology.vms_on(host))
     for other in draft.operations_at(("destination", host)):
-        if other.number != but and other.state is not OperationState.PLANNED:
+        if other.number != but and (other.is_return or other.state is not OperationState.PLANNED):
             names.update(vm for vm in other.vms if other.destination_of(vm) == host)
     sizes = [vms[name].memory_mib for name in names if name in vms]
     return sum(sizes) if all(sizes) else None

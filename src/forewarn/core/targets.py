@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import SECOND_MS, TRAITS, Cause, Source
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.impact import SECOND_MS, TRAITS, Source
+from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, Target, TargetState
+from forewarn.core.returns import plan_returns, returns_to
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -27,32 +28,76 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
     Where its VMs have left, the maintenance's own work follows at once, before another VM can
     come: nobody is on the host to get notice of it. See F-1.
     """
+    if operation.is_return:
+        _vm_returned(draft, operation)
+        return
+    succeeded = operation.state is OperationState.SUCCEEDED
+    if succeeded:
+        plan_returns(draft, operation)
     target = draft.target(operation.maintenance, operation.host)
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or target is None or target.operation != operation.number:
         return
-    emptied = operation.state is OperationState.SUCCEEDED and is_move_away(maintenance, operation)
+    emptied = succeeded and operation.followed_by is not FollowedBy.NOTHING
     goes_on = maintenance.running or maintenance.keeps_announced
     if emptied and goes_on and not draft.topology.vms_on(operation.host):
         _work_on_emptied(draft, maintenance, target)
     elif emptied or operation.state is OperationState.CANCELLED:
         text = f"host {target.host} is still to be done by {maintenance.id}"
         draft.remove("maintenance.host-withdrawn", text, target)
+    elif succeeded:
+        _await_returns(draft, replace(target, reason=""))
     else:
-        failed = operation.state is OperationState.FAILED
-        state = TargetState.FAILED if failed else TargetState.DONE
-        reason = (operation.reason or "its operation failed") if failed else ""
-        ended = replace(target, state=state, ended_ms=draft.now_ms, reason=reason)
-        text = f"host {target.host} of {maintenance.id} {'failed' if failed else 'is done'}"
-        action = "maintenance.host-failed" if failed else "maintenance.host-done"
-        draft.put(action, text, ended)
+        reason = operation.reason or "its operation failed"
+        failed = replace(target, state=TargetState.FAILED, ended_ms=draft.now_ms, reason=reason)
+        text = f"host {target.host} of {maintenance.id} failed"
+        draft.put("maintenance.host-failed", text, failed)
     draft.look_at(maintenance.number)
 
 
-def is_move_away(maintenance: Maintenance, operation: Operation) -> bool:
-    """Whether an operation moves VMs away before the maintenance's own work on their host."""
-    moved, wanted = operation.cause, maintenance.cause
-    return moved is Cause.LIVE_MIGRATION and wanted is not Cause.LIVE_MIGRATION
+def _vm_returned(draft: Draft, operation: Operation) -> None:
+    """Note that a VM has returned, or has not; its host is done once none is on its way."""
+    target = _target_of(draft, operation)
+    if target is None:
+        return
+    if operation.state is OperationState.FAILED:
+        target = replace(target, reason=_not_returned(operation))
+    _await_returns(draft, target)
+    draft.look_at(target.maintenance)
+
+
+def _await_returns(draft: Draft, target: Target) -> None:
+    """Wait for the next VM that returns to a host; without one the host is done."""
+    left = [each.number for each in returns_to(draft, target.maintenance, target.host)]
+    if not left:
+        done = replace(target, state=TargetState.DONE, ended_ms=draft.now_ms)
+        text = f"host {target.host} of m-{target.maintenance} is done"
+        draft.put("maintenance.host-done", text, done)
+        return
+    waits = replace(target, operation=min(left))
+    if waits != draft.target(target.maintenance, target.host):
+        text = f"the VMs of host {target.host} of m-{target.maintenance} return: {len(left)} left"
+        draft.put("maintenance.host-refilling", text, waits)
+    for number in left:
+        draft.look_at(number)
+
+
+def _target_of(draft: Draft, operation: Operation) -> Target | None:
+    """Return the host that an operation is now the work of; None if it is of no host."""
+    if not operation.is_return:
+        target = draft.target(operation.maintenance, operation.host)
+        return target if target and target.operation == operation.number else None
+    target = draft.target(operation.maintenance, operation.destination)
+    if target is None or target.state is not TargetState.WORKING:
+        return None
+    under_way = draft.operation(target.operation)
+    at_work = under_way is not None and not under_way.is_return
+    return None if at_work else target
+
+
+def _not_returned(operation: Operation) -> str:
+    reason = operation.reason or "its operation failed"
+    return f"vm {operation.target} has not returned: {reason}"
 
 
 def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> None:
@@ -82,9 +127,10 @@ def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> 
 
 def driver_failed(draft: Draft, operation: Operation) -> None:
     """Count a host whose driver has failed against the gate. See F-5."""
-    target = draft.target(operation.maintenance, operation.host)
-    if target is not None and target.operation == operation.number:
-        _fail(draft, replace(target, reason=operation.reason))
+    target = _target_of(draft, operation)
+    if target is not None:
+        reason = _not_returned(operation) if operation.is_return else operation.reason
+        _fail(draft, replace(target, reason=reason))
 
 
 def host_failed(draft: Draft, host: str) -> None:

@@ -24,6 +24,7 @@ from forewarn.core.maintenance import (
     target_key,
 )
 from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
+from forewarn.core.returns import followed_by
 from forewarn.core.room import lack_of_room, planned_placements
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.values import replace
@@ -94,6 +95,8 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
             ended_ms=draft.now_ms,
         )
         draft.put("maintenance.done", f"{done.id} is done", move_phase(done, Halted()))
+        if done.return_s:
+            draft.wake_arrivals(done.hosts)
 
 
 def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
@@ -153,6 +156,8 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     """Return why announced work of a maintenance must be withdrawn; empty if it may start."""
     assert operation.maintenance, operation
     assert operation.state is OperationState.ANNOUNCED, operation
+    if operation.is_return:  # held instead: a VM that is away returns whatever has become of it
+        return ""
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or not maintenance.live:
         return f"m-{operation.maintenance} has ended"
@@ -235,6 +240,7 @@ def _announce(
     if moves:
         placements = planned_placements(draft, maintenance, host)
         operation = with_execution(operation, placements=placements)
+        operation = replace(operation, followed_by=followed_by(draft, maintenance, host))
     target = Target(
         target_key(maintenance.number, host),
         maintenance.number,

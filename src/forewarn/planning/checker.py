@@ -116,7 +116,7 @@ class _Checker:
 
     def _times(self, entry: PlanEntry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
-        length = (asked.move_s + asked.duration_s) * 1000
+        length = (asked.move_s + asked.duration_s + asked.return_s) * 1000
         notice = entry.latest_start_ms - entry.shown_ms
         if entry.shown_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
             yield "notice", f"{host} gets notice too late"
@@ -244,6 +244,10 @@ class _Checker:
                 yield "capacity", f"{there} has no room for VM {vm}"
             if (here.zone, here.driver) != (place.zone, place.driver) or place.scheduled:
                 yield "moves", f"VM {vm} cannot be moved from {host} to {there}"
+        if self.plan.asked.return_s:  # nobody else arrived on their hosts, so they fit there again
+            for vm, (_, there) in moves.items():
+                self.size[there] -= self.fleet.vm_sizes[vm]
+            return
         for vm, (host, there) in moves.items():
             self.size[host] -= self.fleet.vm_sizes[vm]
             self.on[host] -= Counter([self.group[vm]])

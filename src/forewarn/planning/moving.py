@@ -1,8 +1,9 @@
 """Hosts into waves where VMs leave first: each wave is made on the placement the last one left.
 
 Source: F-3. Nobody arrives on a host of the wave or where work is live, and at every moment the
-VMs on a host and those on their way to it fit there. A VM stays where it went. Where a driver's
-own scheduler chooses, its VMs have no destination in the plan, and take no room in it.
+VMs on a host and those on their way to it fit there. A VM stays where it went, or returns before
+the wave has ended: nobody else arrives on its host, so it fits. Where a driver's own scheduler
+chooses, its VMs have no destination in the plan, and take no room in it.
 
 Cost: grows with the VMs that move, times the fault domains of a zone.
 """
@@ -34,15 +35,18 @@ _NAMED_MAX = 5
 class Placement:
     """The places of VMs while a plan is carried out, and the room of each host."""
 
-    def __init__(self, index: Index, closed: Iterable[int], asked: Iterable[int]) -> None:
+    def __init__(
+        self, index: Index, closed: Iterable[int], asked: Iterable[int], *, returning: bool
+    ) -> None:
         """Begin with the current fleet.
 
         Args:
             index: the fleet.
             closed: hosts where no VM may arrive.
             asked: hosts that are yet to be done: VMs go there only where nothing else has room.
+            returning: whether VMs return after the work on their host.
         """
-        self.index = index
+        self.index, self._returning = index, returning
         fleet = index.fleet
         self.vms: list[list[int]] = [[] for _ in fleet.hosts]
         self.free = [host.capacity for host in fleet.hosts]
@@ -123,8 +127,13 @@ class Placement:
         return None
 
     def arrive(self, moves: dict[int, int], host: int, *, reopen: bool) -> None:
-        """Put the VMs of a host where they went; the host is done and its room is free."""
-        if not self.index.fleet.hosts[host].scheduled:
+        """Put the VMs of a host where they are after its wave; the host is done."""
+        if self.index.fleet.hosts[host].scheduled:
+            pass
+        elif self._returning:
+            for vm, there in moves.items():
+                self._take(there, -self.index.fleet.vm_sizes[vm])
+        else:
             self.vms[host] = []
             self.free[host] = self.index.fleet.hosts[host].capacity
             for vm, there in moves.items():

@@ -19,8 +19,10 @@ class Asked:
     hosts: tuple[str, ...]
     #: The time the work on each host takes, in seconds; above 0.
     duration_s: int = 600
-    #: VMs leave their host first, within this many seconds, and stay away; 0: they stay on it.
+    #: VMs leave their host first, within this many seconds; 0: they stay on it.
     move_s: int = 0
+    #: They return after the work, within this many seconds, notice included; 0: they stay away.
+    return_s: int = 0
     earliest_ms: int = 0
     #: When the last host must be done; 0: no deadline.
     deadline_ms: int = 0
@@ -38,7 +40,7 @@ class Asked:
     @property
     def host_s(self) -> int:
         """How long a host is under work, its VMs' moves included, in seconds."""
-        return self.move_s + self.duration_s
+        return self.move_s + self.duration_s + self.return_s
 
 
 @value

@@ -123,7 +123,7 @@ class _Planning:
         self, parts: list[tuple[Calendar, list[int], bool]]
     ) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
         everyone = [host for _, hosts, _ in parts for host in hosts]
-        placement = Placement(self._index, self._occupied.hosts, everyone)
+        placement = self._placement(everyone)
         mover = Mover(placement, self._limits, self._occupied)
         batches: list[Batch] = []
         stuck: list[tuple[str, Blocker]] = []
@@ -135,6 +135,10 @@ class _Planning:
             now_ms = self._terms.now_ms
             stuck += [(names[host].name, mover.blocker(host, now_ms)) for host in guided]
         return batches, stuck
+
+    def _placement(self, hosts: list[int]) -> Placement:
+        returning = bool(self._terms.asked.return_s)
+        return Placement(self._index, self._occupied.hosts, hosts, returning=returning)
 
     def _bound(self, table: Timetable) -> WaveBound:
         """Return the bound for the hosts that have a wave."""
@@ -178,7 +182,7 @@ class _Planning:
     def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
         """Return hosts that may share a wave, the first ones preferred."""
         if self._terms.asked.move_s:
-            placement = Placement(self._index, self._occupied.hosts, hosts)
+            placement = self._placement(hosts)
             mover = Mover(placement, self._limits, self._occupied)
             return mover.batch(hosts, calendar, canary=True).hosts
         first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]

@@ -94,6 +94,7 @@ const COMMON = new Set([
   "all",
   "max_at_once",
   "move_vms",
+  "return_vms",
   "keep_announced",
   "until",
   "sequence",

@@ -358,7 +358,12 @@ function facts(each) {
     ["Started", each.started && moment(each.started)],
     ["Ended", each.ended && moment(each.ended)],
     ["Each host takes", interruption(each.duration_s)],
-    ["VMs leave first", each.move_s && `within ${interruption(each.move_s)}, and stay away`],
+    ["VMs leave first", each.move_s && `within ${interruption(each.move_s)}`],
+    [
+      "VMs return",
+      each.move_s &&
+        (each.return_s ? `within ${interruption(each.return_s)} after the work` : "no"),
+    ],
     ["Ends by its plan", each.expected_end && moment(each.expected_end)],
     ["Earliest start", each.earliest_start && moment(each.earliest_start)],
     ["Deadline", each.deadline && moment(each.deadline)],
