@@ -144,7 +144,7 @@ def running_postgres(*, on_disk: bool = False) -> Iterator[PostgresServer]:
     if _shared and not on_disk:
         yield replace(_shared[-1], prefix=f"p{os.getpid()}")
         return
-    programs = _programs()
+    programs = programs_of_postgres()
     parent = SLOW if on_disk or not _has_room(FAST) else FAST
     folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir=parent))
     user = _unprivileged(folder)
@@ -169,7 +169,8 @@ def _has_room(folder: Path) -> bool:
     return folder.is_dir() and shutil.disk_usage(folder).free >= ROOM_BYTES_MIN
 
 
-def _programs() -> Path:
+def programs_of_postgres() -> Path:
+    """Return the folder of the programs of the newest PostgreSQL that is installed."""
     found = [shutil.which("postgres")]
     # Debian keeps the programs of each major version out of PATH; the newest comes first.
     installed = Path("/usr/lib/postgresql").glob("*/bin/postgres")

@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-NOTICE_MS = 15 * 60 * 1000
-"""Least notice of the work that is asked for. Source: N-1."""
+NOTICE_MS = {"Freeze": 900_000, "Reboot": 900_000, "Redeploy": 600_000, "Preempt": 30_000}
+"""Least notice of each kind of event, in milliseconds. Source: N-1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Shown:
     status: str
     #: Milliseconds since the epoch UTC; 0 where the document gives none, as of what has started.
     not_before_ms: int = 0
+    #: Its least notice.
+    notice_ms: int = NOTICE_MS["Freeze"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,14 @@ class ClientLog:
 
     def violations(self) -> list[str]:
         """Say what no sound service could have answered."""
+        return [*stale(self.reads), *self.unsound()]
+
+    def unsound(self) -> list[str]:
+        """Say what no sound service could have answered, but for documents that are too old."""
         by_vm = defaultdict(list)
         for each in self.reads:
             by_vm[each.vm].append(each)
-        found = list(_stale(self.reads))
+        found: list[str] = []
         for reads in by_vm.values():
             found += _unsteady(reads)
             found += _short(reads)
@@ -95,15 +101,23 @@ class ClientLog:
                 yield f"{each.vm} approved {each.event_id}, which its group was never shown"
 
 
-def _stale(reads: list[Read]) -> Iterator[str]:
-    """D-1: who asks after another one of its group was answered reads nothing older."""
+def stale(
+    reads: list[Read], *, within_ms: int = 0, judged: Callable[[Read], bool] = lambda _: True
+) -> Iterator[str]:
+    """D-1: who asks after another one of its group was answered reads nothing older.
+
+    Args:
+        reads: of all VMs.
+        within_ms: for how long after that answer an older one is permitted (H-3).
+        judged: which reads must not be older; others (M-2) only show how new one can be.
+    """
     newest: dict[str, int] = {}
     answered: list[tuple[int, str, int]] = []
     for read in sorted(reads, key=lambda each: each.asked_ms):
-        while answered and answered[0][0] < read.asked_ms:
+        while answered and answered[0][0] < read.asked_ms - within_ms:
             _, group, incarnation = heapq.heappop(answered)
             newest[group] = max(incarnation, newest.get(group, 0))
-        if read.incarnation < newest.get(read.group, 0):
+        if judged(read) and read.incarnation < newest.get(read.group, 0):
             yield f"{read.vm} reads {read.incarnation} after {newest[read.group]} was read"
         heapq.heappush(answered, (read.answered_ms, read.group, read.incarnation))
 
@@ -132,7 +146,8 @@ def _short(reads: list[Read]) -> Iterator[str]:
     for read in reads:
         for event_id in read.events.keys() - known:
             event = read.events[event_id]
-            short = asked_ms is not None and event.not_before_ms < asked_ms + NOTICE_MS - 1000
+            least_ms = event.notice_ms - 1000
+            short = asked_ms is not None and event.not_before_ms < asked_ms + least_ms
             if event.status == "Scheduled" and short:
                 yield f"{read.vm} reads {event_id}, which is announced too late"
         known |= read.events.keys()
@@ -141,8 +156,8 @@ def _short(reads: list[Read]) -> Iterator[str]:
 
 def event_of(form: Mapping[str, object]) -> Shown:
     """Read an event of a document."""
-    due = str(form["NotBefore"])
+    due, notice_ms = str(form["NotBefore"]), NOTICE_MS[str(form["EventType"])]
     if not due:
-        return Shown(str(form["EventStatus"]))
+        return Shown(str(form["EventStatus"]), notice_ms=notice_ms)
     at = datetime.strptime(f"{due.removesuffix('GMT')}+0000", "%a, %d %b %Y %H:%M:%S %z")
-    return Shown(str(form["EventStatus"]), int(at.timestamp() * 1000))
+    return Shown(str(form["EventStatus"]), int(at.timestamp() * 1000), notice_ms)

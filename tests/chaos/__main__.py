@@ -1,0 +1,262 @@
+"""The fault campaign: `make chaos`.
+
+Three control planes, metadata nodes and a database live in network namespaces. VMs poll and
+approve, operators ask for work through all three, and one fault after the other strikes: processes
+are killed or stopped, cables cut, clocks set wrong, disks filled, the database killed or moved.
+A checker then judges everything that clients saw.
+
+The run puts itself into namespaces of its own (processes, mounts, network), so whatever it has
+started ends with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.chaos.checker import Evidence, begun_of, violations
+from tests.chaos.clients import (
+    POLL_S,
+    Evictions,
+    Operators,
+    Probes,
+    Record,
+    VirtualMachine,
+    Worker,
+    gap_ms,
+    now_ms,
+)
+from tests.chaos.faults import FAULTS, faults_of
+from tests.chaos.scene import NODES, PLANES, VMS, WITH_WORKERS, Scene
+from tests.e2e.cloud import run
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.chaos.faults import Fault
+
+INSIDE = "FOREWARN_CHAOS_INSIDE"
+NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+NEEDED = ("ip", "unshare", "setpriv", "openssl", "mount")
+NEEDED_BY = {"patroni": ("patroni", "etcd"), "pooler": ("pgbouncer",)}
+#: Longest time after a fault until everything works again, in seconds.
+RECOVERED_S_MAX = 90.0
+#: Longest time at the end until all work has ended, in seconds.
+SETTLED_S_MAX = 150.0
+#: How often a second fault strikes before the first has healed.
+DOUBLE_CHANCE = 0.2
+OPERATE_S, EVICT_S = 0.5, 0.5
+KEPT = Path(".build/chaos")
+
+
+@dataclass
+class Campaign:
+    """Faults on one scene, and what comes of them."""
+
+    scene: Scene
+    seed: int
+    record: Record = field(default_factory=Record)
+    #: Fault -> milliseconds without an answer to polls, and without a leader.
+    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    problems: list[str] = field(default_factory=list)
+
+    def play(self, count: int) -> None:
+        """Strike this many times, settle, and judge."""
+        chance = random.Random(self.seed)
+        scene = self.scene
+        vms = [
+            VirtualMachine(name, host, self.record, random.Random(f"{self.seed} {name}"))
+            for name, host in VMS.items()
+        ]
+        operators = Operators(scene, self.record, random.Random(self.seed + 1))
+        evictions = [Evictions(operators, self.record, host, self.seed) for host in ("h2", "h6")]
+        if not scene.await_ready(RECOVERED_S_MAX):
+            raise AssertionError("the scene did not start")
+        probes = Probes(self.record)
+        pollers = [Worker(vm.live, POLL_S) for vm in vms]
+        askers = [Worker(operators.work, OPERATE_S)]
+        askers += [Worker(each.go_on, EVICT_S) for each in evictions]
+        number = 0
+        while number < count:
+            chosen = self._drawn(chance, 2 if chance.random() < DOUBLE_CHANCE else 1)
+            chosen = chosen[: count - number]
+            number += len(chosen)
+            self._strike(f"{number}/{count}", chosen, chance)
+        for plane in PLANES:
+            scene.skew(plane, 0)
+        for each in askers:
+            each.stop()
+        for vm in vms:
+            vm.approves = 1.0
+        try:
+            wait_until(
+                operators.settled, what="the end of all work", limit_s=SETTLED_S_MAX, every_s=0.5
+            )
+        except AssertionError as error:
+            self.problems.append(str(error))
+        for each in (*pollers, probes, *evictions):
+            each.stop()
+        self.problems += violations(self._evidence(operators))
+
+    def _drawn(self, chance: random.Random, count: int) -> list[Fault]:
+        faults = faults_of(self.scene.kind)
+        return chance.choices(faults, [each.weight for each in faults], k=count)
+
+    def _strike(self, number: str, faults: Sequence[Fault], chance: random.Random) -> None:
+        begin_ms = now_ms()
+        heals = []
+        words = []
+        for fault in faults:
+            what, heal = fault.strike(self.scene, chance)
+            words.append(f"{fault.name}: {what}".rstrip(": "))
+            heals.append((fault, heal))
+        for fault, heal in heals:
+            time.sleep(chance.uniform(*fault.hold_s))
+            heal()
+        recovered = self.scene.await_ready(RECOVERED_S_MAX)
+        time.sleep(0.3)  # the probes see it, too
+        end_ms = now_ms()
+        polls_ms = gap_ms(self.record.polled_ms, begin_ms, end_ms)
+        leads_ms = gap_ms(self.record.led_ms, begin_ms, end_ms)
+        name = " + ".join(sorted(fault.name for fault in faults))
+        self.gaps[name].append((polls_ms, leads_ms))
+        times = f"polls {polls_ms / 1000:5.1f} s, leader {leads_ms / 1000:5.1f} s"
+        print(f"{number:>9}  {'; '.join(words):<62} {times}", flush=True)
+        if not recovered:
+            self.problems.append(f"not whole {RECOVERED_S_MAX:g} s after {'; '.join(words)}")
+
+    def _evidence(self, operators: Operators) -> Evidence:
+        operations = {}
+        before = ""
+        while True:
+            page = _insist(operators, f"/v1/operations?limit=100{before}")
+            for each in page["operations"]:
+                operations[each["id"]] = _insist(operators, f"/v1/operations/{each['id']}")
+            if page["next"] is None:
+                break
+            before = f"&before={page['next']}"
+        history: list[dict[str, object]] = []
+        while entries := _insist(operators, f"/v1/history?limit=500&after={len(history)}")["entries"]:
+            history += entries
+        return Evidence(
+            self.record,
+            begun_of(self.scene.begins.read_text().splitlines()),
+            operations,
+            history,
+            frozenset((*NODES, WITH_WORKERS)),
+        )
+
+    def table(self) -> str:
+        """Return the times without answers for each kind of fault."""
+        lines = [f"{'fault':<46}{'times':>6}{'polls: median':>15}{'worst':>8}{'leader: worst':>15}"]
+        bounds = {each.name: each.bound_s for each in FAULTS}
+        for name, gaps in sorted(self.gaps.items()):
+            if " + " in name:
+                continue
+            polls, leads = ([each[at] / 1000 for each in gaps] for at in (0, 1))
+            bound = f"   at most {bounds[name]:g} s" if bounds[name] else ""
+            lines.append(
+                f"{name:<46}{len(gaps):>6}{statistics.median(polls):>13.1f} s{max(polls):>6.1f} s"
+                f"{max(leads):>13.1f} s{bound}"
+            )
+        log = self.record.log
+        lines.append(
+            f"{len(log.reads)} documents read, {len(log.approvals)} approvals,"
+            f" {len(self.record.requests)} changes by operators"
+        )
+        return "\n".join(lines)
+
+
+def _insist(operators: Operators, path: str) -> dict[str, object]:
+    answer: dict[str, object] = {}
+    wait_until(lambda: answer.update(operators.read(path)) or answer, what=path, limit_s=60)
+    return answer
+
+
+def missing(kinds: Sequence[str]) -> str:
+    """Say what the run needs and does not find; empty: nothing."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    wanted = [*NEEDED, *(name for kind in kinds for name in NEEDED_BY.get(kind, ()))]
+    absent = [each for each in wanted if not shutil.which(each, path=path)]
+    if os.geteuid() != 0:
+        return "chaos needs root: it makes network namespaces"
+    return f"chaos needs {', '.join(absent)}" if absent else ""
+
+
+def play(kind: str, count: int, seed: int) -> list[str]:
+    """Play one campaign with one kind of database; return what went wrong."""
+    directory = Path(tempfile.mkdtemp(prefix="forewarn-chaos-"))
+    run("mount", "-t", "tmpfs", "-o", "mode=755", "none", str(directory))
+    scene = Scene(directory, kind)
+    campaign = Campaign(scene, seed)
+    whole = False
+    try:
+        began_s = time.monotonic()
+        scene.start()
+        print(f"{kind}: {count} faults, seed {seed}; ready", flush=True)
+        campaign.play(count)
+        print(f"{campaign.table()}\n{time.monotonic() - began_s:.0f} s", flush=True)
+        whole = not campaign.problems
+    finally:
+        scene.stop()
+        if not whole:
+            _keep_logs(scene, kind)
+        run("umount", "--recursive", "--lazy", str(directory))
+        directory.rmdir()
+    return campaign.problems
+
+
+def _keep_logs(scene: Scene, kind: str) -> None:
+    folder = KEPT / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    for log in (*scene.directory.glob("*.log"), *scene.database.directory.glob("*.log")):
+        shutil.copy(log, folder)
+    shutil.copy(scene.begins, folder)
+    print(f"logs: {folder}", flush=True)
+
+
+def main() -> int:
+    """Play campaigns; status 1: something went wrong."""
+    parser = argparse.ArgumentParser(prog="make chaos ARGS=")
+    parser.add_argument("--faults", type=int, default=90, help="(default: 90)")
+    parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
+    parser.add_argument(
+        "--databases", default="patroni,pooler", help="of single, pooler and patroni, with commas"
+    )
+    arguments = parser.parse_args()
+    kinds = arguments.databases.split(",")
+    if lacks := missing(kinds):
+        print(lacks)
+        return 1
+    if not os.environ.get(INSIDE):
+        inner = (sys.executable, "-m", "tests.chaos", *sys.argv[1:])
+        os.environ[INSIDE] = "1"
+        # The shell collects processes whose parent has ended.
+        os.execvp("unshare", ["unshare", *NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh", *inner])
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    Path("/run/netns").mkdir(exist_ok=True)
+    run("mount", "-t", "tmpfs", "none", "/run/netns")
+    problems: list[str] = []
+    shares = [arguments.faults // len(kinds)] * len(kinds)
+    shares[0] += arguments.faults - sum(shares)
+    for kind, share in zip(kinds, shares, strict=True):
+        problems += play(kind, share, arguments.seed)
+    for each in problems[:50]:
+        print(f"WRONG: {each}")
+    print(f"{len(problems)} violations" if problems else "nothing was lost, doubled, early or old")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

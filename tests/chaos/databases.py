@@ -1,0 +1,332 @@
+"""The databases of a campaign: one PostgreSQL, the same behind PgBouncer, or three with Patroni."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from tests.chaos.http_call import ask
+from tests.postgres import INIT_OPTIONS, SETTINGS, programs_of_postgres
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+PORT, POOLER, PATRONI, ETCD = 5432, 6432, 8008, 2379
+STARTED_S_MAX = 120.0
+AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
+TRUST = "host all all 10.99.0.0/24 trust\nhost replication all 10.99.0.0/24 trust\n"
+POOLED = """[databases]
+* = host={server} port=5432
+[pgbouncer]
+listen_addr = {address}
+listen_port = 6432
+auth_type = trust
+auth_file = {directory}/users
+pool_mode = session
+ignore_startup_parameters = extra_float_digits
+unix_socket_dir =
+"""
+#: `synchronous_mode`: an asynchronous replica would lose approvals that were answered.
+MEMBER = """scope: forewarn
+name: {name}
+restapi: {{listen: "{address}:8008", connect_address: "{address}:8008"}}
+etcd3: {{hosts: [{etcds}]}}
+bootstrap:
+  dcs:
+    ttl: 20
+    loop_wait: 2
+    retry_timeout: 5
+    synchronous_mode: true
+    postgresql: {{use_pg_rewind: true, use_slots: true}}
+  initdb: [{{encoding: UTF8}}, data-checksums, no-sync, {{auth-local: trust}}, {{auth-host: trust}}]
+  pg_hba:
+  - host all all 10.99.0.0/24 trust
+  - host replication all 10.99.0.0/24 trust
+  - local all all trust
+postgresql:
+  listen: "{address}:5432"
+  connect_address: "{address}:5432"
+  data_dir: {directory}/{name}-data
+  bin_dir: {bin}
+  pgpass: {directory}/pgpass-{name}
+  parameters: {{unix_socket_directories: "{directory}", max_connections: 60}}
+  authentication:
+    superuser: {{username: postgres, password: x}}
+    replication: {{username: replicator, password: x}}
+    rewind: {{username: postgres, password: x}}
+watchdog: {{mode: "off"}}
+"""
+
+
+class Database:
+    """One PostgreSQL at p1."""
+
+    machines: tuple[str, ...] = ("p1",)
+
+    def __init__(self, directory: Path, addresses: Mapping[str, str]) -> None:
+        """Choose where its files are."""
+        self.directory = directory / "database"
+        self.directory.mkdir()
+        shutil.chown(self.directory, "postgres", "postgres")
+        self.addresses = addresses
+        self.bin = programs_of_postgres()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def address(self) -> str:
+        """Where the control planes find it."""
+        return f"postgresql://forewarn@{self.addresses['p1']}:{PORT}/forewarn?connect_timeout=3"
+
+    def start(self) -> None:
+        """Start it, with an empty database."""
+        cluster = str(self.directory / "cluster")
+        initdb = [*AS_POSTGRES, f"{self.bin}/initdb", "-D", cluster, *INIT_OPTIONS]
+        subprocess.run(initdb, check=True, capture_output=True, cwd=self.directory)
+        with (self.directory / "cluster" / "pg_hba.conf").open("a") as file:
+            file.write(TRUST)
+        self._serve()
+        self.run("CREATE DATABASE forewarn", "postgres")
+
+    def _serve(self) -> None:
+        settings = {**SETTINGS, "listen_addresses": self.addresses["p1"]}
+        options = [word for name, text in settings.items() for word in ("-c", f"{name}={text}")]
+        cluster = ["-D", str(self.directory / "cluster"), "-k", str(self.directory)]
+        self.launch("p1", "postgres", [*AS_POSTGRES, f"{self.bin}/postgres", *cluster, *options])
+        wait_until(self.answers, what="PostgreSQL", limit_s=STARTED_S_MAX, every_s=0.1)
+
+    def launch(self, machine: str, name: str, words: Sequence[str]) -> None:
+        """Run a program on a machine."""
+        with (self.directory / f"{machine}-{name}.log").open("ab") as output:
+            self._running[f"{machine} {name}"] = subprocess.Popen(
+                ["ip", "netns", "exec", machine, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                start_new_session=True,
+                env={
+                    "PATH": f"/usr/bin:/bin:/usr/sbin:{self.bin}",
+                    "HOME": str(self.directory),
+                    "LC_ALL": "C",
+                },
+            )
+
+    def kill(self, name: str, sign: signal.Signals = signal.SIGKILL) -> None:
+        """End a program that was launched."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            process.send_signal(sign)
+            process.wait()
+
+    def stop(self) -> None:
+        """End everything."""
+        for name in tuple(self._running):
+            self.kill(name)
+
+    def direct(self) -> str:
+        """Where the server that takes writes is found, without a pooler."""
+        return Database.address.__get__(self)
+
+    def run(self, statement: str, database: str = "forewarn") -> list[tuple[Any, ...]]:
+        """Run a statement."""
+        address = self.direct().replace("/forewarn?", f"/{database}?")
+        with psycopg.connect(address, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def answers(self) -> bool:
+        """Whether it takes writes."""
+        with suppress(psycopg.Error):
+            return not self.run("SELECT pg_is_in_recovery()", "postgres")[0][0]
+        return False
+
+    def primary(self) -> str:
+        """Return the machine whose server takes writes; empty: none does."""
+        return "p1" if self.answers() else ""
+
+    def cut_sessions(self) -> None:
+        """Have the server end every session of the control planes."""
+        self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = 'forewarn' AND pid <> pg_backend_pid()"
+        )
+
+    def crash(self) -> None:
+        """Kill the server that takes writes, as a power cut would; `revive` starts it again."""
+        self.kill("p1 postgres")
+
+    def revive(self) -> None:
+        """Start what `crash` has killed."""
+        deadline_s = time.monotonic() + STARTED_S_MAX
+        while _postgres_left(self.directory / "cluster") and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        self._serve()
+
+
+def _postgres_left(cluster: Path) -> bool:
+    """Whether a process of a killed server still works in its folder."""
+    for cwd in _proc_links("cwd"):
+        with suppress(OSError):
+            if os.readlink(cwd) == str(cluster):
+                return True
+    return False
+
+
+def _proc_links(name: str) -> list[str]:
+    return [f"/proc/{each}/{name}" for each in os.listdir("/proc") if each.isdigit()]
+
+
+class PooledDatabase(Database):
+    """One PostgreSQL behind PgBouncer in session mode."""
+
+    machines = ("p1", "b1")
+
+    @property
+    def address(self) -> str:
+        """Where the control planes find it."""
+        return f"postgresql://forewarn@{self.addresses['b1']}:{POOLER}/forewarn?connect_timeout=3"
+
+    def start(self) -> None:
+        """Start both."""
+        super().start()
+        (self.directory / "users").write_text('"forewarn" ""\n')
+        text = POOLED.format(
+            server=self.addresses["p1"], address=self.addresses["b1"], directory=self.directory
+        )
+        (self.directory / "pgbouncer.ini").write_text(text)
+        self.revive_pooler()
+
+    def crash_pooler(self) -> None:
+        """Kill the pooler."""
+        self.kill("b1 pgbouncer")
+
+    def revive_pooler(self) -> None:
+        """Start it again."""
+        words = ["pgbouncer", "-q", str(self.directory / "pgbouncer.ini")]
+        self.launch("b1", "pgbouncer", [*AS_POSTGRES, *words])
+
+
+class PatroniDatabase(Database):
+    """Three members, each with Patroni, etcd and PostgreSQL; one is a synchronous replica."""
+
+    machines = ("p1", "p2", "p3")
+
+    @property
+    def address(self) -> str:
+        """Where the control planes find the member that takes writes."""
+        places = ",".join(f"{self.addresses[each]}:{PORT}" for each in self.machines)
+        words = "connect_timeout=3&target_session_attrs=read-write"
+        return f"postgresql://forewarn@{places}/forewarn?{words}"
+
+    def direct(self) -> str:
+        """Where the member that takes writes is found."""
+        return self.address.replace("forewarn@", "postgres@")
+
+    def start(self) -> None:
+        """Start all members and wait until two replicas follow."""
+        etcds = ",".join(f'"{self.addresses[each]}:{ETCD}"' for each in self.machines)
+        for name in self.machines:
+            member = MEMBER.format(
+                name=name,
+                address=self.addresses[name],
+                etcds=etcds,
+                directory=self.directory,
+                bin=self.bin,
+            )
+            (self.directory / f"{name}.yml").write_text(member)
+            self._start_etcd(name)
+        for name in self.machines:
+            self._start_patroni(name)
+        wait_until(self.whole, what="three members", limit_s=STARTED_S_MAX, every_s=0.5)
+        self.run("CREATE ROLE forewarn LOGIN SUPERUSER", "postgres")
+        self.run("CREATE DATABASE forewarn OWNER forewarn", "postgres")
+
+    def _start_etcd(self, name: str) -> None:
+        peers = ",".join(f"{each}=http://{self.addresses[each]}:2380" for each in self.machines)
+        here = f"http://{self.addresses[name]}"
+        words = [
+            *("etcd", "--name", name, "--data-dir", str(self.directory / f"etcd-{name}")),
+            *("--listen-client-urls", f"{here}:{ETCD}", "--advertise-client-urls", f"{here}:{ETCD}"),
+            *("--listen-peer-urls", f"{here}:2380", "--initial-advertise-peer-urls", f"{here}:2380"),
+            *("--initial-cluster", peers, "--unsafe-no-fsync"),
+        ]
+        self.launch(name, "etcd", [*AS_POSTGRES, *words])
+
+    def _start_patroni(self, name: str) -> None:
+        words = ["patroni", str(self.directory / f"{name}.yml")]
+        self.launch(name, "patroni", [*AS_POSTGRES, *words])
+
+    def members(self) -> dict[str, str]:
+        """Return the role of each member that runs."""
+        for name in self.machines:
+            answer = ask(self.addresses[name], PATRONI, "GET", "/cluster", limit_s=2)[1]
+            if answer:
+                running = ("running", "streaming")
+                return {
+                    str(each["name"]): str(each["role"])
+                    for each in answer["members"]
+                    if each["state"] in running
+                }
+        return {}
+
+    def whole(self) -> bool:
+        """Whether one leads, and two follow, one of them synchronously."""
+        return sorted(self.members().values()) == ["leader", "replica", "sync_standby"]
+
+    def primary(self) -> str:
+        """Return the member that leads; empty: none does."""
+        return next((name for name, role in self.members().items() if role == "leader"), "")
+
+    def crash(self) -> None:
+        """Kill the server that takes writes; its Patroni starts it again, or another leads."""
+        name = self.primary()
+        pid = self.directory / f"{name}-data" / "postmaster.pid"
+        with suppress(OSError, ValueError):
+            os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
+
+    def revive(self) -> None:
+        """Patroni does that."""
+
+    def switch_over(self) -> str:
+        """Have the synchronous replica lead; return how that was answered."""
+        roles = self.members()
+        leader = next((each for each, role in roles.items() if role == "leader"), "")
+        other = next((each for each, role in roles.items() if role == "sync_standby"), "")
+        if not (leader and other):
+            return "no candidate"
+        body = f'{{"leader": "{leader}", "candidate": "{other}"}}'
+        return str(ask(self.addresses[leader], PATRONI, "POST", "/switchover", body, limit_s=30)[0])
+
+    def fail_over(self) -> str:
+        """Kill the machine of the member that leads: Patroni, its server, etcd; return which."""
+        name = self.primary()
+        if name:
+            self.kill(f"{name} patroni")
+            pid = self.directory / f"{name}-data" / "postmaster.pid"
+            with suppress(OSError, ValueError):
+                os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
+            self.kill(f"{name} etcd")
+        return name
+
+    def revive_member(self, name: str) -> None:
+        """Start what `fail_over` has killed."""
+        if name:
+            self._start_etcd(name)
+            self._start_patroni(name)
+
+
+KINDS = {"single": Database, "pooler": PooledDatabase, "patroni": PatroniDatabase}
+
+
+def make_database(kind: str, directory: Path, addresses: Mapping[str, str]) -> Database:
+    """Return a database of a kind; nothing of it runs yet."""
+    return KINDS[kind](directory, addresses)

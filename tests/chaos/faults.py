@@ -1,0 +1,221 @@
+"""What is broken in a campaign: each fault strikes, stays for a while, and heals."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.chaos.databases import PatroniDatabase, PooledDatabase
+from tests.chaos.scene import NODES, PLANES
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.chaos.scene import Program, Scene
+
+    Heal = Callable[[], object]
+    Strike = Callable[[Scene, random.Random], tuple[str, Heal]]
+
+#: By how many seconds clocks are wrong.
+SKEWS = (-3600, -20, 0, 20, 3600)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault."""
+
+    name: str
+    #: Breaks something; returns what, and what heals it.
+    strike: Strike
+    #: How long it stays, in seconds.
+    hold_s: tuple[float, float] = (0.0, 0.0)
+    #: Longest time without an answer to polls that the contract allows, in seconds; 0: no limit.
+    bound_s: float = 0.0
+    #: How often it is drawn.
+    weight: int = 2
+    #: Kinds of databases it needs; empty: any.
+    databases: tuple[str, ...] = ()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _leader(scene: Scene, chance: random.Random) -> str:
+    return scene.leader() or chance.choice(PLANES)
+
+
+def _signal(sign: signal.Signals) -> Strike:
+    def strike(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+        name = _leader(scene, chance)
+        scene.planes[name].signal(sign)
+        return name, _nothing
+
+    return strike
+
+
+def _kill_follower(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    leader = scene.leader()
+    name = chance.choice([each for each in PLANES if each != leader])
+    scene.planes[name].signal(signal.SIGKILL)
+    return name, _nothing
+
+
+def _step_down(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    asked = chance.choice(PLANES)
+    status, _ = scene.ask(asked, "POST", "/v1/leader/step-down", {})
+    return f"asked of {asked}: {status}", _nothing
+
+
+def _pause(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Stop the main process, its workers, or both, and let them go on."""
+    name = _leader(scene, chance)
+    program = scene.planes[name]
+    children = program.children()
+    which = chance.choice(("main", "workers", "both")) if children else "main"
+    pids = {"main": [program.pid], "workers": children, "both": [program.pid, *children]}[which]
+    program.signal(signal.SIGSTOP, pids)
+    return f"{which} of {name}", partial(program.signal, signal.SIGCONT, pids)
+
+
+def _isolate(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Cut the leader from the database and from every other control plane."""
+    name = _leader(scene, chance)
+    others = [*scene.database.machines, *(each for each in PLANES if each != name)]
+    for each in others:
+        scene.cut(name, each)
+    return name, scene.mend
+
+
+def _cut_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    name = _leader(scene, chance)
+    for each in scene.database.machines:
+        scene.cut(name, each)
+    return name, scene.mend
+
+
+def _cut_pair(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    machines = sorted((*PLANES, *scene.nodes, *scene.database.machines))
+    one, other = chance.sample(machines, 2)
+    scene.cut(one, other)
+    return f"{one} and {other}", scene.mend
+
+
+def _cut_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    name = chance.choice(sorted(scene.nodes))
+    for each in PLANES:
+        scene.cut(name, each)
+    return name, scene.mend
+
+
+def _down(program: Program) -> Heal:
+    program.held = True
+    program.signal(signal.SIGKILL)
+
+    def heal() -> None:
+        program.held = False
+
+    return heal
+
+
+def _kill_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    name = chance.choice(sorted(scene.nodes))
+    return name, _down(scene.nodes[name])
+
+
+def _pause_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    name = chance.choice(sorted(scene.nodes))
+    program = scene.nodes[name]
+    program.signal(signal.SIGSTOP)
+    return name, partial(program.signal, signal.SIGCONT, [program.pid])
+
+
+def _fill_disk(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    name = chance.choice(NODES)
+    scene.fill_disk(name, full=True)
+    return name, partial(scene.fill_disk, name, full=False)
+
+
+def _skew(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Set a clock wrong, until it is set again; half of the time its process is killed, too."""
+    name, seconds = chance.choice(PLANES), chance.choice(SKEWS)
+    scene.skew(name, seconds)
+    if chance.random() < 0.5:
+        scene.planes[name].signal(signal.SIGKILL)
+        return f"{name} {seconds:+} s, restarted", _nothing
+    return f"{name} {seconds:+} s", _nothing
+
+
+def _skew_heir(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Set the clocks of all followers wrong, and kill the leader."""
+    name, seconds = _leader(scene, chance), chance.choice(SKEWS)
+    for each in PLANES:
+        if each != name:
+            scene.skew(each, seconds)
+    scene.planes[name].signal(signal.SIGKILL)
+    return f"{name} killed, the others {seconds:+} s", _nothing
+
+
+def _cut_sessions(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    scene.database.cut_sessions()
+    return "every session", _nothing
+
+
+def _crash_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    scene.database.crash()
+    return "", scene.database.revive
+
+
+def _switch_over(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    assert isinstance(scene.database, PatroniDatabase)
+    return scene.database.switch_over(), _nothing
+
+
+def _fail_over(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    assert isinstance(scene.database, PatroniDatabase)
+    name = scene.database.fail_over()
+    return name, partial(scene.database.revive_member, name)
+
+
+def _restart_pooler(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    assert isinstance(scene.database, PooledDatabase)
+    scene.database.crash_pooler()
+    return "", scene.database.revive_pooler
+
+
+#: H-2: an orderly stop, and a crash.
+ORDERLY_S, CRASH_S = 1.0, 6.0
+FAULTS = (
+    Fault("SIGKILL of the leader", _signal(signal.SIGKILL), bound_s=CRASH_S, weight=6),
+    Fault("SIGTERM of the leader", _signal(signal.SIGTERM), bound_s=ORDERLY_S, weight=4),
+    Fault("leader step-down", _step_down, bound_s=ORDERLY_S, weight=4),
+    Fault("SIGKILL of a follower", _kill_follower),
+    Fault("SIGSTOP of the leader", _pause, hold_s=(1, 14), bound_s=CRASH_S, weight=6),
+    Fault("leader cut from the database", _cut_database, hold_s=(2, 14), bound_s=CRASH_S, weight=4),
+    Fault("leader cut from all", _isolate, hold_s=(2, 14), bound_s=CRASH_S, weight=3),
+    Fault("a pair cut", _cut_pair, hold_s=(2, 10), weight=4),
+    Fault("node cut", _cut_node, hold_s=(2, 12), weight=3),
+    Fault("node killed", _kill_node, hold_s=(0, 6), weight=3),
+    Fault("SIGSTOP of a node", _pause_node, hold_s=(1, 10)),
+    Fault("disk of a node full", _fill_disk, hold_s=(3, 8)),
+    Fault("clock stepped", _skew, weight=4),
+    Fault("heirs with a wrong clock", _skew_heir, bound_s=CRASH_S, weight=4),
+    Fault("sessions terminated", _cut_sessions, weight=3),
+    Fault("PostgreSQL SIGKILL", _crash_database, hold_s=(0, 3), weight=3),
+    Fault("Patroni switchover", _switch_over, hold_s=(5, 8), weight=3, databases=("patroni",)),
+    Fault("Patroni failover", _fail_over, hold_s=(25, 35), weight=2, databases=("patroni",)),
+    Fault("PgBouncer restart", _restart_pooler, hold_s=(0, 4), weight=4, databases=("pooler",)),
+)
+
+
+def faults_of(kind: str) -> tuple[Fault, ...]:
+    """Return the faults that a kind of database knows."""
+    return tuple(each for each in FAULTS if kind in (each.databases or (kind,)))

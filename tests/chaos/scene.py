@@ -1,0 +1,321 @@
+"""The machines of a campaign: network namespaces on one switch, and the programs in them.
+
+Everything here runs inside namespaces of the run itself (see `__main__`): the kernel ends every
+process, and removes every mount and cable, when the run ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.core.access import Role
+from tests.access import seed_token
+from tests.chaos.databases import make_database
+from tests.chaos.http_call import ask
+from tests.e2e.certificates import make_certificates
+from tests.e2e.cloud import run
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PREFIX = "10.99.0"
+#: Where packets for a machine go that is cut off: no machine has this address.
+NOWHERE = "02:00:00:00:00:ff"
+PLANES, NODES = ("c1", "c2", "c3"), ("n1", "n2")
+#: This control plane has its VMs answered by workers, which answer also while it may be outdated.
+WITH_WORKERS = "c3"
+ADDRESSES = {
+    **{name: f"{PREFIX}.{11 + at}" for at, name in enumerate(PLANES)},
+    **{f"p{at}": f"{PREFIX}.{20 + at}" for at in (1, 2, 3)},
+    **{name: f"{PREFIX}.{31 + at}" for at, name in enumerate(NODES)},
+    "b1": f"{PREFIX}.41",
+}
+OPERATOR, FEED, METADATA = 8470, 8471, 80
+STARTED_S_MAX = 120.0
+#: How often a supervisor looks for programs that have ended, in seconds.
+LOOK_S = 0.1
+#: Size of the disk of a metadata node, and what is left free on it while it is full.
+NODE_DISK = "8m"
+
+HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 7)}
+#: A node serves h1 and h2, and h3 and h4; VMs of h5 and h6 ask the control planes.
+SERVED = {"h1": "n1", "h2": "n1", "h3": "n2", "h4": "n2"}
+VMS = {
+    "web_0": "h1",
+    "web_1": "h3",
+    "web_2": "h5",
+    "db_0": "h2",
+    "db_1": "h4",
+    "db_2": "h6",
+    "solo_0": "h3",
+    "lone_0": "h5",
+}
+FLEET = {
+    "hosts": HOSTS,
+    "groups": {name.partition("_")[0]: {} for name in VMS},
+    "vms": {name: {"host": host, "group": name.partition("_")[0]} for name, host in VMS.items()},
+}
+SERVE = """
+[store]
+url = "{store}"
+[metadata]
+vm_by_query = true
+rate_per_s = 0
+serve_outdated = false
+[listen]
+metadata = ["{address}:80"]
+operator = "{address}:8470"
+workers = {workers}
+[feed]
+listen = "{address}:8471"
+certificate = "{directory}/{name}.pem"
+key = "{directory}/{name}.key"
+client_ca = "{directory}/ca.pem"
+hosts = ["n1=h1,h2", "n2=h3,h4"]
+[lifecycle]
+show_timeout_s = 2.0
+[drivers]
+default = "counted"
+[drivers.counted]
+kind = "command"
+begin = ["{directory}/begin"]
+poll_s = 0.3
+"""
+NODE = "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
+#: Writes a line when it begins and one when it ends; the task has no line break.
+BEGIN = """#!/bin/sh
+task=$(cat)
+echo "begin $(date +%s%3N) $task" >> {log}
+sleep 1
+echo "end $(date +%s%3N) $task" >> {log}
+"""
+
+
+@dataclass
+class Program:
+    """A program on a machine, which is started again when it ends, unless it is held down."""
+
+    machine: str
+    words: Sequence[str]
+    log: Path
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    held: bool = False
+    #: Status of each end.
+    ends: list[int] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Start it."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", self.machine, *self.words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.env},
+                cwd=self.log.parent,
+                start_new_session=True,
+            )
+
+    def keep(self) -> None:
+        """Start it if it has ended and is not held down."""
+        if self.process is not None and self.process.poll() is not None:
+            self.ends.append(self.process.returncode)
+            self.process = None
+        if self.process is None and not self.held:
+            self.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process; 0: it does not run."""
+        return self.process.pid if self.process is not None else 0
+
+    def children(self) -> list[int]:
+        """Return the processes that it has started and keeps."""
+        with suppress(OSError):
+            path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+            return [int(word) for word in path.read_text().split()]
+        return []
+
+    def signal(self, sign: signal.Signals, pids: Iterable[int] = ()) -> None:
+        """Send a signal to it, or to these of its processes."""
+        for pid in pids or ((self.pid,) if self.pid else ()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, sign)
+
+
+class Scene:
+    """Control planes, nodes, a database and who leads."""
+
+    def __init__(self, directory: Path, kind: str, *, nodes: Sequence[str] = NODES) -> None:
+        """Lay the cables; start nothing yet."""
+        self.directory, self.kind = directory, kind
+        self.begins = directory / "begins"
+        self.token = ""
+        self._cuts: set[tuple[str, str]] = set()
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "sw", "type", "bridge")
+        run("ip", "link", "set", "sw", "up")
+        run("ip", "address", "add", f"{PREFIX}.1/24", "dev", "sw")
+        for name, address in ADDRESSES.items():
+            self._connect(name, address)
+        self.database = make_database(kind, directory, ADDRESSES)
+        self.nodes = {name: self._node(name) for name in nodes}
+        self.planes: dict[str, Program] = {}
+        self._stopping = threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise, daemon=True)
+
+    @staticmethod
+    def _connect(name: str, address: str) -> None:
+        run("ip", "netns", "add", name)
+        run("ip", "link", "add", f"v-{name}", "type", "veth", "peer", "eth0", "netns", name)
+        run("ip", "link", "set", f"v-{name}", "master", "sw", "up")
+        inside = ("ip", "-n", name)
+        run(*inside, "link", "set", "lo", "up")
+        run(*inside, "address", "add", f"{address}/24", "dev", "eth0")
+        run(*inside, "link", "set", "eth0", "up")
+
+    # --- start and end ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything, in order, and describe the fleet."""
+        directory = self.directory
+        names = {each: f"DNS:{each},IP:{ADDRESSES[each]}" for each in (*PLANES, *self.nodes)}
+        make_certificates(directory, 30, **names)
+        self.begins.touch()
+        begin = directory / "begin"
+        begin.write_text(BEGIN.format(log=self.begins))
+        begin.chmod(0o755)
+        (directory / "node.toml").write_text(NODE)
+        self.database.start()
+        self.token = seed_token(self.database.address, "chaos", Role.ADMIN)
+        for name in PLANES:
+            self.planes[name] = self._plane(name)
+        self._supervisor.start()
+        wait_until(lambda: self.leader(), what="a leader", limit_s=STARTED_S_MAX, every_s=0.1)
+        status, answer = self.ask(self.leader(), "PUT", "/v1/topology", FLEET)
+        assert status == 200, answer
+
+    def ready(self) -> bool:
+        """Whether every control plane and node answers, and one leads."""
+        planes = (self.ask(name, "GET", "/live")[0] == 200 for name in PLANES)
+        nodes = (self._serves(name) for name in self.nodes)
+        return bool(self.leader()) and all(planes) and all(nodes)
+
+    def _serves(self, node: str) -> bool:
+        vm = next(vm for vm, host in VMS.items() if SERVED.get(host) == node)
+        path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
+        return ask(ADDRESSES[node], METADATA, "GET", path, limit_s=1)[0] == 200
+
+    def stop(self) -> None:
+        """End every program."""
+        self._stopping.set()
+        self._supervisor.join()
+        for program in (*self.planes.values(), *self.nodes.values()):
+            program.signal(signal.SIGCONT)
+            program.signal(signal.SIGTERM)
+        self.database.stop()
+
+    def _supervise(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            for program in (*self.planes.values(), *self.nodes.values()):
+                program.keep()
+
+    def _plane(self, name: str) -> Program:
+        config, skew = self.directory / f"{name}.toml", self.directory / f"{name}.skew"
+        config.write_text(
+            SERVE.format(
+                store=self.database.address,
+                address=ADDRESSES[name],
+                directory=self.directory,
+                name=name,
+                workers=1 if name == WITH_WORKERS else 0,
+            )
+        )
+        skew.write_text("0")
+        words = [sys.executable, "-m", "tests.chaos.skewed_serve", str(skew), str(config)]
+        root = str(Path(__file__).resolve().parents[2])
+        log = self.directory / f"{name}.log"
+        return Program(name, words, log, {"PYTHONPATH": root})
+
+    def _node(self, name: str) -> Program:
+        store = self.directory / f"store-{name}"
+        store.mkdir()
+        run("mount", "-t", "tmpfs", "-o", f"size={NODE_DISK}", "none", str(store))
+        (store / "node").mkdir()
+        feeds = ",".join(f"{ADDRESSES[each]}:{FEED}" for each in PLANES)
+        words = [
+            *(sys.executable, "-m", "forewarn.cli.main", "node", "run", "--config", "node.toml"),
+            *("--follow", feeds, "--store", str(store / "node"), "--name", name, "--ca", "ca.pem"),
+            *("--certificate", f"{name}.pem", "--key", f"{name}.key"),
+            *("--listen", f"{ADDRESSES[name]}:{METADATA}"),
+        ]
+        return Program(name, words, self.directory / f"{name}.log")
+
+    # --- faults -----------------------------------------------------------------------------
+
+    def cut(self, one: str, other: str) -> None:
+        """Lose every packet between two machines."""
+        for here, there in ((one, other), (other, one)):
+            self._cuts.add((here, there))
+            words = ("neigh", "replace", ADDRESSES[there], "lladdr", NOWHERE, "dev", "eth0")
+            run("ip", "-n", here, *words, "nud", "permanent")
+
+    def mend(self) -> None:
+        """Heal every cut."""
+        for here, there in self._cuts:
+            run("ip", "-n", here, "neigh", "del", ADDRESSES[there], "dev", "eth0")
+        self._cuts.clear()
+
+    def skew(self, plane: str, seconds: int) -> None:
+        """Have the system's clock of a control plane be ahead by these seconds."""
+        (self.directory / f"{plane}.skew").write_text(str(seconds))
+
+    def fill_disk(self, node: str, *, full: bool) -> None:
+        """Fill the disk of a node's store, or free it."""
+        filler = self.directory / f"store-{node}" / "filler"
+        if not full:
+            filler.unlink(missing_ok=True)
+            return
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(65536))
+
+    # --- questions --------------------------------------------------------------------------
+
+    def ask(
+        self, plane: str, method: str, path: str, body: object = None, *, key: str = ""
+    ) -> tuple[int, dict[str, object]]:
+        """Ask one control plane, as an operator; status 0: no answer."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
+        text = None if body is None else json.dumps(body)
+        return ask(ADDRESSES[plane], OPERATOR, method, path, text, headers=headers)
+
+    def leader(self) -> str:
+        """Return the control plane that leads; empty: none does."""
+        for name in PLANES:
+            if ask(ADDRESSES[name], OPERATOR, "GET", "/leader", limit_s=0.5)[0] == 200:
+                return name
+        return ""
+
+    def await_ready(self, limit_s: float) -> bool:
+        """Wait until everything answers; whether it does in time."""
+        ends_s = time.monotonic() + limit_s
+        while not self.ready():
+            if time.monotonic() > ends_s:
+                return False
+            self._stopping.wait(0.1)
+        return True
