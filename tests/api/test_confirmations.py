@@ -150,3 +150,27 @@ def test_owner_answers_alone_and_operator_for_them_with_another(team: Team) -> N
     reply = team.call("ben", "POST", f"/v1/operations/{ids['db']}/approve")
     assert reply.code == "confirmation-awaited"
     assert team.confirm("anna").status == 200
+
+
+@pytest.mark.parametrize(("who", "action"), [("ben", "withdrawn"), ("anna", "refused")])
+def test_call_that_is_withdrawn_or_refused_is_not_done(team: Team, who: str, action: str) -> None:
+    """Nobody can confirm it afterwards; history names who ended its waiting."""
+    team.call("ben", "POST", "/v1/hosts/h1/fail", {"lost": True})
+    (kept,) = team.waiting()
+    path = f"/v1/confirmations/{kept['id']}"
+    assert team.call("shop", "DELETE", path).status == 403
+    assert team.call(who, "DELETE", path).status == 204
+    assert team.call("anna", "POST", f"{path}/confirm").code == "unknown-confirmation"
+    assert team.health() == "healthy"
+    entries = team.call("ben", "GET", "/v1/history?limit=500").json["entries"]
+    [end] = [each for each in entries if each["action"] == f"confirmation.{action}"]
+    assert end["actor"].startswith(f"operator {who}")
+
+
+def test_end_of_confirmations_is_in_history(team: Team) -> None:
+    """A policy without `confirm` changes who may act alone, so its entry says so."""
+    team.call("ben", "PUT", "/v1/policy", {})
+    assert team.confirm("anna").status == 200
+    entries = team.call("ben", "GET", "/v1/history?limit=500").json["entries"]
+    texts = [each["text"] for each in entries if each["action"] == "policy.applied"]
+    assert texts[-1].endswith("a second person confirms nothing from now on")

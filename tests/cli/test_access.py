@@ -15,7 +15,9 @@ from tests.cli.conftest import Run
 
 def test_roles_and_tokens_by_command(run: Run) -> None:
     """They are given, listed and taken away; a token is printed once. Source: P-2, P-4."""
-    assert run("access", "grant", "user:kim", "owner", "--owner", "shop").status == 0
+    assert "user:lee" in run("access", "grant", "lee", "viewer").err
+    assert run("access", "revoke", "lee", "viewer").status == 0
+    assert run("access", "grant", "user:kim", "owner", "--owner", "shop").err == ""
     assert "owner shop" in run("access", "list").out
     gone = run("access", "revoke", "user:kim", "owner", "--owner", "shop")
     assert gone.err.startswith("No grants.")
@@ -58,6 +60,8 @@ def test_second_operator_confirms_by_command(
     assert asked.status != 0
     waiting = run("--json", "confirmation", "list").json["confirmations"][0]["id"]
     assert f"forewarn confirmation confirm {waiting}" in asked.err
+    assert "hardware-failure" in run("show", waiting).out
+    assert "waits: another operator" in run("operation", "why", waiting).out
     assert f"{waiting} of " in run("status").out
     assert "[own-confirmation]" in run("confirmation", "confirm", waiting).err
     monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("ben", Role.OPERATOR))

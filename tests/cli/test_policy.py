@@ -26,6 +26,7 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     assert checked.out == "~ pause\n~ windows\n"
     assert "nothing was changed" in checked.err
     assert live.get("/v1/policy") == {}
+    assert "The policy is empty" in run("policy").err
     applied = run("policy", "apply", str(file))
     assert applied.err == "the policy has 0 budgets, 1 window, 0 freezes\n"
     shown = run("policy", "show")

@@ -13,6 +13,7 @@ import pytest
 
 from forewarn.cli.main import main
 from forewarn.conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
+from forewarn.conformance.client_trial import ClientUnstartable
 from forewarn.conformance.run import Verdict
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
@@ -112,9 +113,9 @@ def test_reports_name_story_and_fault(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_client_that_cannot_be_started_is_said() -> None:
-    """A command that is not there is no fault of the suite."""
-    (result,) = run_stories(stories_named(["quiet"]), ClientOptions(("/no/such/client",)))
-    assert "cannot be started" in result.reason
+    """A missing program is one error, however many scenarios there are."""
+    with pytest.raises(ClientUnstartable, match="/no/such/client cannot be started"):
+        list(run_stories(stories_named(["quiet", "life"]), ClientOptions(("/no/such/client",))))
 
 
 def test_placeholders_are_filled_in(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from forewarn.api.responses import error_body
 from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.core.confirmation import Confirmation
 from forewarn.core.confirmations import UnknownConfirmation
-from forewarn.core.stimulus import AskConfirmation
+from forewarn.core.stimulus import AskConfirmation, DropConfirmation
 from forewarn.errors import CallerError
 from forewarn.validation.durations import written
 from forewarn.validation.forms import Form
@@ -76,13 +76,32 @@ async def _list(call: ApiCall) -> ApiResponse:
     return ApiResponse({"confirmations": _CONFIRMATION.each(waiting)})
 
 
+async def _kept(call: ApiCall) -> Confirmation:
+    """Return the waiting call that the path names.
+
+    Raises:
+        UnknownConfirmation: no such call waits.
+    """
+    name = call.path["id"]
+    for each in await call.control.read(_waiting):
+        if each.id == name:
+            return each
+    raise UnknownConfirmation(id=name)
+
+
+async def _show(call: ApiCall) -> ApiResponse:
+    return ApiResponse(_CONFIRMATION.of(await _kept(call)))
+
+
+async def _drop(call: ApiCall) -> ApiResponse:
+    kept = await _kept(call)
+    await call.control.submit(DropConfirmation(kept.number, call.principal.name), call.actor)
+    return ApiResponse(b"", 204)
+
+
 async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
     """Do what the kept call asks, in the step that ends its waiting."""
-    name = call.path["id"]
-    waiting = await call.control.read(_waiting)
-    kept = next((each for each in waiting if each.id == name), None)
-    if kept is None:
-        raise UnknownConfirmation(id=name)
+    kept = await _kept(call)
     route, names = _target(every(), kept.request)
     body = kept.body.encode()
     confirmed = replace(
@@ -117,6 +136,23 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
             summary="List calls that wait for a second operator's confirmation.",
             act=_list,
             answer=listed("confirmations", _CONFIRMATION.schema()),
+        ),
+        Route(
+            method="GET",
+            path="/v1/confirmations/{id}",
+            name="show_confirmation",
+            summary="Show a call that waits for a second operator's confirmation.",
+            act=_show,
+            answer=_CONFIRMATION.schema(),
+        ),
+        Route(
+            method="DELETE",
+            path="/v1/confirmations/{id}",
+            name="drop_confirmation",
+            summary="Withdraw your own call that waits, or refuse another operator's.",
+            act=_drop,
+            answer=None,
+            status=204,
         ),
         Route(
             method="POST",

@@ -188,6 +188,7 @@ read-fleet:
     GET /v1/maintenances/{id}/hosts
     GET /v1/maintenances/{id}/report
     GET /v1/confirmations
+    GET /v1/confirmations/{id}
     GET /v1/blockers
     GET /v1/policy
     GET /v1/windows
@@ -271,6 +272,7 @@ operate:
     POST /v1/maintenances/{id}/postpone
     PUT /v1/policy
     POST /v1/confirmations/{id}/confirm
+    DELETE /v1/confirmations/{id}
     PUT {rg}/{configurations}/{configuration}
     PATCH {rg}/{configurations}/{configuration}
     DELETE {rg}/{configurations}/{configuration}

@@ -39,7 +39,7 @@ _BLOCKED: Schema = {
     "type": "object",
     "properties": {
         "id": TEXT,
-        "kind": {"type": "string", "enum": ["operation", "maintenance", "wave", "host"]},
+        "kind": {"type": "string", "enum": ["operation", "maintenance", "wave", "host", "vm"]},
         "blockers": {"type": "array", "items": BLOCKER.schema()},
     },
     "required": ["id", "kind", "blockers"],
@@ -71,21 +71,21 @@ _GROUPS: Schema = {
 
 
 class UnknownWork(Unknown):
-    """A name of no operation, event, maintenance or host."""
+    """A name of no operation, event, maintenance, host or VM."""
 
     code = "unknown-work"
-    message = "There is no operation, event, maintenance or host {name}."
+    message = "There is no operation, event, maintenance, host or VM {name}."
     advice = "List them with `forewarn operation list --all` or `forewarn host list`."
 
 
 async def _why(call: ApiCall) -> ApiResponse:
-    """Return the blockers of an operation, event, maintenance, wave or host."""
+    """Return the blockers of an operation, event, maintenance, wave, host or VM."""
     name = call.query["id"]
     wave = _WAVE.fullmatch(name)
     if wave:
         return await _why_maintenance(call, int(wave[1]), int(wave[2] or 0))
     if not NUMBER.fullmatch(name):
-        answer = await _why_host(call, name)
+        answer = await _why_host(call, name) or await _why_vm(call, name)
         if answer is not None:
             return answer
     try:
@@ -141,6 +141,20 @@ async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
     numbers, planned = work
     waits = [each for number in numbers for each in await _of_operation(call, number)]
     return _answer(host, "host", waits + planned)
+
+
+async def _why_vm(call: ApiCall, vm: str) -> ApiResponse | None:
+    """Return the blockers of all work that disturbs a VM; None if the fleet lacks the VM."""
+
+    def query(view: StateView) -> list[int] | None:
+        state = view.state
+        return sorted(state.places.of(("vm", vm))) if vm in state.topology.vms else None
+
+    numbers = await call.control.read(query)
+    if numbers is None:
+        return None
+    waits = [each for number in numbers for each in await _of_operation(call, number)]
+    return _answer(vm, "vm", waits)
 
 
 async def _of_operation(call: ApiCall, number: int) -> list[Waits]:
@@ -206,13 +220,13 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/why",
             name="why",
-            summary="List the blockers of an operation, event, maintenance, wave or host.",
+            summary="List the blockers of an operation, event, maintenance, wave, host or VM.",
             act=_why,
             query=(
                 Field(
                     "id",
                     Text(144),
-                    "op-12, an event's id or its beginning, m-12, m-12/3 (a wave), or a host.",
+                    "op-12, an event's id or its beginning, m-12, m-12/3 (a wave), a host or a VM.",
                     required=True,
                 ),
             ),

@@ -52,6 +52,12 @@ def add_commands(commands: CommandGroup) -> None:
         "confirm", "confirm another operator's call and execute it", run=_confirm
     )
     confirm.add_argument("id", metavar="ID", help="such as c-12")
+    for name, line in (
+        ("withdraw", "withdraw your own call; it is not done"),
+        ("refuse", "refuse another operator's call; it is not done"),
+    ):
+        drop = confirmation.command(name, line, run=_drop)
+        drop.add_argument("id", metavar="ID", help="such as c-12")
 
 
 def _add_owner(command: argparse.ArgumentParser) -> None:
@@ -69,6 +75,9 @@ def _change(arguments: argparse.Namespace) -> int:
 
     form = {name: getattr(arguments, name) for name in ("principal", "role", "owner")}
     answer = client_of(arguments).post(f"/v1/access/{arguments.act}", form)
+    name, is_grant = arguments.principal, arguments.act == "grant"
+    if is_grant and arguments.role != "node" and not set(":.@/").intersection(name):
+        note(f"{name} is a name in a certificate or login; for the local user grant user:{name}")
     return _print_bindings(arguments, answer)
 
 
@@ -97,6 +106,14 @@ def _confirm(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print(f"{arguments.id} is confirmed and done")
+    return OK
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    client_of(arguments).delete(f"/v1/confirmations/{part(arguments.id)}")
+    note(f"{arguments.id} no longer waits; nothing was done")
     return OK
 
 

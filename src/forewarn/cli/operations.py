@@ -5,6 +5,7 @@ An operation is named by `op-12`, by the id of one of its events, or by the begi
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_facts, print_json, when
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 
+#: The id of a call that waits for a second operator.
+CONFIRMATION = re.compile(r"(?i:c-)[0-9]{1,15}")
 _ACTIONS = {
     "approve": "approve an event, or all events of an operation, for its VMs",
     "cancel": "cancel work that has not started",
@@ -43,12 +46,12 @@ def add_commands(commands: CommandGroup) -> None:
     add_list_options(listing, states=[each.value for each in OperationState], since="requested")
     _add_id(operation.command("show", "show one operation with its events", run=_show))
     why = operation.command(
-        "why", "show the blockers of an operation, maintenance, wave or host", run=show_why
+        "why", "show the blockers of an operation, maintenance, wave, host or VM", run=show_why
     )
     why.add_argument(
         "id",
         metavar="ID",
-        help="op-12, an event's id or its beginning, m-12, m-12/3 (a wave), or a host",
+        help="op-12, an event's id or its beginning, m-12, m-12/3 (a wave), a host or a VM",
     )
     parsers = {name: operation.command(name, line, run=_act) for name, line in _ACTIONS.items()}
     for name, parser in parsers.items():
@@ -102,12 +105,20 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def show_why(arguments: argparse.Namespace) -> int:
-    """Print the blockers of an operation, event, maintenance, wave or host."""
-    from forewarn.cli.api_client import NameEmpty, client_of  # noqa: PLC0415
+    """Print the blockers of an operation, event, maintenance, wave, host or VM."""
+    from forewarn.cli.api_client import NameEmpty, client_of, part  # noqa: PLC0415
 
     if not arguments.id:
         raise NameEmpty
     client = client_of(arguments)
+    if CONFIRMATION.fullmatch(arguments.id):
+        each = client.get(f"/v1/confirmations/{part(arguments.id.lower())}")
+        if arguments.json:
+            return print_json({"kind": "confirmation", **each})
+        until = when(each["expires"], client.now_ms)
+        print(f"waits: another operator than {each['principal']} confirms it until {until}")
+        print(f"  forewarn confirmation confirm {each['id']}")
+        return OK
     answer = client.get("/v1/why", id=arguments.id)
     if arguments.json:
         return print_json(answer)

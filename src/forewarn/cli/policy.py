@@ -80,6 +80,8 @@ def _show(arguments: argparse.Namespace) -> int:
     form = "json" if arguments.json else arguments.format or "toml"
     body = client_of(arguments).send("GET", f"/v1/policy?format={form}")
     print(body.decode("utf-8"), end="")
+    if body.strip() in {b"", b"{}"}:
+        note("The policy is empty: no budgets, windows, freezes or confirmations.")
     return OK
 
 

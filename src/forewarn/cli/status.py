@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from forewarn.cli.operations import CONFIRMATION
 from forewarn.cli.output import print_facts, print_json, print_table, when
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -27,7 +28,7 @@ class IdUnknown(CallerError):
 
     code = "id-unknown"
     status = 404
-    message = "No operation, event, maintenance, host, VM or group is called {name}."
+    message = "No operation, event, maintenance, confirmation, host, VM or group is called {name}."
     advice = "List them, for example with `forewarn operation` or `forewarn host`."
 
 
@@ -35,7 +36,7 @@ def add_commands(commands: CommandGroup) -> None:
     """Add `status` and `show`."""
     commands.command("status", run=_status)
     show = commands.command("show", run=_show)
-    show.add_argument("id", metavar="ID", help="op-12, m-12, an event's id, or a name")
+    show.add_argument("id", metavar="ID", help="op-12, m-12, c-12, an event's id, or a name")
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -90,8 +91,12 @@ def _show(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import ApiRefused, client_of, part  # noqa: PLC0415
 
     client, name = client_of(arguments), part(arguments.id)
-    is_maintenance = _MAINTENANCE.fullmatch(arguments.id)
-    for kind in ("maintenances",) if is_maintenance else _LOOKED_UP:
+    kinds: tuple[str, ...] = _LOOKED_UP
+    if _MAINTENANCE.fullmatch(arguments.id):
+        kinds = ("maintenances",)
+    elif CONFIRMATION.fullmatch(arguments.id):
+        kinds, name = ("confirmations",), name.lower()
+    for kind in kinds:
         if kind == "events" and arguments.id.lower().startswith("op-"):
             continue
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `store`."""
-    group = commands.group("store")
+    group = commands.group("store", default="")
     backup = group.command("backup", "copy the store into a file while the service runs", run=_back)
     verify = group.command("verify", "check a backup without restoring it", run=_verify)
     restore = group.command("restore", "restore a backup into an empty store", run=_restore)

@@ -206,14 +206,16 @@ def _ask(arguments: argparse.Namespace) -> int:
         "source": arguments.source,
         "queue": arguments.queue,
     }
-    if arguments.cause in _ANNOUNCED:
-        _warn_unasked(client, names, arguments.selector)
+    silent: list[str] = []
+    if arguments.cause in _ANNOUNCED:  # before the request: its operations make groups listen
+        silent = _silent_groups(client, names, arguments.selector)
     try:
         answer = client.post("/v1/operations", form)
     except ApiRefused as refusal:
         if refusal.code == "too-many-targets" and sys.stdin.isatty() and _wants_maintenance():
             return _create_maintenance(client, form, as_json=arguments.json)
         raise
+    warn_unasked(silent)
     operations = answer["operations"]
     if arguments.wait:
         return wait(client, operations, after=after, arguments=arguments)
@@ -224,14 +226,15 @@ def _ask(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _warn_unasked(client: ApiClient, names: list[str], selector: str | None) -> None:
-    """Warn, before the request, about groups on these hosts that do not poll."""
+def _silent_groups(client: ApiClient, names: list[str], selector: str | None) -> list[str]:
+    """Return the groups on these hosts that do not listen."""
     if selector:
         hosts = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
         names = [each["name"] for each in hosts]
-    if names:
-        silent = client.get("/v1/groups", enabled="false", host=",".join(names[:HOSTS_ASKED_MAX]))
-        warn_unasked([each["name"] for each in silent["groups"]])
+    if not names:
+        return []
+    silent = client.get("/v1/groups", enabled="false", host=",".join(names[:HOSTS_ASKED_MAX]))
+    return [each["name"] for each in silent["groups"]]
 
 
 def _wants_maintenance() -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from forewarn.conformance.checks import ConformanceFault
 from forewarn.conformance.client_server import NAME, PlayedServer, replaced, started
 from forewarn.conformance.marks import PREPARED, RECOVERED, ConformanceMarks
+from forewarn.errors import CallerError, reason_of
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ BURST = 10
 #: How long a fault lasts at least, in seconds, and how often it is met.
 TROUBLE_S = 1.5
 TROUBLE_POLLS = 3
+
+
+class ClientUnstartable(CallerError):
+    """A client's command that cannot be started."""
+
+    code = "conformance-client-unstartable"
+    message = "{program} cannot be started: {reason}."
+    advice = "Write the client's command after `--`, with the path of its program."
 
 
 @value
@@ -89,7 +98,7 @@ class ClientTrial:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise ConformanceFault(f"{words[0]} cannot be started: {error.strerror}") from error
+                raise ClientUnstartable(program=words[0], reason=reason_of(error)) from error
         self._wait(lambda: self.polls() > polls, "it asked nothing", START_S)
 
     def kill(self) -> None:

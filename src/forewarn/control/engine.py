@@ -369,7 +369,10 @@ class ControlEngine:
             self._plane.store.write_calls(calls)
         except ForewarnError as error:
             for call in calls:  # each was refused, or has changed nothing
-                log.warning("not in the audit: %s %s", call, error, extra={"action": "audit.lost"})
+                text = "The audit lacks the call %s of %s, outcome %s: %s"
+                who = call.principal or "an unknown caller"
+                facts = (call.request, who, call.outcome, error)
+                log.warning(text, *facts, extra={"action": "audit.lost"})
 
     def _take_publication(self, ended: PublicationEnded) -> None:
         try:

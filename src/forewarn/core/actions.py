@@ -51,6 +51,8 @@ ACTIONS: dict[str, str] = {
     "access.revoked": "Somebody has a role no longer.",
     "confirmation.asked": "A call waits for a second person to confirm it.",
     "confirmation.given": "A second person has confirmed a call, and it is done.",
+    "confirmation.withdrawn": "Who made a call that waited has withdrawn it; it is not done.",
+    "confirmation.refused": "A second person has refused a call; it is not done.",
     "confirmation.expired": "Nobody has confirmed a call in time; it is not done.",
     "token.created": "A token is good from here.",
     "token.revoked": "A token is good no longer.",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.core.confirmation import Confirmation
     from forewarn.core.draft import Draft
     from forewarn.core.state import State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import DropConfirmation, Stimulus
     from forewarn.planning.policy import MaintenancePolicy
 
 #: Calls that may wait at a time.
@@ -40,7 +40,7 @@ class UnknownConfirmation(CallerError):
 
     code = "unknown-confirmation"
     status = 404
-    message = "No call {id} waits for confirmation: it was confirmed, has expired, or never was."
+    message = "No call {id} waits for confirmation: it was confirmed or dropped, or never was."
     advice = "See `forewarn confirmation list` and `forewarn history`."
 
 
@@ -105,15 +105,36 @@ def confirm(draft: Draft, stimulus: Confirmed) -> None:
     Raises:
         UnknownConfirmation, OwnConfirmation: it may not be done.
     """
-    known = draft.state.confirmations.get(stimulus.number)
-    if known is None or known.expires_ms <= draft.now_ms:
-        raise UnknownConfirmation(id=f"c-{stimulus.number}")
+    known = _waiting(draft, stimulus.number)
     if known.principal == stimulus.principal:
         raise OwnConfirmation(id=known.id, principal=known.principal)
     text = f"{known.id} of {known.principal} is confirmed by {stimulus.principal}: {known.request}"
     asker, draft.actor = draft.actor, f"operator {stimulus.principal}"
     draft.remove("confirmation.given", text, known)
     draft.actor = asker
+
+
+def drop(draft: Draft, stimulus: DropConfirmation) -> tuple[int, ...]:
+    """Remove a call that its principal withdraws or another one refuses; it is not done.
+
+    Raises:
+        UnknownConfirmation: it does not wait.
+    """
+    known = _waiting(draft, stimulus.number)
+    if known.principal == stimulus.principal:
+        text = f"{known.id} is withdrawn by {known.principal}: {known.request}"
+        draft.remove("confirmation.withdrawn", text, known)
+    else:
+        text = f"{known.id} of {known.principal} is refused by {stimulus.principal}"
+        draft.remove("confirmation.refused", f"{text}: {known.request}", known)
+    return ()
+
+
+def _waiting(draft: Draft, number: int) -> Confirmation:
+    known = draft.state.confirmations.get(number)
+    if known is None or known.expires_ms <= draft.now_ms:
+        raise UnknownConfirmation(id=f"c-{number}")
+    return known
 
 
 def expire(draft: Draft) -> None:

@@ -18,6 +18,7 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance_stimuli import ApplyPolicy
+    from forewarn.planning.policy import MaintenancePolicy
 
 
 def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
@@ -30,7 +31,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
         return
     longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
     applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, word.policy)
-    draft.put("policy.applied", _sentence(word), applied)
+    draft.put("policy.applied", _sentence(draft.maintenance_policy, word.policy), applied)
     for number in tuple(draft.maintenances):
         maintenance = draft.maintenances.get(number)
         if maintenance is None or not maintenance.live:
@@ -57,11 +58,14 @@ def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
         draft.put("maintenance.replanning", text, planned)
 
 
-def _sentence(word: ApplyPolicy) -> str:
-    policy = word.policy
+def _sentence(before: MaintenancePolicy, policy: MaintenancePolicy) -> str:
     parts = (
         counted(len(policy.budgets), "budget"),
         counted(len(policy.windows), "window"),
         counted(len(policy.freezes), "freeze"),
     )
-    return f"the maintenance policy has {', '.join(parts)}"
+    text = f"the maintenance policy has {', '.join(parts)}"
+    if policy.confirm != before.confirm:
+        acts = ", ".join(act.value for act in policy.confirm) or "nothing"
+        text += f"; a second person confirms {acts} from now on"
+    return text

@@ -249,6 +249,8 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
             return access_changes.change_access(draft, stimulus)
         case stimuli.AskConfirmation():
             return confirmations.ask(draft, stimulus)
+        case stimuli.DropConfirmation():
+            return confirmations.drop(draft, stimulus)
         case stimuli.Restored():
             return restored.restored(draft, stimulus)
         case _:

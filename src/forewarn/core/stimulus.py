@@ -258,6 +258,14 @@ class AskConfirmation:
 
 
 @value
+class DropConfirmation:
+    """A call that waits is withdrawn by its principal, or refused by another one. Source: P-8."""
+
+    number: int
+    principal: str
+
+
+@value
 class Confirmed:
     """A second principal confirms a call, and what it asks is done. Source: P-8."""
 
@@ -289,6 +297,7 @@ SingleStimulus: TypeAlias = (
     | MaintenanceStimulus
     | AccessStimulus
     | AskConfirmation
+    | DropConfirmation
 )
 #: What one step decides on.
 Stimulus: TypeAlias = SingleStimulus | Reports | Confirmed

@@ -48,8 +48,11 @@ export function confirmations(main) {
                   each.body,
                   moment(each.expires),
                   each.principal === caller.principal
-                    ? "Another operator confirms it."
-                    : action("confirm", "Confirm", each.id),
+                    ? action("drop_confirmation", "Withdraw", each.id)
+                    : h("div", { className: "buttons" }, [
+                        action("confirm", "Confirm", each.id),
+                        action("drop_confirmation", "Refuse", each.id, true),
+                      ]),
                 ]),
               )
             : h("p", { className: "soft" }, "No call waits for a second operator."),
