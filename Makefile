@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-libvirt kill-agent test-azure test-sdks test-nova test-fast \
+	demo-libvirt kill-agent test-azure test-sdks test-nova test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
@@ -52,9 +52,6 @@ demo-libvirt: $(DEV) system  ## a private cloud of two libvirt hosts is maintain
 
 tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (root, Debian)
 	$(BIN)/python -m tests.libvirt.tutorial
-
-kill-libvirt: $(DEV) system  ## kill every part of that cloud, 300 times (ARGS="--quick")
-	$(BIN)/python -m tests.libvirt.kill_run $(ARGS)
 
 # -- to work on it -------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ ROUTES = every_route(
     )
 )
 DOCUMENT: Json = document(ROUTES, "v1")
-EXAMPLES = 20
+EXAMPLES = 8
 """Random requests to each method of each path; more are tried by `--hypothesis-seed`."""
 
 CHECKED = (

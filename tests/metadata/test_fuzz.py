@@ -43,7 +43,7 @@ RESET = b"reset"
 STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 LENGTH = re.compile(rb"(?i)\ncontent-length:[ \t]*([0-9]+)")
 CHUNKED = re.compile(rb"(?i)\ntransfer-encoding:[ \t]*chunked")
-EXAMPLES = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""The page in a real browser: each action by mouse and again by keyboard, against a real service.
+"""The page in a real browser: each action by mouse or keyboard, against a real service.
 
 What the operator API answers is tested beside it; here is what people see and press.
 """
@@ -122,6 +122,8 @@ def fill(page: Browser, hand: str, selector: str, text: str) -> None:
 
 
 HANDS = pytest.mark.parametrize("hand", ["mouse", "keyboard"])
+#: Where the mouse would press the same buttons of the same dialogs.
+BY_KEYBOARD = pytest.mark.parametrize("hand", ["keyboard"])
 #: View, what is pressed, fields, and what history must then tell of.
 STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("#/hosts/h1", "update_host", {"duration": "9s"}, "operation.announced"),
@@ -234,7 +236,7 @@ def test_every_action_is_done(page: Browser, service: Live, hand: str) -> None:
     page.problems[:] = [each for each in page.problems if "404" not in each]
 
 
-@HANDS
+@BY_KEYBOARD
 def test_refusal_says_why_and_what_to_do(page: Browser, service: Live, hand: str) -> None:
     """What is refused stays open, with the reason and the advice; Escape gives it up."""
     show(page, f"{service.url}/#/hosts/h1")
@@ -248,7 +250,7 @@ def test_refusal_says_why_and_what_to_do(page: Browser, service: Live, hand: str
     page.problems.clear()  # the browser notes each answer of 4xx
 
 
-@HANDS
+@BY_KEYBOARD
 def test_maintenance_is_led_from_its_plan_to_its_end(
     page: Browser, service: Live, hand: str
 ) -> None:
@@ -358,7 +360,7 @@ def test_refused_machine_is_shown_at_once(page: Browser, service: Live) -> None:
     page.see("odd name")
 
 
-@HANDS
+@BY_KEYBOARD
 def test_host_is_opened_from_the_map(page: Browser, service: Live, hand: str) -> None:
     """A cell is a host: a click opens it, and so do the arrow keys and Enter."""
     show(page, f"{service.url}/")
@@ -400,7 +402,7 @@ def test_history_is_filtered(page: Browser, service: Live) -> None:
     assert page.run("document.querySelectorAll('.history tbody tr').length") == 1
 
 
-@HANDS
+@BY_KEYBOARD
 def test_token_is_created_and_revoked(page: Browser, service: Live, hand: str) -> None:
     """Its secret is shown until it is closed; the list has its holder, and not the secret."""
     show(page, f"{service.url}/#/access")
@@ -640,7 +642,7 @@ def test_silent_groups_are_named_before_work(page: Browser, service: Live) -> No
     assert [each.split()[0] for each in names] == ["images"]
 
 
-@HANDS
+@BY_KEYBOARD
 def test_names_are_found_as_they_are_typed(page: Browser, service: Live, hand: str) -> None:
     """Hosts, VMs, groups and ids are offered below the field; a click or Enter opens one."""
     show(page, f"{service.url}/")
@@ -675,7 +677,7 @@ def test_safe_button_is_the_bright_one(page: Browser, service: Live) -> None:
     page.key("Escape")
 
 
-@HANDS
+@BY_KEYBOARD
 def test_policy_is_changed_and_its_windows_are_shown(
     page: Browser, service: Live, hand: str
 ) -> None:
@@ -709,7 +711,7 @@ def test_tour_needs_no_scrolling(page: Browser) -> None:
         page.open("about:blank")
 
 
-@HANDS
+@BY_KEYBOARD
 def test_timeline_shows_what_is_planned(page: Browser, service: Live, hand: str) -> None:
     """Lanes stand by maintenance and wave; time can be widened; work leads to its maintenance."""
     form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}

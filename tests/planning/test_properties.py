@@ -12,7 +12,7 @@ from forewarn.planning.plan import FleetState, Plan
 from forewarn.planning.planner import plan
 from tests.planning.worlds import HOUR_MS, NOW_MS, World, worlds
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
 
 def planned(world: World, now_ms: int = NOW_MS) -> Plan:

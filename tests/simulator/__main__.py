@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not arguments.file:
         return _worlds(arguments)
     try:
-        return play_file(arguments.file, json=arguments.json)
+        return play_file(arguments.file)
     except TranscriptInvalid as error:
         print(error, file=sys.stderr)
         return USAGE
@@ -65,7 +65,6 @@ def _parser() -> argparse.ArgumentParser:
         help=f"kinds to leave out, of {', '.join(sorted(KNOWN))}",
     )  # fmt: skip
     parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter run")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     return parser
 
 
@@ -97,7 +96,7 @@ def _plans(arguments: argparse.Namespace) -> Iterator[WorldPlan]:
 
 def _worlds(arguments: argparse.Namespace) -> int:
     jobs = min(arguments.jobs, arguments.runs)
-    summary = Summary(arguments.runs, jobs, progress=not arguments.json)
+    summary = Summary(arguments.runs, jobs)
     interrupted = False
     try:
         for result in _results(arguments, jobs):
@@ -105,14 +104,14 @@ def _worlds(arguments: argparse.Namespace) -> int:
             if not result.invariant:
                 continue
             summary.end_progress()
-            summary.broke(result)
+            summary.broke()
             print_violation(result)
             if not arguments.no_shrink:
                 _shrink(result, summary)
     except KeyboardInterrupt:
         interrupted = True
     summary.end_progress()
-    summary.print(json=arguments.json)
+    summary.print()
     if summary.broken:
         return REFUSED
     if interrupted:
@@ -126,8 +125,8 @@ def _shrink(found: WorldResult, summary: Summary) -> None:
     print("looking for a shorter run that breaks the same promise …", file=sys.stderr)
     best = found
     try:
-        for tried, best in shrinking(found, (*KINDS, *OPTIONAL)):
-            summary.shorter(best, tried)
+        for tried, best in shrinking(found, (*KINDS, *OPTIONAL)):  # noqa: B007 - used where the search ends
+            summary.tried(tried)
     finally:
         summary.end_progress()
         if best is not found:

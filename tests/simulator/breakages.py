@@ -19,9 +19,8 @@ class Breakage:
     #: What is broken, for the table.
     what: str
     edits: tuple[Edit, ...]
-    #: Who is asked first: `world SEED: INVARIANT`, `exploration WORLD: INVARIANT` or
-    #: `transcript NAME`.
-    caught_by: str
+    #: The seed of the world that is tried first, and the invariant that it finds broken.
+    caught_by: tuple[int, str]
 
 
 BREAKAGES = (
@@ -40,7 +39,7 @@ BREAKAGES = (
                 "in deadlines.due(draft.now_ms + 300_000):",
             ),
         ),
-        "world 1: 1",
+        (1, "1"),
     ),
     Breakage(
         "incarnation-stands-still",
@@ -55,7 +54,7 @@ BREAKAGES = (
                 "    incarnation = view.document.incarnation\n",
             ),
         ),
-        "world 1: 2",
+        (1, "2"),
     ),
     Breakage(
         "foreign-event-shown",
@@ -68,19 +67,7 @@ BREAKAGES = (
             ),
             ("forewarn.core.lifecycle", "return self.group == group and (", "return (True) and ("),
         ),
-        "world 1: 13",
-    ),
-    Breakage(
-        "second-fault-domain-at-the-start",
-        "a second fault domain is looked at when work is announced, not when it starts",
-        (
-            (
-                "forewarn.core.step",
-                "    blocked = admission.work_before(draft, operation) if reason else None\n",
-                "    blocked = None\n",
-            ),
-        ),
-        "transcript L-6-later-than-approval",
+        (1, "13"),
     ),
     Breakage(
         "driver-begun-twice",
@@ -92,7 +79,7 @@ BREAKAGES = (
                 ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
             ),
         ),
-        "world 1: 9",
+        (1, "9"),
     ),
     Breakage(
         "late-notice-kept",
@@ -104,7 +91,7 @@ BREAKAGES = (
                 "        if not operation:\n",
             ),
         ),
-        "world 3: 6",
+        (3, "6"),
     ),
     Breakage(
         "unknown-id-accepted",
@@ -116,7 +103,7 @@ BREAKAGES = (
                 "[known_event(each) for each in event_ids if draft.event(each)]",
             ),
         ),
-        "world 1: 7",
+        (1, "7"),
     ),
     Breakage(
         "failure-announced",
@@ -128,7 +115,7 @@ BREAKAGES = (
                 '    draft.put("operation.started", f"{running.id} is running", running)\n',
             ),
         ),
-        "world 1: 8",
+        (1, "8"),
     ),
     Breakage(
         "id-reused",
@@ -140,7 +127,7 @@ BREAKAGES = (
                 ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
             ),
         ),
-        "world 1: 3",
+        (1, "3"),
     ),
     Breakage(
         "approval-not-written",
@@ -157,13 +144,13 @@ BREAKAGES = (
                 ),
             ),
         ),
-        "world 1: 10",
+        (1, "10"),
     ),
     Breakage(
         "abort-forgotten",
         "a driver that a crash kept from being called to abort is not called after the restart",
         (("forewarn.control.plane", " or state.aborts.get(n)\n", "\n"),),
-        "world 3: L-7",
+        (3, "L-7"),
     ),
     Breakage(
         "approved-before-all-are-prepared",
@@ -175,7 +162,7 @@ BREAKAGES = (
                 "        if not others:\n",
             ),
         ),
-        "world 1: C-5",
+        (1, "C-5"),
     ),
     Breakage(
         "event-over-domains",
@@ -187,7 +174,7 @@ BREAKAGES = (
                 ("else tuple(sorted(draft.topology.vms))\n    shares"),
             ),
         ),
-        "world 1: 4",
+        (1, "4"),
     ),
     Breakage(
         "silent-groups-pass",
@@ -199,83 +186,7 @@ BREAKAGES = (
                 "<= polled_ms < ended_ms - before_s * SECOND_MS:",
             ),
         ),
-        "world 7: F-5",
-    ),
-    Breakage(
-        "budget-not-asked-again",
-        "a budget is not looked at again when a wave is announced",
-        (
-            (
-                "forewarn.core.host_admission",
-                "taken[subject] + amount > limit:",
-                "taken[subject] > limit + 10**6:",
-            ),
-        ),
-        "transcript F-3-failed-host-counts",
-    ),
-    Breakage(
-        "paused-work-starts",
-        "announced work of a maintenance that is paused or cancelled starts",
-        (
-            (
-                "forewarn.core.waves",
-                "    if maintenance is None or not maintenance.live:\n",
-                "    if not draft:\n",
-            ),
-            (
-                "forewarn.core.waves",
-                "if not maintenance.running and not maintenance.keeps_announced:",
-                "if not draft:",
-            ),
-        ),
-        "transcript F-6-cancelled",
-    ),
-    Breakage(
-        "planner-knows-no-fault-domains",
-        "planner and its checker let a wave disturb two fault domains of a group",
-        (
-            (
-                "forewarn.planning.fleet",
-                "zones.setdefault(host.fault_zone, len(zones))",
-                "zones.setdefault(('', 0), len(zones))",
-            ),
-            (
-                "forewarn.planning.checker",
-                "            if len(zones[group]) > 1:",
-                "            if len(zones[group]) > 9:",
-            ),
-        ),
-        "transcript F-1-life-of-a-maintenance",
-    ),
-    Breakage(
-        "window-too-short-is-used",
-        "planner and its checker have work end after its window",
-        (
-            (
-                "forewarn.planning.timing",
-                "            if start_ms + self._duration_ms > closes_ms:",
-                "            if start_ms > closes_ms:",
-            ),
-            ("forewarn.planning.eligible", "end - start >= duration_s * 1000", "end >= start"),
-            (
-                "forewarn.planning.checker",
-                "self.hosts[host], start, entry.latest_end_ms)",
-                "self.hosts[host], start, start + 1)",
-            ),
-        ),
-        "transcript F-7-window-too-short",
-    ),
-    Breakage(
-        "another-blocker-named",
-        "a blocked maintenance names an operator in place of its first blocker",
-        (
-            (
-                "forewarn.core.maintenance_why",
-                "            return _of_host(*first)",
-                "            return Blocker(Code.OPERATOR, maintenance.id, 0)",
-            ),
-        ),
-        "transcript F-4-plan-impossible",
+        (7, "F-5"),
     ),
     Breakage(
         "approvals-never-start",
@@ -287,7 +198,7 @@ BREAKAGES = (
                 "    if any(draft.enabled(each.group) for each in draft.events_of(operation)):",
             ),
         ),
-        "world 1: L-1",
+        (1, "L-1"),
     ),
     Breakage(
         "end-not-shown",
@@ -302,7 +213,7 @@ BREAKAGES = (
                 ),
             ),
         ),
-        "world 1: S-1",
+        (1, "S-1"),
     ),
     Breakage(
         "far-nodes-not-awaited",
@@ -314,7 +225,7 @@ BREAKAGES = (
                 ("        if True:\n            shown"),
             ),
         ),
-        "world 1: M-4",
+        (1, "M-4"),
     ),
     Breakage(
         "change-acknowledged-unshown",
@@ -326,7 +237,7 @@ BREAKAGES = (
                 ("            if change.whole:\n                self._apply(change)\n"),
             ),
         ),
-        "world 1: M-1",
+        (1, "M-1"),
     ),
     Breakage(
         "answer-overtakes-changes",
@@ -338,7 +249,7 @@ BREAKAGES = (
                 "        self.writer.write(feed.line_of(message))\n",
             ),
         ),
-        "world 1: A-6",
+        (1, "A-6"),
     ),
     Breakage(
         "nodes-sent-all-vms",
@@ -350,7 +261,7 @@ BREAKAGES = (
                 "dict.fromkeys(self._feeds.values())",
             ),
         ),
-        "world 1: M-5",
+        (1, "M-5"),
     ),
     Breakage(
         "shown-before-kept",
@@ -370,7 +281,7 @@ BREAKAGES = (
                 ),
             ),
         ),
-        "world 1: M-2",
+        (1, "M-2"),
     ),
     Breakage(
         "changes-not-kept",
@@ -382,6 +293,6 @@ BREAKAGES = (
                 "1",
             ),
         ),
-        "world 1: D-1",
+        (1, "D-1"),
     ),
 )

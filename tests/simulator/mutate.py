@@ -1,10 +1,6 @@
-"""Runs one broken product: `python -m tests.simulator.mutate NAME` in a process of its own.
+"""Runs worlds of a broken product: `python -m tests.simulator.mutate NAME`, in its own process.
 
-Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`,
-`transcript NAME`, or `assertion NAME` for an assertion of the product itself while a transcript
-was played. With `--try WHO` only that
-is tried; with `--first WHO` that and then the others, until one notices. Nothing is written
-anywhere.
+Prints the world and the invariant that noticed the breakage. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -18,11 +14,8 @@ from types import CodeType
 
 from tests.simulator.breakages import BREAKAGES, Breakage
 
-TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 17)
 HOSTS, VMS, DAYS, RATE = 8, 40, 1.0, 6
-STATES = 6000
-"""How many states of a small world are visited at most to notice a breakage."""
 
 
 class _Broken(importlib.machinery.SourceFileLoader):
@@ -76,74 +69,20 @@ def noticed_in_world(seed: int) -> str:
     return run_world(WorldPlan(seed, HOSTS, VMS, DAYS, rate=RATE)).invariant
 
 
-def noticed_in_transcript(name: str) -> str:
-    """What notices that a transcript comes out otherwise; empty if nothing does."""
-    from tests.simulator.transcripts.transcript import parse, play
-    from tests.simulator.world.crash_points import Violation
-
-    text = (TRANSCRIPTS / f"{name}.txt").read_text(encoding="utf-8")
-    try:
-        return "" if all(told.agrees for told in play(parse(text))) else "transcript"
-    except Violation as violation:
-        return "assertion" if isinstance(violation.__cause__, AssertionError) else "transcript"
-    except AssertionError:
-        return "assertion"
-
-
-def noticed_in_exploration(name: str) -> str:
-    """The invariant that is found broken where all states of a small world are visited."""
-    from tests.simulator.exploration.explorer import Explorer
-    from tests.simulator.exploration.worlds import WORLDS
-
-    world = next(each for each in WORLDS if each.name == name)
-    violation = Explorer(world).explore(STATES).violation
-    return violation.invariant if violation is not None else ""
-
-
-def everybody() -> list[str]:
-    """Everybody who could notice, transcripts last."""
-    from tests.simulator.exploration.worlds import WORLDS
-
-    names = [f"transcript {path.stem}" for path in sorted(TRANSCRIPTS.glob("*.txt"))]
-    explorations = [f"exploration {world.name}" for world in WORLDS]
-    worlds = [f"world {seed}" for seed in SEEDS]
-    return [*explorations, *worlds, *names]
-
-
-def others_after(who: str) -> list[str]:
-    """Who is asked until a breakage is noticed: this one, those of its kind, then the rest."""
-    kind, _, name = who.partition(" ")
-    place = f"{kind} {name.partition(':')[0]}"
-    others = [each for each in everybody() if each != place]
-    return [who, *sorted(others, key=lambda each: not each.startswith(kind))]
-
-
-def main(arguments: list[str]) -> None:
-    """Run the product with the breakage that is named first."""
-    breakage = next(each for each in BREAKAGES if each.name == arguments[0])
+def main(name: str) -> None:
+    """Run worlds with the breakage of a name until one notices it, and print the invariant."""
+    breakage = next(each for each in BREAKAGES if each.name == name)
     sys.meta_path.insert(0, _Finder(breakage))
     logging.disable(logging.CRITICAL - 1)
     logging.getLogger("forewarn").setLevel(logging.ERROR)
     logging.disable(logging.NOTSET)
-    first = arguments[1:2] == ["--first"]
-    for who in others_after(arguments[2]) if first else arguments[2:] or everybody():
-        kind, _, name = who.partition(" ")
-        if kind == "world":
-            seed, _, _ = name.partition(":")
-            invariant = noticed_in_world(int(seed))
-            found = f"{kind} {seed}: {invariant}" if invariant else ""
-        elif kind == "exploration":
-            world, _, _ = name.partition(":")
-            invariant = noticed_in_exploration(world)
-            found = f"exploration {world}: {invariant}" if invariant else ""
-        else:
-            kind = noticed_in_transcript(name)
-            found = f"{kind} {name}" if kind else ""
-        if found:
-            print(found, flush=True)
-            if first:
-                break
+    first, _ = breakage.caught_by
+    for seed in (first, *SEEDS):
+        invariant = noticed_in_world(seed)
+        if invariant:
+            print(f"world {seed}: {invariant}")
+            return
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""What simulated worlds came to, for people and for programs: progress, summary, violations."""
+"""What simulated worlds came to, for people: progress, summary, violations."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, noun, print_json, print_table
+from forewarn.cli.output import note, noun, print_table
 from forewarn.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.clock import Clock
     from tests.simulator.runs import WorldResult
 
 DAY_MS = 24 * 3600 * 1000
@@ -27,18 +26,15 @@ LINE_MS = 60_000
 class Summary:
     """Adds results up as they come."""
 
-    def __init__(
-        self, runs: int, jobs: int = 1, *, progress: bool, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, runs: int, jobs: int) -> None:
         """Begin to count worlds, of which `jobs` run at a time.
 
         Progress is one line on a terminal, elsewhere a line now and then.
         """
         self._runs = runs
         self._jobs = jobs
-        self._progress = progress
-        self._on_terminal = progress and sys.stderr.isatty()
-        self._clock = clock or SystemClock()
+        self._on_terminal = sys.stderr.isatty()
+        self._clock = SystemClock()
         self._begun_ms = self._line_ms = self._clock.now_ms()
         self._share = 0
         self._lasted_ms = 0
@@ -49,10 +45,7 @@ class Summary:
         self._habits: Counter[str] = Counter()
         self._premises: Counter[str] = Counter()
         self._waits: dict[str, tuple[int, int, int]] = {}
-        self._digests: dict[int, str] = {}
-        #: Each broken promise as it was found, and the shortest run known to break the same.
-        self.broken: list[WorldResult] = []
-        self.shortest: list[WorldResult] = []
+        self.broken = 0
 
     def add(self, result: WorldResult) -> None:
         """Count one world."""
@@ -63,21 +56,17 @@ class Summary:
         self._faults.update(result.faults)
         self._habits.update(result.habits)
         self._premises.update(result.premises)
-        self._digests[result.plan.seed] = result.digest
         for cause, (count, early, waited_s) in result.waits.items():
             known = self._waits.get(cause, (0, 0, 0))
             self._waits[cause] = (known[0] + count, known[1] + early, known[2] + waited_s)
-        if self._progress:
-            self._show_progress()
+        self._show_progress()
 
-    def broke(self, result: WorldResult) -> None:
+    def broke(self) -> None:
         """Note a broken promise."""
-        self.broken.append(result)
-        self.shortest.append(result)
+        self.broken += 1
 
-    def shorter(self, result: WorldResult, tried: int) -> None:
-        """Note the shortest run known by now of the promise broken last, and print progress."""
-        self.shortest[-1] = result
+    def tried(self, tried: int) -> None:
+        """Print how many worlds the search for a shorter run has tried."""
         if self._on_terminal:
             print(f"\r{tried} worlds tried ", end="", file=sys.stderr, flush=True)
 
@@ -86,11 +75,8 @@ class Summary:
         if self._on_terminal:
             print(file=sys.stderr)
 
-    def print(self, *, json: bool) -> None:
+    def print(self) -> None:
         """Print what all worlds came to."""
-        if json:
-            print_json(self._form())
-            return
         rows = []
         for cause in sorted({cause for cause, _ in self._operations}):
             ended = {state: self._operations[cause, state] for state in STATES}
@@ -112,7 +98,7 @@ class Summary:
         note(
             f"{self._counted()}, {days:,} {noun(days, 'day')}, "
             f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed_text()}, "
-            f"{len(self.broken)} {noun(len(self.broken), 'broken promise')}"
+            f"{self.broken} {noun(self.broken, 'broken promise')}"
         )
 
     def untested(self) -> list[str]:
@@ -149,42 +135,6 @@ class Summary:
 
     def _speed(self) -> float:
         return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
-
-    def _form(self) -> dict[str, object]:
-        return {
-            "worlds": self._done,
-            "simulated_s": self._lasted_ms // 1000,
-            "steps": self._steps,
-            "times_real_time": round(self._speed()),
-            "processes": self._jobs,
-            "operations": [
-                {"cause": cause, "state": state, "count": count}
-                for (cause, state), count in sorted(self._operations.items())
-            ],
-            "waits": {
-                cause: {"count": count, "approved_early": early, "mean_wait_s": waited_s // count}
-                for cause, (count, early, waited_s) in sorted(self._waits.items())
-            },
-            "faults": self._effects(),
-            "habits": dict(self._habits),
-            "premises": dict(self._premises),
-            "digests": {str(seed): digest for seed, digest in self._digests.items()},
-            "violations": [
-                {**_violation(short), "found": _violation(found)}
-                for found, short in zip(self.broken, self.shortest, strict=True)
-            ],
-        }
-
-
-def _violation(result: WorldResult) -> dict[str, object]:
-    return {
-        "seed": result.plan.seed,
-        "invariant": result.invariant,
-        "text": result.text,
-        "step": result.steps,
-        "command": result.command,
-        "history": result.last,
-    }
 
 
 def print_violation(result: WorldResult) -> None:

@@ -2,90 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from contextlib import closing
 
 import pytest
 
-from forewarn.settings import MetadataSettings
 from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.runs import command, run_world
-from tests.simulator.world.dice import Dice
-from tests.simulator.world.event_queue import START_MS, EventQueue
 from tests.simulator.world.faults import KINDS
-from tests.simulator.world.feed_wire import SLOW_MS, FeedWire, WireEnd
-from tests.simulator.world.http_line import HttpAnswer, HttpLine
 from tests.simulator.world.node_faults import NODE_EFFECTS
-from tests.simulator.world.virtual_loop import VirtualLoop
 from tests.simulator.world.world import World, WorldPlan
 
 SMALL = WorldPlan(1, 6, 40, 0.5)
 NODE_SEEDS_MAX = 12
-POLL = (
-    b"GET /metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1\r\n"
-    b"Host: 169.254.169.254\r\nMetadata: true\r\n\r\n"
-)
-
-
-def test_loop_keeps_simulated_time() -> None:
-    """Tasks, timeouts and sleeps of the standard library run in the queue's time."""
-    queue = EventQueue()
-    loop = VirtualLoop(queue)  # type: ignore[abstract]
-    seen: list[float] = []
-
-    async def wait() -> None:
-        event = asyncio.Event()
-        loop.call_later(3.5, event.set)
-        try:
-            async with asyncio.timeout(1):
-                await event.wait()
-        except TimeoutError:
-            seen.append(loop.time())
-        await event.wait()
-        seen.append(loop.time())
-
-    task = loop.run(lambda: loop.create_task(wait()))
-    while queue.step(START_MS + 10_000):
-        pass
-    assert task.done()
-    assert seen == [1.0, 3.5]
-
-
-class Sender:
-    """A process that sends each node some lines, as fast as the wire takes them."""
-
-    listens = True
-
-    def __init__(self, loop: VirtualLoop, count: int) -> None:
-        """Send nothing yet."""
-        self.loop = loop
-        self._count = count
-
-    def accept_feed(self, end: WireEnd) -> None:
-        """Serve a connection."""
-        self.loop.run(lambda: self.loop.create_task(self._send(end)))
-
-    async def _send(self, end: WireEnd) -> None:
-        for _ in range(self._count):
-            end.writer.write(b"x" * 250)
-            await end.writer.drain()
-
-
-@pytest.mark.parametrize(("lines", "slow"), [(8, False), (100, True)])
-def test_wire_is_slow_while_it_carries_much(lines: int, *, slow: bool) -> None:
-    """A node is not held to be up to date while more comes than its wire carries. Source: E-9."""
-    queue = EventQueue()
-    loop = VirtualLoop(queue)  # type: ignore[abstract]
-    sender = Sender(VirtualLoop(queue), lines)  # type: ignore[abstract]
-    wire = FeedWire(queue, Dice(1, "wire"), lambda: sender)
-    loop.run(lambda: loop.create_task(wire.connect("", None)))
-    while queue.step(START_MS + SLOW_MS + 1):
-        pass
-    assert wire.is_slow is slow
-    while queue.step(START_MS + 60_000):
-        pass
-    assert not wire.is_slow
 
 
 def test_kinds_of_clients_meet_what_they_can() -> None:
@@ -100,26 +29,6 @@ def test_kinds_of_clients_meet_what_they_can() -> None:
     assert premises["E-6: a VM asks too often"]
     assert premises["E-7: a document is not sent again"]
     assert premises["E-9: a long poll hears of a change"]
-
-
-def test_machine_that_asks_as_its_connection_grows_idle_is_answered() -> None:
-    """A connection that the server has closed by then is opened again, as every client does."""
-    world = World(WorldPlan(1, 6, 40, 0.1, frozenset(KINDS)))
-    answers: list[HttpAnswer] = []
-    with closing(world.disk):
-        world.run()
-        queue, node, machine = world.queue, world.nodes[0], next(iter(world.machines.values()))
-        line = HttpLine(queue)
-        idle_ms = int(MetadataSettings().idle_timeout_s * 1000)
-        for late_ms in range(-1000, 2000, 100):
-            line.ask(
-                node, machine.profile.address, ((0, POLL),), timeout_ms=1000, then=answers.append
-            )
-            until_ms = queue.now_ms + idle_ms + late_ms
-            while queue.step(until_ms - 1):
-                pass
-            queue.now_ms = until_ms
-    assert {answer.status for answer in answers} == {200}
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, noun, print_json, print_table
+from forewarn.cli.output import note, noun, print_table
 from forewarn.exit_codes import OK, REFUSED, USAGE
 from tests.simulator.simulation_report import STATES
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NOTHING = ("nothing",)
 
 
-def play_file(path: Path, *, json: bool) -> int:
+def play_file(path: Path) -> int:
     """Play a transcript; the status says whether it came out as expected, no promise broken.
 
     Raises:
@@ -43,20 +43,15 @@ def play_file(path: Path, *, json: bool) -> int:
     actor = CommandRunner()
     results: list[TranscriptResult] = []
     broken: Violation | None = None
-    if not json:
-        print(f"{transcript.title}\n")
+    print(f"{transcript.title}\n")
     try:
         for each in play(transcript, actor):
             results.append(each)
-            if not json:
-                _print_result(each, expects=transcript.expects)
+            _print_result(each, expects=transcript.expects)
     except Violation as violation:
         broken = violation
     differ = [each for each in results if transcript.expects and not each.agrees]
-    if json:
-        print_json(_form(transcript, results, actor, broken))
-    else:
-        _print_end(transcript, actor, len(differ), broken)
+    _print_end(transcript, actor, len(differ), broken)
     return REFUSED if broken or differ else OK
 
 
@@ -117,29 +112,3 @@ def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
             }
         )
     return rows
-
-
-def _form(
-    transcript: Transcript,
-    results: Sequence[TranscriptResult],
-    actor: CommandRunner,
-    broken: Violation | None,
-) -> dict[str, object]:
-    agrees = not transcript.expects or all(each.agrees for each in results)
-    return {
-        "title": transcript.title,
-        "blocks": [
-            {
-                "line": each.block.line,
-                "commands": each.block.commands,
-                "lines": each.lines,
-                "expected": each.block.expected,
-                "agrees": each.agrees,
-            }
-            for each in results
-        ],
-        "operations": _rows(actor),
-        "agrees": agrees and broken is None,
-        "violation": str(broken or ""),
-        "violation_line": broken.line if broken else 0,
-    }
