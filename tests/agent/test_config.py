@@ -42,9 +42,9 @@ def path(tmp_path: Path) -> Path:
     ("text", "words"),
     [
         ("[agent", "is not TOML"),
-        ("[agnet]", "[agnet] is not known"),
-        ("[agent]\nport = 1", "port is not known"),
-        ("[agent]\nstatus_listen = ''", "status_listen is not known"),
+        ("[agnet]", "[agnet] is unknown"),
+        ("[agent]\nport = 1", "port is unknown"),
+        ("[agent]\nstatus_listen = ''", "status_listen is unknown"),
         ("[agent]\ninterval_s = 0.01", "less than 0.05"),
         ("[agent]\ninterval_s = true", "cannot be True"),
         ("[agent]\nname = 3", "cannot be 3"),
@@ -56,28 +56,28 @@ def path(tmp_path: Path) -> Path:
         ("[status]\ncert = 'x'", "belong together"),
         ("step = 3", "must be a table"),
         ("step.a = 3", "must be a table"),
-        ("[step.a]", "has nothing to do"),
+        ("[step.a]", "has no command"),
         ("[step.a]\nprepare = 'x'", "must be a list of words"),
         ("[step.a]\nprepare = []", "must be a list of words"),
-        ("[step.a]\nprepare = ['x']\nport = 1", "port is not known"),
+        ("[step.a]\nprepare = ['x']\nport = 1", "port is unknown"),
         ("[step.a]\nprepare = ['x']\non_failure = 'x'", "must be one of"),
         ("[step.a]\nuse = 'x'", "is none of"),
         ("[step.a]\nuse = 'haproxy'", "is missing"),
         ("[step.a]\nuse = 'consul'\nport = 1", "not known to consul"),
         ("rule = 3", "written as [[rule]]"),
-        ("[[rule]]\nkind = 'x'", "kind is not known"),
+        ("[[rule]]\nkind = 'x'", "kind is unknown"),
         ("[[rule]]\naction = 'x'", "must be one of"),
         ("[[rule]]\nsteps = ['a']", "there is no step 'a'"),
         ("[[rule]]\nsteps = 'a'", "must be a list"),
         ("[[rule]]\nsteps = [1]", "there is no step 1"),
         ("[[rule]]\nsteps = [[{a = 1}]]", "there is no step {'a': 1}"),
         ("[step.a]\nuse = 'systemd'\nunits = ['x']\naction = 'isolate'", "must be one of stop"),
-        ("[notify]\nwebhok = 'http://x'", "[notify]: webhok is not known"),
+        ("[notify]\nwebhok = 'http://x'", "[notify]: webhok is unknown"),
         ("[notify]\nlevel = 'warn'", "level: must be one of info"),
         ("[notify]\nwebhook = 3", "webhook: cannot be 3"),
         ("[coordination]\nvia = 'files'", "via: must be one of status"),
         ("[coordination]\nport = '8471'", "port: cannot be '8471'"),
-        ("[coordination]\npeer = {}", "[coordination]: peer is not known"),
+        ("[coordination]\npeer = {}", "[coordination]: peer is unknown"),
         ("[step.a]\nprepare=['x']\n[[rule]]\nsteps = ['a', ['a']]", "named twice"),
         ("[[rule]]\nduration_s = 3", "[LEAST, GREATEST]"),
         ("[[rule]]\nabout = 'me'", "this, others or any"),
@@ -97,7 +97,7 @@ def test_mistake_is_refused_with_its_place(path: Path, text: str, words: str) ->
 
 def test_missing_file_is_refused(path: Path) -> None:
     """An agent without a configuration would approve what nobody has looked at."""
-    with pytest.raises(ConfigInvalid, match="is not there"):
+    with pytest.raises(ConfigInvalid, match="does not exist"):
         read_config(str(path))
 
 
@@ -254,11 +254,11 @@ token_file = "{hooks}/none"
     )
     assert main(["check", "--config", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["warnings"] == [
-        f"Step a, prepare: {hooks}/none is not there.",
+        f"Step a, prepare: {hooks}/none does not exist.",
         "Step a, recover: there is no program no-such-program-at-all in PATH.",
         f"Step a, cancel: {hooks}/data is not executable.",
         f"Step c, token_file: {hooks}/none cannot be read.",
-        f"{hooks}/prepare.d/10-drain is passed over: it is not executable.",
+        f"{hooks}/prepare.d/10-drain is ignored: it is not executable.",
         f"[notify], webhook_secret_file: {hooks}/none cannot be read.",
         "[notify] apprise: Apprise is not installed (there is no program apprise in PATH).",
     ]
@@ -289,7 +289,7 @@ def test_missing_configuration_is_answered_with_what_helps(
     assert agent_main.main([action, "--config", str(path)]) == exit_codes.USAGE
     said = capsys.readouterr().err
     assert said == (
-        f"{path} is not there. Write one with `{typed} init`, or name another with --config.\n"
+        f"{path} does not exist. Write one with `{typed} init`, or name another file with --config.\n"
     )
 
 

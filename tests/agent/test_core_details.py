@@ -69,13 +69,13 @@ def test_life_of_an_event_is_told() -> None:
     assert (said(intents), levels(intents)) == (["Reboot E1 is prepared for."], ["info"])
     assert said(agent.step(ApprovalEnded("E1", accepted=True), NOW)) == ["Reboot E1 is approved."]
     later = event(not_before_ms=NOW + 2 * NOTICE_MS)
-    assert said(agent.step(polled(2, later), NOW)) == ["Reboot E1 is announced differently."]
+    assert said(agent.step(polled(2, later), NOW)) == ["Reboot E1 has changed."]
     intents = agent.step(polled(3, STARTED), NOW)
     assert (said(intents), levels(intents)) == (["Reboot E1 has started."], ["warning"])
     intents = agent.step(polled(4), NOW)
     assert (said(intents), levels(intents)) == (["Reboot E1 is over."], ["info"])
     intents = agent.step(HookEnded("drain", 0), NOW)
-    assert said(intents) == ["Reboot E1 is over, and what was done for it is undone."]
+    assert said(intents) == ["Reboot E1 is over, and its steps are undone."]
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_life_of_an_event_is_told() -> None:
         ),
         (
             [polled(1, event()), HookEnded("drain", 1)],
-            "Reboot E1 is not approved from here: a step failed or asked to hold.",
+            "Reboot E1 is not approved by this VM: a step failed or asked to hold.",
             "warning",
         ),
         (
             [polled(1, event()), HookEnded("drain", 0), polled(2, STARTED)],
-            "Reboot E1 has started, with the approval on its way.",
+            "Reboot E1 has started, while the approval is being sent.",
             "warning",
         ),
         (
@@ -186,7 +186,7 @@ def test_step_of_an_event_that_is_announced_again_is_a_further_attempt() -> None
     agent.step(HookEnded("drain", 0), NOW)
     agent.step(polled(4), NOW)
     intents = agent.step(HookEnded("drain", 1), NOW)
-    assert "is tried again in 10 s" in said(intents)[0], "failures are counted from the start"
+    assert "the next attempt is in 10 s" in said(intents)[0], "failures are counted from the start"
 
 
 def test_step_that_waits_behind_one_that_is_prepared_again_wakes_nobody() -> None:
@@ -239,8 +239,8 @@ def test_late_event_is_not_prepared_further() -> None:
     assert brief(agent.step(TimePassed(), NOW + NOTICE_MS)) == ["Stop drain"]
     intents = agent.step(HookEnded("drain", -15), NOW + NOTICE_MS)
     assert brief(intents) == []
-    why = "the event came before every step had begun"
-    assert said(intents)[-1] == f"Reboot E1 is not approved from here: {why}."
+    why = "the event started before every step had begun"
+    assert said(intents)[-1] == f"Reboot E1 is not approved by this VM: {why}."
     assert agent.events[0].stage == "held"
 
 
@@ -602,6 +602,6 @@ def test_start_seen_before_the_approval_ends_is_told_as_such() -> None:
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     started = agent.step(polled(2, STARTED), NOW)
-    assert said(started) == ["Reboot E1 has started, with the approval on its way."]
+    assert said(started) == ["Reboot E1 has started, while the approval is being sent."]
     approved = agent.step(ApprovalEnded("E1", accepted=True), NOW)
     assert said(approved) == ["Reboot E1 was approved."]

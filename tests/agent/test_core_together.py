@@ -246,7 +246,7 @@ def test_leader_told_not_now_asks_again(resources: tuple[str, ...], *, asks: boo
     assert agent.events[0].stage == "checking"
     now_ms = NOW + 100_000
     agent.step(HookEnded("E1/check", HOLD_STATUS), now_ms)
-    assert agent.events[0].why == "an approve hook said: not now"
+    assert agent.events[0].why == "an approve hook answered: not now"
     assert bool(agent.events[0].peers) is not asks
     assert asked(agent.step(TimePassed(), now_ms + CHECK_RETRY_S * 1000)) == [("vm_1",)]
 

@@ -111,7 +111,7 @@ def test_person_takes_over_what_is_not_undone() -> None:
     intents = agent.step(PersonAsked("forget", "E1"), now_ms)
     assert (brief(intents), told(intents)) == ([], ["forgotten", "finished"])
     assert said(intents) == [
-        "Reboot E1: recover drain is given up at a person's word and NOT undone.",
+        "Reboot E1: recover drain is given up at an operator's request and NOT undone.",
         "Reboot E1 is over; an operator has taken over the steps that are not undone.",
     ]
     assert (agent.events, agent.steps, agent.unrecovered) == ((), (), {})
@@ -130,7 +130,7 @@ def test_step_that_is_not_undone_serves_the_next_event() -> None:
     agent, now_ms = failing(4)
     intents = agent.step(polled(3, event("E2")), now_ms)
     assert brief(intents) == ["Prepare drain"]
-    assert said(intents)[-1].endswith("what was done for it still serves another event.")
+    assert said(intents)[-1].endswith("its steps still serve another event.")
     agent.step(HookEnded("drain", 0), now_ms)
     assert brief(agent.step(polled(4), now_ms)) == ["Recover drain"]
 

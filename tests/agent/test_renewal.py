@@ -185,7 +185,7 @@ def test_status_address_that_is_taken_is_said(service: Service, tmp_path: Path) 
     taken = service.endpoint.removeprefix("http://")
     with Agent(tmp_path, service.endpoint, agent=f'[status]\nlisten = "{taken}"') as agent:
         assert agent.exit_status() == 1
-        assert "cannot go on: address already in use" in agent.log()
+        assert "cannot continue: address already in use" in agent.log()
         assert "Traceback" not in agent.log()
         program = "from forewarn.cli.main import main; raise SystemExit(main())"
         words = ["agent", "run", "--config", str(agent.config)]

@@ -127,7 +127,7 @@ def test_status_without_an_agent_is_told_calmly(
     assert "Connection refused" in capsys.readouterr().err
     place = service.endpoint.removeprefix("http://")
     assert command(["status", "--address", place]) == exit_codes.UNREACHABLE
-    assert "somebody else answers" in capsys.readouterr().err
+    assert "another program answers" in capsys.readouterr().err
     assert command(["status", "--address", "nonsense:port"]) in {
         exit_codes.USAGE,
         exit_codes.REFUSED,
@@ -189,6 +189,6 @@ def test_service_manager_does_not_wait_for_the_first_answer(
         manager.settimeout(LIMIT_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(path))
         with Agent(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}") as agent:
-            assert manager.recv(4096) == b"STATUS=the service's first answer is awaited"
+            assert manager.recv(4096) == b"STATUS=waiting for the service's first answer"
             assert manager.recv(4096) == b"READY=1"
             assert agent.stop() == 0

@@ -68,7 +68,7 @@ def test_word_for_an_agent_that_does_not_run_is_kept(
     stuck.kill()
     (stuck.directory / "free").touch()
     assert main(["undo", "work", "--config", str(stuck.config)]) == exit_codes.OK
-    assert "does not run" in capsys.readouterr().out
+    assert "is not running" in capsys.readouterr().out
     stuck.start()
     stuck.until_said("finished")
 
@@ -76,7 +76,7 @@ def test_word_for_an_agent_that_does_not_run_is_kept(
 def test_what_is_not_being_undone_is_said(stuck: Agent, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped name asks the agent for nothing."""
     assert main(["forget", "wrok", "--config", str(stuck.config)]) == exit_codes.USAGE
-    assert "there is: work" in capsys.readouterr().err
+    assert "known names: work" in capsys.readouterr().err
 
 
 def test_request_that_is_none_is_removed(stuck: Agent) -> None:

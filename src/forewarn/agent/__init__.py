@@ -1,1 +1,1 @@
-"""The agent: what watches scheduled events inside a VM and prepares for them; needs no package."""
+"""The agent: watches scheduled events inside a VM and prepares for them; standard library only."""

@@ -1,4 +1,4 @@
-"""`python -m forewarn.agent`: the agent's commands, and `run` with only what it needs."""
+"""`python -m forewarn.agent`: the agent's commands; `run` imports only what it needs."""
 
 import sys
 

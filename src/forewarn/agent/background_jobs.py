@@ -1,7 +1,7 @@
-"""Side jobs: telling people and systems, and asking the other VMs; in processes of their own.
+"""Background jobs: send notifications and ask the other VMs, each in a process of its own.
 
-Side jobs never delay a hook, a poll or an approval, and what they need (TLS, HTTP) is not loaded
-into the agent.
+Jobs never delay a hook, a poll or an approval. The processes load TLS and HTTP, so the agent need
+not.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
 
-JOBS_MAX = 500  # what waits beyond it is dropped, oldest first, and said so in the log
-JOB_MS = 60_000  # a job that takes longer is ended
+JOBS_MAX = 500  # beyond it the oldest waiting job is dropped, and the agent logs that
+JOB_MS = 60_000  # a job that takes longer is killed
 LOOK_MS = 50
 
 
 class BackgroundJobs:
-    """Jobs that run one after another for each purpose, so that their order is kept."""
+    """Jobs that run one after another for each purpose, so that they stay in order."""
 
     def __init__(self, settings: AgentSettings, room: HookRoom, *, log: Log) -> None:
-        """Run nothing yet."""
+        """Prepare the jobs without starting any."""
         self._settings = settings
         self._room = room
         self._log = log
@@ -40,7 +40,7 @@ class BackgroundJobs:
         self._running: dict[str, tuple[Child, dict[str, object], int]] = {}
 
     def notify(self, intent: NotifyIntent, identity: Identity) -> None:
-        """Send the notifications that are configured."""
+        """Send a notification to the configured receivers."""
         if self._settings.notify:
             form: dict[str, object] = {
                 "action": intent.action,
@@ -53,7 +53,7 @@ class BackgroundJobs:
             self._add("notify", form)
 
     def coordinate(self, intent: AnnounceIntent | AskPeersIntent, identity: Identity) -> None:
-        """Send word to the other VMs, or ask them, unless they are not to be asked."""
+        """Announce to the other VMs, or ask them, if coordination is configured."""
         if self._settings.coordination is None:
             return
         form: dict[str, object] = {
@@ -68,7 +68,7 @@ class BackgroundJobs:
         self._add("peers", form)
 
     def answers(self, now_ms: int) -> tuple[PeersSeen, ...]:
-        """Return what the other VMs have answered."""
+        """Return the answers of the other VMs."""
         answers = []
         for lane, (child, form, until_ms) in tuple(self._running.items()):
             status = child.poll()
@@ -89,20 +89,20 @@ class BackgroundJobs:
 
     @property
     def waiting(self) -> int:
-        """How many jobs have not begun."""
+        """Number of jobs that have not begun."""
         return sum(map(len, self._lanes.values()))
 
     @property
     def busy(self) -> bool:
-        """Whether anything is still to be sent or asked."""
+        """Whether any job is waiting or running."""
         return bool(self._running) or self.waiting > 0
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return what becomes readable when a job ends."""
+        """Return the descriptors that become readable when a job ends."""
         return tuple(child.pidfd for child, _, _ in self._running.values() if child.pidfd >= 0)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when to look again even if no descriptor is ready."""
+        """Return the time of the next check even if no descriptor is ready, or None."""
         times = [until_ms for _, _, until_ms in self._running.values()]
         if any(child.pidfd < 0 for child, _, _ in self._running.values()):
             times.append(now_ms + LOOK_MS)
@@ -112,7 +112,7 @@ class BackgroundJobs:
 
     def _add(self, lane: str, form: dict[str, object]) -> None:
         jobs = self._lanes[lane]
-        if lane == "peers":  # what waits is outdated: a peer that hangs must not make it many
+        if lane == "peers":  # waiting jobs are outdated, and must not pile up behind a slow peer
             same = [one for one in jobs if _subject(one) == _subject(form)]
             for one in same:
                 jobs.remove(one)
@@ -142,7 +142,7 @@ def _subject(form: dict[str, object]) -> tuple[object, object]:
 
 
 def _seen(event_id: str, output: str) -> PeersSeen:
-    """Return what a job that asked has printed: the names of VMs by what they said."""
+    """Return the answers that a job printed: the names of VMs by their state."""
     try:
         form = json.loads(output)
         prepared, unprepared, deciding = (tuple(words(form, word)) for word in PEER_WORDS)

@@ -1,24 +1,24 @@
-"""Child: one hook that runs, or ran: whether it ended and how, and how it is ended."""
+"""Child: a hook that runs or has ended; polls its status, and stops it."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-OUTPUT_BYTES_MAX = 256 * 1024  # more than anyone reads; beyond it a hook's output is dropped
-OUTPUT_SHOWN_BYTES = 2048  # the end of it goes into the log
+OUTPUT_BYTES_MAX = 256 * 1024  # a hook's output beyond this is dropped
+OUTPUT_SHOWN_BYTES = 2048  # length of the output's end that goes into the log
 
 
 class Child:
-    """A hook that runs, or ran."""
+    """A hook that runs or has ended."""
 
     def __init__(self, pid: int, mark: str, *, own: bool = True) -> None:
-        """Follow a process; one of an earlier agent (not `own`) can only be watched."""
+        """Follow a process; a process of an earlier agent (not `own`) can only be watched."""
         self.pid = pid
         self.mark = mark
         self._own = own
         self.pidfd = -1
-        """Becomes readable when the process ends; -1 where the system has no such thing."""
+        """Descriptor that is readable once the process has ended; -1 without support for pidfds."""
         if hasattr(os, "pidfd_open"):
             try:
                 self.pidfd = os.pidfd_open(pid)
@@ -26,7 +26,7 @@ class Child:
                 self.pidfd = -1
 
     def poll(self) -> int | None:
-        """Return the exit status (negative: the signal), or None while it runs."""
+        """Return the exit status (negative: the signal), or None while the process runs."""
         if self._own:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             return os.waitstatus_to_exitcode(status) if pid else None
@@ -37,11 +37,11 @@ class Child:
         return int(ended) if ended.isdigit() else -signal.SIGKILL
 
     def terminate(self) -> None:
-        """Ask the hook and all it started to end."""
+        """Send SIGTERM to the hook and all its child processes."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the hook and all it started."""
+        """Kill the hook and all its child processes."""
         self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Child:
             self.pidfd = -1
 
     def output(self) -> str:
-        """Return the end of what the hook has printed."""
+        """Return the end of the hook's output."""
         try:
             with open(f"{self.mark}.out", "rb") as file:  # noqa: PTH123  `pathlib` is too heavy
                 file.seek(0, os.SEEK_END)
@@ -61,7 +61,7 @@ class Child:
             return ""
 
     def trim(self) -> bool:
-        """Drop what was printed if it is too much; return whether it was. The hook may append."""
+        """Drop the output if it is too long; return whether it was. The hook may append more."""
         try:
             if os.stat(f"{self.mark}.out").st_size <= OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
                 return False
@@ -78,7 +78,7 @@ class Child:
 
 
 def read_mark(path: str) -> str:
-    """Return the line a mark holds; nothing where it is missing or was cut short."""
+    """Return the line in a mark file; empty if the file is missing or incomplete."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  the same
             line = file.read(64).decode("ascii", "replace")
@@ -88,13 +88,13 @@ def read_mark(path: str) -> str:
 
 
 def write_mark(path: str, number: int) -> None:
-    """Write a mark, which outlives this process but not a power cut."""
+    """Write a mark file, which survives this process but not a power cut."""
     with open(path, "wb") as file:  # noqa: PTH123  the same
         file.write(b"%d\n" % number)
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """Return whether a process is the hook of that mark, and not a later one of the same number."""
+    """Return whether a process is the hook of a mark file, and not a later one with the same id."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  the same
             return mark.encode() in file.read(65536).split(b"\0")

@@ -1,4 +1,4 @@
-"""Children: the hooks and side jobs that run now; started, watched and ended without waiting."""
+"""Child processes: start, watch and stop the hooks and background jobs, without waiting."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent
     from forewarn.agent.settings import AgentSettings
 
-LOOK_MS = 50  # how often a child is looked after where no descriptor shows its end
-TRIM_MS = 250  # how often output is looked at; the journal's disk must not be filled by it
-FLOOD_MS = 20  # how often while a hook prints more than anyone reads
+LOOK_MS = 50  # interval of polling a child where no descriptor reports its end
+TRIM_MS = 250  # interval of output checks, so that a hook cannot fill the journal's disk
+FLOOD_MS = 20  # interval of output checks while a hook prints too much
 
 
 class Running:
@@ -29,24 +29,24 @@ class Running:
     __slots__ = ("child", "killed_ms", "reason", "run")
 
     def __init__(self, child: Child, run: str) -> None:
-        """Begin to watch."""
+        """Watch a child."""
         self.child = child
         self.run = run
         self.reason = ""
         self.killed_ms: int | None = None
-        """When it is ended for good; None while nobody wants it ended."""
+        """When the child is killed, ms since the epoch; None unless it was asked to stop."""
 
 
 class ChildProcesses:
-    """The hooks that run, by key."""
+    """The running hooks, by key."""
 
     def __init__(self, room: HookRoom, identity: Identity, settings: AgentSettings) -> None:
-        """Start none yet.
+        """Prepare without starting a hook.
 
         Args:
-            room: Where hooks leave their marks.
+            room: Directory of the hooks' mark files.
             identity: This VM.
-            settings: The grace between asking a hook to end and ending it; outcomes.
+            settings: The grace between SIGTERM and SIGKILL; whether hooks get outcomes.
         """
         self._room = room
         self._identity = identity
@@ -58,7 +58,7 @@ class ChildProcesses:
         self._over: list[str] = []
 
     def start(self, intent: HookIntent) -> None:
-        """Start a hook; one that cannot be started has ended."""
+        """Start a hook; a hook that cannot be started counts as ended."""
         name = self._identity.name
         state = f"{self._room.directory}/../steps/{intent.step.name}"
         state = os.path.normpath(state)
@@ -79,7 +79,7 @@ class ChildProcesses:
             self._running[intent.key] = Running(child, str(intent.run))
 
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
-        """Find out what became of an earlier agent's hooks; go on watching those that run."""
+        """Return the fate of an earlier agent's hooks; continue to watch those that still run."""
         processes = {}
         for key, run in running.items():
             processes[key], child = self._room.fate(str(run))
@@ -89,7 +89,7 @@ class ChildProcesses:
         return processes
 
     def stop(self, key: str, reason: str, *, now_ms: int) -> None:
-        """Ask a hook to end; it is ended for good when its grace is over."""
+        """Ask a hook to stop; it is killed when its grace has passed."""
         running = self._running.get(key)
         if running is None:
             return
@@ -98,7 +98,7 @@ class ChildProcesses:
         running.child.terminate()
 
     def ended(self, now_ms: int) -> tuple[tuple[HookEnded, str], ...]:
-        """Return the hooks that have ended since the last call, each with its output."""
+        """Return the hooks that ended since the last call, each with its output."""
         results = [(ended, "") for ended in self._failed]
         self._failed.clear()
         for key, running in tuple(self._running.items()):
@@ -116,18 +116,18 @@ class ChildProcesses:
         return tuple(results)
 
     def tidy(self) -> None:
-        """Remove what ended hooks left, now that their ends are in the journal."""
+        """Delete the files of ended hooks, whose results are in the journal now."""
         for run in self._over:
             self._room.forget(run)
         self._over.clear()
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return what becomes readable when a hook ends."""
+        """Return the descriptors that become readable when a hook ends."""
         fds = (running.child.pidfd for running in self._running.values())
         return tuple(fd for fd in fds if fd >= 0)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when to look again even if no descriptor is ready."""
+        """Return the time of the next check even if no descriptor is ready, or None."""
         if self._failed:
             return now_ms
         times = [one.killed_ms for one in self._running.values() if one.killed_ms is not None]

@@ -1,6 +1,6 @@
-"""What is typed after `forewarn agent`: run, check, init, status; for the machine it is typed on.
+"""The commands after `forewarn agent`: run, check, init, status, undo and forget, on this machine.
 
-The running agent does not load this.
+The running agent does not import this module.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 DEFAULT_STATUS = "127.0.0.1:8471"
 STATUS_TIMEOUT_S = 5.0
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-"""The least notice of each impact, for explaining what rules would do. Source: N-1."""
+"""Least notice of each impact in seconds, for the explanations of `check`. Source: N-1."""
 
 
 class AgentUnreachable(PeerError):
-    """No agent answers where its status endpoint should be."""
+    """An agent's status endpoint that does not answer."""
 
     code = "agent-unreachable"
     message = "No agent answers at {address}: {reason}."
-    advice = "See that it runs and that [status] listen is set, or name its place with --address."
+    advice = "Check that the agent runs and [status] listen is set, or use --address."
 
 
 class StarterUnwritable(CallerError):
-    """A starter configuration that cannot be written where it should be."""
+    """A starter configuration that cannot be written to its file."""
 
     code = "starter-unwritable"
     message = "{path} cannot be written: {reason}."
-    advice = "Be root, or name another file with --config."
+    advice = "Run the command as root, or name another file with --config."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run an action typed after `forewarn agent`, or `python -m forewarn.agent`."""
+    """Run a command of the agent, typed as `forewarn agent` or `python -m forewarn.agent`."""
     parser = argparse.ArgumentParser(prog=own_name(), description="Follow this machine's events.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, (text, action) in ACTIONS.items():
         sub = actions.add_parser(name, help=text, description=text)
@@ -69,10 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints the version; asks for it only then, because that reads files."""
+    """Option that prints the version, which is read from files only when needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print and end."""
+        """Print the version and exit."""
         from forewarn.version import version  # noqa: PLC0415  slow to import
 
         print(f"forewarn-agent {version()}")
@@ -80,26 +80,26 @@ class _Version(argparse.Action):
 
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
-    """Add what an action takes."""
+    """Add the arguments of a command."""
     if name == "status":
         place = parser.add_mutually_exclusive_group()
         place.add_argument(
             "--address",
             default="",
             metavar="ADDRESS:PORT",
-            help=f"status endpoint of the agent (else {DEFAULT_STATUS})",
+            help=f"status endpoint of the agent (default: {DEFAULT_STATUS})",
         )
         place.add_argument(
             "--config", default="", metavar="FILE", help="configuration that names the endpoint"
         )
         return
     if name in ("undo", "forget"):
-        parser.add_argument("name", metavar="NAME", help="a step or an event, as in `status`")
+        parser.add_argument("name", metavar="NAME", help="a step or an event, as `status` shows it")
     parser.add_argument(
         "--config",
         default=DEFAULT_CONFIG,
         metavar="FILE",
-        help=f"configuration (else {DEFAULT_CONFIG})",
+        help=f"configuration (default: {DEFAULT_CONFIG})",
     )
 
 
@@ -128,7 +128,7 @@ def _check(options: argparse.Namespace) -> int:
         print(json.dumps({"config": options.config, "events": explained, "warnings": odd}))
         return exit_codes.OK
     print(f"{options.config} is usable. The service is {settings.endpoint or FIXED_ENDPOINT}.")
-    print("Of an event that names this VM, and comes with the least notice of its type:")
+    print("Actions for events that name this VM and have the least notice of their type:")
     for one in explained:
         kind = f"{one['type']}, {SHORT_S} s" if one["duration_s"] == SHORT_S else one["type"]
         print(f"  {kind:<12} {one['source']:<9} {one['does']}")
@@ -140,7 +140,7 @@ def _check(options: argparse.Namespace) -> int:
 
 SOURCES = ("Platform", "User")
 SHORT_S = 5
-"""A freeze as live migration and memory-preserving updates bring it. Source: N-1."""
+"""Duration of a freeze by live migration or a memory-preserving update, in seconds. Source: N-1."""
 
 
 def _explained(
@@ -166,7 +166,7 @@ def _explained(
 
 
 def _sentence(rule: Rule) -> str:
-    """Return what a rule does, in words."""
+    """Return what a rule does, as a phrase."""
     if rule.action == "approve":
         when = {"first": "at once as leader", "all": "when all are prepared", "self": "at once"}
         return f"approves {when[rule.coordination]}"
@@ -178,19 +178,19 @@ def _sentence(rule: Rule) -> str:
     who = {"first": "as leader", "all": "when all are prepared", "self": "for itself"}
     tail = f" {who[rule.coordination]}" if rule.then == "approve" else ""
     if not steps:
-        return f"{after}{tail}, there being no step to prepare"
+        return f"{after}{tail}, without a step to prepare"
     return f"prepares ({steps}), then {after}{tail}"
 
 
 def _init(options: argparse.Namespace) -> int:
-    """Write a commented starter file; never over an existing one."""
+    """Write a commented starter file, but never over an existing file."""
     path = Path(options.config)
     if os.path.lexists(path):
         print(f"{path} exists and was not changed.", file=sys.stderr)
         return exit_codes.REFUSED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link; 0600: secrets are invited
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # no links; 0600: for secrets
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(STARTER.format(uses=", ".join(sorted(PREPARATIONS))))
     except OSError as error:
@@ -198,12 +198,12 @@ def _init(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"config": str(path)}))
         return exit_codes.OK
-    print(f"{path} is written; look at it, then: {own_name()} check --config {path}")
+    print(f"{path} is written; edit it, then run: {own_name()} check --config {path}")
     return exit_codes.OK
 
 
 def _status(options: argparse.Namespace) -> int:
-    """Show what the running agent sees and does."""
+    """Show the events that the running agent follows, and its actions."""
     form = ask_status(options.address or _status_address(options.config))
     if options.json:
         print(json.dumps(form))
@@ -215,7 +215,7 @@ def _status(options: argparse.Namespace) -> int:
         print(f"{form['name']} asks {form['endpoint']} with {form['api_version']}.")
     print(f"Last good poll: {'never' if since is None else f'{since:.1f} s ago'}.")
     if form["trouble"]:
-        print(f"Trouble: {form['trouble']}")
+        print(f"Problem: {form['trouble']}")
     for one in form["events"]:
         event = one["event"]
         why = f" ({one['why']})" if one["why"] else ""
@@ -223,8 +223,8 @@ def _status(options: argparse.Namespace) -> int:
     if not form["events"]:
         print("Nothing is scheduled.")
     for step, why in form["unrecovered"].items():
-        print(f"NOT UNDONE, and tried again: {step}: {why}")
-        print(f"  at once: {own_name()} undo {step}; never: {own_name()} forget {step}")
+        print(f"NOT UNDONE, the agent tries again: {step}: {why}")
+        print(f"  to retry now: {own_name()} undo {step}; to give up: {own_name()} forget {step}")
     return exit_codes.REFUSED if form["unrecovered"] else exit_codes.OK
 
 
@@ -248,10 +248,10 @@ def _forget(options: argparse.Namespace) -> int:
 
 
 def ask_status(address: str) -> dict[str, Any]:
-    """Return what the status endpoint at `ADDRESS:PORT` says.
+    """Return the status that the endpoint at `ADDRESS:PORT` reports.
 
     Raises:
-        EndpointInvalid: that is not an address.
+        EndpointInvalid: the address is malformed.
         AgentUnreachable: no agent answers there.
     """
     from forewarn.agent.sdk.client import connect  # noqa: PLC0415  not needed to run
@@ -265,40 +265,40 @@ def ask_status(address: str) -> dict[str, Any]:
                 pass
         assert reader.answer is not None
         form: dict[str, Any] = json.loads(reader.answer.body)
-        _ = form["seconds_since_poll"]  # no other service has that
+        _ = form["seconds_since_poll"]  # other services have no such member
     except OSError as error:
         raise AgentUnreachable(address=address, reason=error.strerror or error) from error
     except (ValueError, LookupError, TypeError, PeerError) as error:
-        raise AgentUnreachable(address=address, reason="somebody else answers") from error
+        raise AgentUnreachable(address=address, reason="another program answers") from error
     return form
 
 
 ACTIONS = {
     "run": ("follow the events until stopped", _run),
-    "check": ("check a configuration and explain what it does", _check),
+    "check": ("check a configuration and explain its effect", _check),
     "init": ("write a commented starter configuration", _init),
-    "status": ("show what the running agent sees and does", _status),
-    "undo": ("undo a step or an event now, without waiting for the next attempt", _undo),
-    "forget": ("end the attempts to undo a step or an event; you undo it yourself", _forget),
+    "status": ("show the events that the running agent follows", _status),
+    "undo": ("undo a step, or the steps of an event, now instead of at the next attempt", _undo),
+    "forget": ("give up undoing a step or an event; you undo it yourself", _forget),
 }
 
 STARTER = """\
-# Configuration of the forewarn agent. `forewarn agent check` explains what it does.
-# Every line that is commented out shows the default.
+# Configuration of the forewarn agent. `forewarn agent check` explains its effect.
+# Lines that are commented out show the defaults.
 
 [agent]
-# endpoint = ""          # where the metadata service is; empty: 169.254.169.254, then DHCP
+# endpoint = ""          # address of the metadata service; empty: 169.254.169.254, then DHCP
 # interval_s = 1.0       # between two polls
-# wait_s = 60.0          # let the service hold an answer where it can; 0: never
-# name = ""              # this VM in Resources; empty: ask the instance metadata
+# wait_s = 60.0          # longest time the service may delay an answer; 0: no delay
+# name = ""              # this VM's name in Resources; empty: read it from instance metadata
 # aliases = []           # further names of this VM
 # scale_set = ""         # computer vmss000003 of scale set vmss is vmss_3
-# freeze_tolerated_s = 9 # shorter freezes are approved at once
-# stop_grace_s = 5.0     # between asking a hook to end and ending it
+# freeze_tolerated_s = 9 # approve shorter freezes at once
+# stop_grace_s = 5.0     # between SIGTERM and SIGKILL to a hook
 # inhibit_shutdown = false # let logind delay a shutdown while hooks run
-# outcomes = false       # show recovery hooks how the event ended; the service must show it
+# outcomes = false       # pass the event's outcome to recovery hooks; the service must support it
 # state_dir = "/var/lib/forewarn-agent"
-# hooks_dir = "/etc/forewarn-agent"   # holds prepare.d, approve.d, recover.d, cancel.d
+# hooks_dir = "/etc/forewarn-agent"   # contains prepare.d, approve.d, recover.d, cancel.d
 # check_permissions = true # refuse configuration and hooks that other users can write
 # log = "text"           # or "json"
 
@@ -312,25 +312,25 @@ STARTER = """\
 # webhook_secret_file = "/etc/forewarn-agent/secret"
 # cloudevents = "https://example.net/events" # every notification, as a CloudEvent
 # apprise = ["mailto://..."]                 # where Apprise is installed
-# level = "warning"                          # the least that is logged
+# level = "warning"                          # lowest level that is sent
 
-# A step is prepared before the event and undone after it: two commands of your own ...
+# The agent prepares a step before the event and undoes it after. It is two commands of your own ...
 # [step.drain]
 # prepare = ["/usr/local/bin/drain"]
 # recover = ["/usr/local/bin/undrain"]
 # timeout_s = 300
 # on_failure = "hold"    # or "go-on" or "abort"
 #
-# ... or something ready-made: {uses}.
+# ... or a ready-made preparation: {uses}.
 # [step.web]
 # use = "systemd"
 # units = ["nginx.service"]
 
-# Rules: the first that matches decides. Without rules, short freezes, and what users asked for
-# where nothing has to be prepared, are approved at once; everything else is prepared for (all
-# steps, in order), then approved.
+# Rules: the first rule that matches an event decides. Without rules, the agent approves short
+# freezes at once, and, if there are no steps, events that users requested. For all other events it
+# prepares all steps in order, then approves.
 
-# Until there are steps, approving would only shorten the notice: remove this rule with the first.
+# Without steps, an approval would only shorten the notice. Remove this rule with your first step.
 [[rule]]
 name = "until there are steps"
 action = "notify"
@@ -339,8 +339,8 @@ action = "notify"
 # name = "reboots and worse"
 # type = ["Reboot", "Redeploy", "Preempt", "Terminate"]
 # action = "prepare"     # or "approve", "notify", "ignore"
-# then = "approve"       # or "hold": leave the start to NotBefore
-# steps = ["drain", "web"]         # or [["drain", "web"]]: both at once
+# then = "approve"       # or "hold": do not approve; the event starts at its NotBefore
+# steps = ["drain", "web"]         # or [["drain", "web"]]: both at the same time
 # coordination = "first" # or "all", "self"
 """
 

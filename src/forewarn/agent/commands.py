@@ -1,4 +1,4 @@
-"""Commands: the words that start a hook, a ready-made preparation or another part of the agent."""
+"""Commands that start a hook, a ready-made preparation or another part of the agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def own_command(*words: str) -> tuple[str, ...]:
-    """Return what starts this program again, with some words."""
+    """Return the command that starts this program with some arguments."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     archive = os.path.dirname(main)  # noqa: PTH120  `pathlib` is too heavy
     flags = tuple(_flags())
@@ -19,9 +19,9 @@ def own_command(*words: str) -> tuple[str, ...]:
 
 
 def hook_command(spec: str, phase: str) -> tuple[str, ...]:
-    """Return what a step's spec says is to be run for a phase; nothing where it is nothing.
+    """Return the command that a step's spec sets for a phase; empty if there is none.
 
-    A cancellation without a command of its own is undone like an event that has come.
+    Without a command for cancellation, the command for recovery is used.
     """
     form = json.loads(spec)
     if form.get("use"):
@@ -39,7 +39,7 @@ def hook_settings(spec: str) -> str:
 
 
 def _flags() -> list[str]:
-    flags = ["-P"]  # nothing in the current directory is imported by a process that may be root's
+    flags = ["-P"]  # the process may run as root: import nothing from the current directory
     if sys.flags.no_site:
         flags.append("-S")
     if sys.flags.isolated:

@@ -1,7 +1,7 @@
-"""Configuration: TOML with drop-ins and hook directories, checked, as one JSON form.
+"""Configuration: reads TOML, drop-ins and hook directories, and checks them.
 
-No running agent keeps this module: it is used by a short-lived process (see `load`), since
-`tomllib` and the checks would cost the agent 2 MiB for as long as it runs.
+A short-lived process does this (see `load`), because `tomllib` and the checks would cost the
+running agent 2 MiB of memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PHASES = ("prepare", "approve", "recover", "cancel")
-PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # what Windows starts without another program
-STEPS_MAX = 200  # steps, checks and rules; a configuration has a handful
+PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # files that Windows can start directly
+STEPS_MAX = 200  # steps, checks and rules; usual configurations have a few
 TABLES = {
     "agent": "",
     "status": "status_",
@@ -58,7 +58,7 @@ SUBTABLES: dict[str, dict[str, object]] = {
         "ca_file": str,
     },
 }
-"""Settings of the tables that side jobs read -> their type, or the words they can be."""
+"""Settings of the tables that background jobs read -> their type, or the permitted words."""
 STEP_KEYS = {"prepare", "recover", "cancel", "use", "timeout_s", "on_failure", "repeatable"}
 MATCH_KEYS = {
     "type": "types",
@@ -72,7 +72,7 @@ RULE_KEYS = {"name", "action", "then", "steps", "coordination", "stand_in_s", *M
 
 
 class ConfigInvalid(CallerError):
-    """The configuration cannot be used; nothing was started."""
+    """An invalid configuration; nothing was started."""
 
     code = "agent-config-invalid"
     message = "{where}: {reason}."
@@ -80,21 +80,21 @@ class ConfigInvalid(CallerError):
 
 
 class ConfigMissing(ConfigInvalid):
-    """There is no configuration file; nothing was started."""
+    """A configuration file that does not exist; nothing was started."""
 
     code = "agent-config-missing"
-    message = "{where} is not there."
-    advice = "Write one with `forewarn agent init`, or name another with --config."
+    message = "{where} does not exist."
+    advice = "Write one with `forewarn agent init`, or name another file with --config."
 
 
 def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
     """Return the checked form of a configuration file and its drop-ins, for `AgentSettings`.
 
-    Drop-ins are the files `PATH.d/*.toml`, by name; each overrides single settings of those
-    before it, and its rules are tried before theirs.
+    Drop-ins are the files `PATH.d/*.toml`, in the order of their names. Each overrides single
+    settings of earlier files, and its rules come before theirs.
 
     Raises:
-        ConfigInvalid: it cannot be used; the first reason found is named.
+        ConfigInvalid: the configuration is invalid; the error names the first problem.
     """
     merged: dict[str, object] = {}
     files = (Path(path), *sorted(Path(f"{path}.d").glob("*.toml")))
@@ -125,7 +125,7 @@ def _parsed(file: Path) -> dict[str, object]:
         raise ConfigMissing(where=file) from error
     except OSError as error:
         raise ConfigInvalid(where=file, reason=f"cannot be read: {error.strerror}") from error
-    except ValueError as error:  # also what tomllib and the decoder raise
+    except ValueError as error:  # tomllib and the decoder raise subclasses
         raise ConfigInvalid(where=file, reason=f"is not TOML: {error}") from error
 
 
@@ -150,7 +150,7 @@ def _table(merged: Mapping[str, object], name: str) -> dict[str, object]:
 def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
     unknown = sorted(set(merged) - set(TABLES))
     if unknown:
-        raise ConfigInvalid(where=path, reason=f"[{unknown[0]}] is not known")
+        raise ConfigInvalid(where=path, reason=f"[{unknown[0]}] is unknown")
     form = dict(DEFAULTS)
     for name in ("notify", "coordination"):
         form[name] = _checked(_table(merged, name), SUBTABLES[name], where=f"{path}: [{name}]")
@@ -158,7 +158,7 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
         for key, setting in _table(merged, table).items():
             name = prefix + key
             if name not in DEFAULTS or (table == "agent" and name.startswith("status_")):
-                raise ConfigInvalid(where=f"{path}: [{table}]", reason=f"{key} is not known")
+                raise ConfigInvalid(where=f"{path}: [{table}]", reason=f"{key} is unknown")
             form[name] = _typed(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
     _check_settings(form, path)
     return form
@@ -167,14 +167,14 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
 def _checked(
     table: dict[str, object], known: Mapping[str, object], *, where: str
 ) -> dict[str, object]:
-    """Return a table whose keys are known, and whose settings are of a kind they can be."""
+    """Return a table after checking its keys and the types of its settings."""
     for key, setting in table.items():
         if key not in known:
-            raise ConfigInvalid(where=where, reason=f"{key} is not known")
+            raise ConfigInvalid(where=where, reason=f"{key} is unknown")
         kind = known[key]
         if isinstance(kind, tuple):
             _one_of(table, key, kind, default=kind[0], where=where)
-        elif kind is list:  # of words, or a single one
+        elif kind is list:  # a list of words, or a single word
             _typed([setting] if isinstance(setting, str) else setting, [], where=f"{where} {key}")
         elif isinstance(kind, type) and type(setting) is not kind:
             raise ConfigInvalid(where=f"{where} {key}", reason=f"cannot be {setting!r}")
@@ -215,14 +215,14 @@ def _check_settings(form: dict[str, object], path: str) -> None:
 
 
 def is_program(file: Path) -> bool:
-    """Return whether a file is meant to be run; on Windows its name says so, not its mode."""
+    """Return whether a file is executable: on Windows by its name, otherwise by its mode."""
     if sys.platform == "win32":
         return file.suffix.lower() in PROGRAM_SUFFIXES
     return os.access(file, os.X_OK)
 
 
 def hook_files(directory: str | Path, phase: str) -> list[Path]:
-    """Return the files in a phase's hook directory that are not hidden, in the order of names."""
+    """Return the files in a phase's hook directory, except hidden ones, ordered by name."""
     return [
         file
         for file in sorted(Path(directory, f"{phase}.d").glob("*"))
@@ -231,14 +231,14 @@ def hook_files(directory: str | Path, phase: str) -> list[Path]:
 
 
 def _hook_paths(directory: str) -> list[Path]:
-    """Return the hook directories and the files in them."""
+    """Return the hook directories and their files."""
     folders = [Path(directory, f"{phase}.d") for phase in PHASES]
     files = [file for phase in PHASES for file in hook_files(directory, phase)]
     return [Path(directory), *folders, *files]
 
 
 def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Return the approve hooks and the steps that the hook directories hold."""
+    """Return the approve hooks and the steps from the hook directories."""
     by_name: dict[str, dict[str, object]] = {}
     for phase in PHASES:
         for file in hook_files(directory, phase):
@@ -283,9 +283,9 @@ def _step(name: str, table: object, path: str) -> dict[str, object]:
         _check_preparation(str(table["use"]), settings, where=where)
     elif set(table) - STEP_KEYS:
         unknown = min(set(table) - STEP_KEYS)
-        raise ConfigInvalid(where=where, reason=f"{unknown} is not known")
+        raise ConfigInvalid(where=where, reason=f"{unknown} is unknown")
     if not spec:
-        raise ConfigInvalid(where=where, reason="has nothing to do")
+        raise ConfigInvalid(where=where, reason="has no command")
     form = _form_of(name, spec)
     for key, default in (("timeout_s", TIMEOUT_S), ("repeatable", False)):
         if key in table:
@@ -327,7 +327,7 @@ def _rules_of(merged: Mapping[str, object], path: str) -> list[dict[str, object]
 def _rule(rule: dict[str, object], names: list[str], *, where: str) -> dict[str, object]:
     unknown = sorted(set(rule) - RULE_KEYS)
     if unknown:
-        raise ConfigInvalid(where=where, reason=f"{unknown[0]} is not known")
+        raise ConfigInvalid(where=where, reason=f"{unknown[0]} is unknown")
     match: dict[str, object] = {}
     for key, field in MATCH_KEYS.items():
         if key in rule:

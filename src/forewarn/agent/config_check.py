@@ -1,6 +1,6 @@
-"""What is odd about a usable configuration: programs and files that are not there.
+"""Warnings about a valid configuration: missing programs and files, secrets over plain HTTP.
 
-For `forewarn agent check` alone; the running agent does not load this, and nothing is run here.
+Only `forewarn agent check` uses this module. It runs no hooks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def oddities(form: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each thing that will not do what it is there for.
+    """Return a sentence for each setting that will not work as intended.
 
     Args:
-        form: what `read_config` returned.
+        form: the form that `read_config` returned.
     """
     return [
         *_of_steps(form),
@@ -51,10 +51,10 @@ def _of_steps(form: Mapping[str, object]) -> Iterator[str]:
 
 
 def _program_oddity(program: str) -> str:
-    """Return why a hook's program cannot be run; empty where it can, or nobody can know."""
+    """Return why a hook's program cannot run; empty if it can, or if this is unknown."""
     if os.path.isabs(program):  # noqa: PTH117 - it is text until it is looked at
         if not os.path.isfile(program):  # noqa: PTH113 - the same
-            return f"{program} is not there"
+            return f"{program} does not exist"
         return "" if os.access(program, os.X_OK) else f"{program} is not executable"
     if os.path.dirname(program):  # noqa: PTH120 - below where the agent is started, wherever it is
         return ""
@@ -65,7 +65,7 @@ def _of_hooks(directory: str) -> Iterator[str]:
     for phase in PHASES:
         for file in hook_files(directory, phase):
             if not is_program(file):
-                yield f"{file} is passed over: it is not executable."
+                yield f"{file} is ignored: it is not executable."
 
 
 def _of_files(where: str, settings: object) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _of_plain_http(form: Mapping[str, object]) -> Iterator[str]:
 def _plain(where: str, urls: list[str]) -> Iterator[str]:
     for url in urls:
         if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
-            yield f"{where}: {shown_url(url)} is plain HTTP; use https for what carries a secret."
+            yield f"{where}: {shown_url(url)} is plain HTTP; use https to protect the secret."
 
 
 def _of_apprise(notify: object) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Who may write what the agent reads or runs: nobody but root and the agent's own user.
+"""Check of write permissions: only root and the agent's user may change what the agent runs.
 
-What stands in the files is not looked at here.
+This module does not read the content of the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConfigWritable(CallerError):
-    """Others could change what the agent runs; nothing was started."""
+    """A file that other users can write and whose commands the agent would run."""
 
     code = "agent-config-writable"
     message = "{path} can be written by other users than {user} and root."
@@ -25,10 +25,10 @@ class ConfigWritable(CallerError):
 
 
 def refuse_writable(paths: Iterable[Path]) -> None:
-    """Refuse files and directories that others can write; those that are not there are passed over.
+    """Refuse files and directories that other users can write; ignore missing ones.
 
     Raises:
-        ConfigWritable: one can be written by its group, by everybody, or by another user.
+        ConfigWritable: the group, everybody, or another user can write one of them.
     """
     if not hasattr(os, "geteuid"):
         return
@@ -37,6 +37,6 @@ def refuse_writable(paths: Iterable[Path]) -> None:
         try:
             status = path.stat()
         except OSError:
-            continue  # reading it says why
+            continue  # reading the file reports the reason
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, user):
             raise ConfigWritable(path=path, user=f"user {user}")

@@ -1,6 +1,6 @@
-"""Waiting for descriptors with what the system has: `poll`, else `select`; nothing else.
+"""Waiting for descriptors with `poll`, or with `select` where `poll` is missing.
 
-`selectors` would cost the agent more than it needs of it.
+`selectors` would cost the agent more memory.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import select
 
 
 class DescriptorPoll:
-    """Descriptors to wait for, once."""
+    """A set of descriptors to wait for, once."""
 
     def __init__(self) -> None:
-        """Wait for none yet."""
+        """Prepare an empty set."""
         self._read: list[int] = []
         self._write: list[int] = []
 
     def watch(self, fd: int, *, write: bool = False) -> None:
-        """Wait until the descriptor can be read, or written."""
+        """Wait until the descriptor is readable, or writable."""
         (self._write if write else self._read).append(fd)
 
     def wait(self, timeout_s: float) -> set[int]:
-        """Return the descriptors that can go on, none when the time is up."""
+        """Return the ready descriptors; an empty set after the timeout."""
         if not hasattr(select, "poll"):
             read, write, odd = select.select(self._read, self._write, self._write, timeout_s)
             return {*read, *write, *odd}

@@ -1,7 +1,7 @@
-"""Holdings: what the agent has of the system and keeps when its configuration changes.
+"""Holdings: the system resources of the agent, which can outlive a change of configuration.
 
-A change of configuration takes all that is new before anything is given up: where something
-cannot be had, everything stays as it was.
+A change of configuration opens all new resources before it closes an old one. If a resource cannot
+be opened, everything stays unchanged.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Holdings:
     """The journal, the hooks' directory, the status endpoint, signals and the service manager."""
 
     def __init__(self, settings: AgentSettings, *, embedded: bool = False) -> None:
-        """Take what the settings ask for.
+        """Open the resources that the settings name.
 
         Args:
-            settings: What is configured.
-            embedded: Whether signals and the service manager are the application's own.
+            settings: The agent's settings.
+            embedded: Whether the application handles signals and the service manager itself.
 
         Raises:
-            CallerError: the state directory is used by another agent, or open to others.
-            JournalLost: the state directory cannot be used.
-            OSError: the status endpoint cannot be had.
+            CallerError: another agent uses the state directory, or other users can write to it.
+            JournalLost: the state directory is unusable.
+            OSError: the status endpoint cannot be opened.
         """
         self.readiness = SdNotify({} if embedded else os.environ)
         self.signals: StopRequest = StopRequest() if embedded else Signals()
@@ -44,14 +44,14 @@ class Holdings:
         self.status = self._status(settings)
 
     def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:
-        """Return what runs the steps of this VM."""
+        """Return the runner of this VM's steps."""
         return ChildProcesses(self.room, identity, settings)
 
     def change(self, settings: AgentSettings) -> None:
-        """Take what other settings ask for in place of what there is.
+        """Replace the resources by those of other settings.
 
         Raises:
-            CallerError, JournalLost, OSError: something cannot be had; nothing has changed.
+            CallerError, JournalLost, OSError: a resource cannot be opened; nothing has changed.
         """
         before = self.journal
         other = settings.state_dir != before.directory

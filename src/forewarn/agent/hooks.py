@@ -1,8 +1,8 @@
-"""Hooks: starting them, knowing when and how they ended, stopping them; also after a restart.
+"""Hooks: start them, detect when and how they ended, also after a restart of the agent.
 
-A hook leaves marks of its own begin and end, so that a restarted agent can distinguish a hook
-that never began from one that was cut off (see `fate`). Its output goes to a file: no pipe can
-block it, and it outlives the agent.
+A hook writes mark files when it begins and ends, so that a restarted agent can distinguish a hook
+that never began from one that was interrupted (see `fate`). A hook's output goes to a file: unlike
+a pipe, a file cannot block the hook, and it outlives the agent.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 
     from forewarn.agent.core.values import HookIntent
 
-VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # of four bytes each: Linux allows 128 KiB with the name
-NEVER_STARTED = -127  # the exit status of a hook that could not be started
+VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # 4 bytes each: Linux allows 128 KiB with the name
+NEVER_STARTED = -127  # exit status of a hook that could not be started
 
 WRAPPER = (
     'trap : TERM; mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
     'echo $code >"$mark.ended"; exit $code'
 )
-"""Run around each hook by /bin/sh: the hook itself writes down that it began and how it ended.
+"""Shell script around each hook, which records that the hook began and how it ended.
 
-It stays while a hook that was asked to end does so, or does not: the agent then ends both.
+The script ignores SIGTERM, so it waits for a hook that was asked to stop; SIGKILL ends both.
 
-Each mark is one short line, believed only with its end: to write it under another name and rename
-it would cost a process, and the approval waits for the end of this one.
+A mark file is one short line and counts only if the line is complete. Writing it under another name
+and renaming it would cost a process, for which the approval would have to wait.
 """
 
 
 class HookRoom:
-    """A directory for the hooks' marks, inputs and outputs, by run."""
+    """The directory with the mark files, inputs and outputs of hooks, by run."""
 
     def __init__(self, directory: str) -> None:
-        """Use a directory, made if it is missing."""
+        """Use a directory; create it if it is missing."""
         self.directory = directory
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  the same
 
     def start(self, command: tuple[str, ...], run: str, *, stdin: bytes, env: Env) -> Child:
-        """Start a command with an input, in a process group of its own.
+        """Start a command with an input, in its own process group.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the command cannot be started.
         """
         mark = f"{self.directory}/{run}"
         self.forget(run)
@@ -77,7 +77,7 @@ class HookRoom:
         return Child(pid, mark)
 
     def fate(self, run: str) -> tuple[str, Child | None]:
-        """Return what became of a hook an earlier agent started, as `Resumed` wants it."""
+        """Return the fate of an earlier agent's hook, in the form that `Resumed` takes."""
         mark = f"{self.directory}/{run}"
         ended = read_mark(f"{mark}.ended")
         if ended.isdigit():
@@ -90,7 +90,7 @@ class HookRoom:
         return "interrupted", None
 
     def forget(self, run: str) -> None:
-        """Remove what a run left."""
+        """Delete the files of a run."""
         for ending in ("begun", "ended", "out", "json"):
             try:
                 os.unlink(f"{self.directory}/{run}.{ending}")  # noqa: PTH108  the same
@@ -98,7 +98,7 @@ class HookRoom:
                 continue
 
     def sweep(self, keep: tuple[str, ...]) -> None:
-        """Remove what all runs but some left."""
+        """Delete the files of all runs except those to keep."""
         for name in os.listdir(self.directory):  # noqa: PTH208  the same
             run = name.partition(".")[0]
             if run not in keep:
@@ -106,7 +106,7 @@ class HookRoom:
 
 
 def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> bytes:
-    """Return what a hook reads on standard input: the event and the purpose, one JSON object."""
+    """Return the standard input of a hook: event, phase and names as one JSON object."""
     form = {
         "phase": intent.phase,
         "step": intent.step.name,
@@ -120,7 +120,7 @@ def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> byt
 
 
 def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, str]:
-    """Return what a hook finds in its environment besides the agent's own."""
+    """Return the environment variables that a hook gets besides the agent's own."""
     event = intent.event
     fields = {
         "FOREWARN_PHASE": intent.phase,
@@ -142,10 +142,10 @@ def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, 
 
 
 def _as_variable(text: str) -> str:
-    """Return a text as an environment can hold it; the whole is on standard input.
+    """Return a text that fits into an environment variable; standard input has the whole text.
 
-    JSON can say what the system's encoding cannot, and a process that is given a longer variable
-    cannot be started.
+    JSON can contain characters that the system's encoding lacks, and Linux starts no process with a
+    longer variable.
     """
     encoding = sys.getfilesystemencoding()
     known = text.replace("\0", "")[:VARIABLE_CHARACTERS_MAX]

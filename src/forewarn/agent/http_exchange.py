@@ -1,4 +1,4 @@
-"""One request and its answer over a socket that never blocks, for the runner's loop."""
+"""One HTTP request and its answer over a non-blocking socket, for the runner's loop."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NOT_YET = (BlockingIOError, InterruptedError)
 
 
 class Line:
-    """A connection that carries one exchange after another and is opened again when needed."""
+    """A connection for one exchange after another, which reopens when necessary."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
+        """Prepare a line without connecting."""
         self._socket: socket.socket | None = None
         self._target: Endpoint | None = None
         self._request = b""
@@ -31,23 +31,23 @@ class Line:
         self._fresh = True
         self._open = False
         self.busy = False
-        """Whether an answer is awaited."""
+        """Whether a request waits for its answer."""
 
     @property
     def fd(self) -> int:
-        """The descriptor to watch, or -1."""
+        """The descriptor to watch; -1 without a connection."""
         return -1 if self._socket is None else self._socket.fileno()
 
     @property
     def wants_write(self) -> bool:
-        """Whether to wait until the descriptor can be written, rather than read."""
+        """Whether to wait until the descriptor is writable, rather than readable."""
         return bool(self._unsent)
 
     def begin(self, target: Endpoint, method: str, *, request: bytes) -> None:
-        """Send a request; `advance` until it returns the answer.
+        """Send a request; afterwards call `advance` until it returns the answer.
 
         Raises:
-            OSError: the connection cannot even be begun.
+            OSError: the connection could not be started.
         """
         assert not self.busy
         if self._target != target:
@@ -56,15 +56,15 @@ class Line:
         self._method = method
         self._request = request
         self._start()
-        if not self._fresh:  # an open connection mostly takes a request at once
+        if not self._fresh:  # an open connection can usually send the request at once
             self.advance()
 
     def advance(self) -> HttpResponse | None:
-        """Send and receive what can be now; return the answer once it is complete.
+        """Send and receive without blocking; return the answer once it is complete.
 
         Raises:
             OSError: the connection failed.
-            ResponseInvalid: what came is not an answer.
+            ResponseInvalid: the answer is malformed.
         """
         assert self.busy
         try:
@@ -74,7 +74,7 @@ class Line:
             self.close()
             if not again:
                 raise
-            self._start()  # an idle connection that the peer had closed; requests are repeatable
+            self._start()  # the peer had closed an idle connection; requests are repeatable
             return None
         if answer is not None:
             self.busy = False
@@ -83,7 +83,7 @@ class Line:
         return answer
 
     def close(self) -> None:
-        """Close the connection and abandon the open request."""
+        """Close the connection and abandon an open request."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -132,7 +132,7 @@ def _opened(target: Endpoint) -> socket.socket:
             local.close()
             raise OSError(failure, os.strerror(failure))
         return local
-    host = target.host.encode()  # text would load the codec of foreign names, 1 MiB of tables
+    host = target.host.encode()  # text would load the IDNA codec, 1 MiB of tables
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, target.port, type=socket.SOCK_STREAM
     )[0]

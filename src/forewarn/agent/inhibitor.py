@@ -1,7 +1,7 @@
-"""The inhibitor: asks logind to delay a shutdown while hooks run; nothing else.
+"""The inhibitor: makes logind delay a shutdown while hooks run.
 
-`systemd-inhibit` holds the lock, as a child that lives as long as a pipe of ours is open. However
-the agent ends, the kernel closes the pipe, and the lock is gone.
+`systemd-inhibit`, a child process, holds the lock as long as a pipe of the agent is open. When the
+agent ends for any reason, the kernel closes the pipe and the lock is released.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ COMMAND = (
     "--what=shutdown",
     "--mode=delay",
     "--who=Forewarn agent",
-    "--why=A preparation for a scheduled event, or its recovery, is under way",
+    "--why=A preparation for a scheduled event, or its recovery, is running",
     "cat",
 )
 
 
 class Inhibitor:
-    """A delay lock that is held while it is wanted. Nothing runs while it is not."""
+    """A delay lock of logind; without the lock, no child process runs."""
 
     __slots__ = ("_child", "_ending", "_log", "_pipe", "_wanted")
 
     def __init__(self, log: Log) -> None:
-        """Hold nothing yet."""
+        """Prepare without taking the lock."""
         self._log = log
         self._wanted = False
         self._pipe = -1
-        """Our end of the pipe; the lock is held as long as it is open."""
+        """The agent's end of the pipe; the lock is held as long as it is open."""
         self._child: Child | None = None
         self._ending: list[Child] = []
 
     def hold(self, *, wanted: bool) -> None:
-        """Take the lock, or release it; without effect where that is done already.
+        """Take or release the lock; do nothing if that is already done.
 
-        A lock that cannot be had is logged once and not tried again until it is wanted again.
+        A failure to take the lock is logged once, and not retried until hooks run again.
         """
         if self._child is not None and self._child.poll() is not None:
             self._drop()
@@ -61,7 +61,7 @@ class Inhibitor:
         self._wanted = wanted
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return what becomes readable when a child of it ends."""
+        """Return the descriptors that become readable when the child process ends."""
         children = self._ending if self._child is None else [*self._ending, self._child]
         return tuple(child.pidfd for child in children if child.pidfd >= 0)
 
@@ -94,10 +94,10 @@ class Inhibitor:
 
 
 def _spawn(stdin: int) -> int:
-    """Start the child and return its process id.
+    """Start the child process and return its id.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
     if sys.platform == "win32":
         raise FileNotFoundError("there is no logind")

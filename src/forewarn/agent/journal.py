@@ -1,4 +1,4 @@
-"""The journal: what was begun, on disk before it begins and whole at any moment.
+"""The journal: records each action on disk before it begins; complete at any moment.
 
 Source: C-9.
 """
@@ -19,53 +19,51 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 65536
 BYTES_MAX = 16 * 1024 * 1024  # 256 events with long plans are a few hundred KiB
-HEAD_BYTES_MAX = 64  # checksum, turn and length before the state itself
+HEAD_BYTES_MAX = 64  # checksum, turn and length before the state
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class JournalLocked(CallerError):
-    """Another agent uses the same directory."""
+    """A state directory that another agent uses."""
 
     code = "journal-locked"
     message = "Another agent already uses {directory}."
-    advice = "Stop the other agent, or give this one a state directory of its own."
+    advice = "Stop the other agent, or give this agent its own state directory."
 
 
 class JournalOpen(CallerError):
-    """Other users can write where the agent keeps its state, commands among it."""
+    """A state directory that other users can write, although it contains commands to run."""
 
     code = "journal-open"
     message = "Other users can write to {directory}."
     advice = (
-        "The agent runs commands that it keeps there: chown it to the agent's user, chmod go-w."
+        "The agent runs commands that are stored there: chown it to the agent's user, chmod go-w."
     )
 
 
 class JournalLost(OurError):
-    """What was begun cannot be written down, so nothing may be begun."""
+    """A journal that cannot be written or read, so that the agent must not begin anything."""
 
     code = "journal-lost"
     message = "The journal {path} cannot be used: {reason}."
-    advice = (
-        "Make room on the file system, or make it writable; the agent then goes on automatically."
-    )
+    advice = "Free space on the file system, or make it writable; the agent then continues."
 
 
 class Journal:
-    """Two files written in turn; the newest whole one is the state, whatever was cut short.
+    """Two files written in turn; the newest complete one is the state, even after a crash.
 
-    A state is written over the older of the two and synchronised once. Writing a new file,
-    renaming it and synchronising the directory as well takes more than twice as long, and every
-    hook waits for it.
+    The agent writes a state over the older file and synchronises it once. To write a new file,
+    rename it and synchronise the directory takes more than twice as long, and every hook waits for
+    it.
     """
 
     def __init__(self, directory: str) -> None:
-        """Use a directory, made if it is missing, readable by its owner alone.
+        """Open a directory, readable only by its owner; create it if it is missing.
 
         Raises:
-            JournalLocked: another agent uses it.
-            JournalOpen: others can write there.
-            JournalLost: it cannot be had.
+            JournalLocked: another agent uses the directory.
+            JournalOpen: other users can write to the directory.
+            JournalLost: the directory is unusable.
         """
         self.directory = directory
         try:
@@ -77,15 +75,15 @@ class Journal:
         self._turn = 0
         self._boot_id = boot_id()
         self.corrupt = ""
-        """Where unreadable files were put aside by `read`, if they were."""
+        """Path to which `read` renamed an unreadable file; otherwise empty."""
         self.boot_id = ""
-        """The boot in which the state that was read had been written."""
+        """Boot ID of the system when the state that was read was written."""
 
     def read(self) -> dict[str, object] | None:
-        """Return the state written last, or None where there is none.
+        """Return the last written state, or None if there is none.
 
         Raises:
-            JournalLost: it is there and cannot be read.
+            JournalLost: the journal exists and cannot be read.
         """
         self.corrupt = ""
         try:
@@ -100,10 +98,10 @@ class Journal:
         return form
 
     def put_aside(self) -> None:
-        """Keep what `read` returned under another name, and start over.
+        """Rename the state that `read` returned, and start over.
 
         Raises:
-            JournalLost: it cannot be renamed.
+            JournalLost: the file cannot be renamed.
         """
         try:
             self._put_aside([0, 1])
@@ -119,10 +117,10 @@ class Journal:
                 os.replace(path, self.corrupt)  # noqa: PTH105  the same
 
     def make_room(self) -> None:
-        """Make the files that are missing, empty and of their usual size.
+        """Create missing files in their usual size.
 
-        The first event then need not wait for it, which takes several times as long as a write.
-        Where it cannot be done, `write` does it, or says why not.
+        Otherwise the first event would wait for it, several times as long as for a write. If this
+        fails, `write` tries again, or reports the reason.
         """
         for slot in (0, 1):
             path = slot_path(self.directory, slot)
@@ -133,15 +131,15 @@ class Journal:
                     return
 
     def write(self, form: Mapping[str, object]) -> None:
-        """Write a state; when this returns it survives a power cut.
+        """Write a state; after the return it survives a power cut.
 
         Raises:
-            JournalLost: it is not on disk; the state before still is.
+            JournalLost: the state is not on disk; the previous state still is.
         """
         body = json.dumps({**form, "boot_id": self._boot_id}, separators=(",", ":")).encode()
         turn = self._turn + 1
         path = slot_path(self.directory, turn % 2)
-        if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # it could not be read again
+        if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # `read` would refuse it
             raise JournalLost(path=path, reason=f"it would be {len(body)} bytes long")
         try:
             self._write_slot(path, _framed(body, turn))
@@ -154,7 +152,7 @@ class Journal:
         file = os.open(path, flags, 0o600)
         try:
             grows = os.fstat(file).st_size < len(content)
-            if grows:  # to a round size, so that later states need no change of it
+            if grows:  # to a round size, so that later states need not change it
                 content += b"\0" * (-len(content) % SLOT_BYTES)
             _write_all(file, content)
             if grows or not hasattr(os, "fdatasync"):
@@ -166,7 +164,7 @@ class Journal:
             os.close(file)
 
     def close(self) -> None:
-        """Release the directory for another agent."""
+        """Release the directory, so that another agent can use it."""
         os.close(self._lock)
 
     def _locked(self) -> int:
@@ -188,7 +186,7 @@ class Journal:
 
 
 def boot_id() -> str:
-    """Return what identifies this boot, or nothing where the system does not say."""
+    """Return the id of this boot; empty if the system has none."""
     try:
         with open(BOOT_ID, "rb") as file:  # noqa: PTH123  the same
             return file.read(64).decode().strip()
@@ -197,7 +195,7 @@ def boot_id() -> str:
 
 
 def sync_directory(directory: str) -> None:
-    """Make the names in a directory survive a power cut, where the system can."""
+    """Make the names in a directory survive a power cut, if the system supports that."""
     if sys.platform == "win32":
         return
     handle = os.open(directory, os.O_RDONLY)
@@ -213,7 +211,7 @@ def slot_path(directory: str, slot: int) -> str:
 
 
 def newest(directory: str) -> tuple[int, dict[str, object] | None]:
-    """Return the number and the content of the newest whole state, or 0 and None."""
+    """Return the number and the content of the newest complete state, or 0 and None."""
     record: tuple[int, dict[str, object] | None] = (0, None)
     for slot in (0, 1):
         try:
@@ -227,13 +225,13 @@ def newest(directory: str) -> tuple[int, dict[str, object] | None]:
 
 
 def _framed(body: bytes, turn: int) -> bytes:
-    """Return a state with its head; the checksum covers all but itself."""
+    """Return a state with its head; the checksum covers everything except itself."""
     checked = b"%d %d\n" % (turn, len(body)) + body
     return b"%08x " % zlib.crc32(checked) + checked
 
 
 def _refuse_open(directory: str) -> None:
-    """Refuse a directory in which others could write commands for this agent to run."""
+    """Refuse a directory in which other users could place commands for this agent to run."""
     if not hasattr(os, "geteuid"):
         return
     status = os.stat(directory)  # noqa: PTH116  the same
@@ -242,7 +240,7 @@ def _refuse_open(directory: str) -> None:
 
 
 def _is_whole(directory: str, slot: int) -> bool:
-    """Return whether a file holds a state, or nothing yet, or is not there."""
+    """Return whether a file contains a state, is empty, or is missing."""
     try:
         with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
             return _checked(file.read(BYTES_MAX))[1] is not None

@@ -1,7 +1,7 @@
-"""Forms: members of a JSON object or of settings, read as what they must be; pure.
+"""Typed access to members of a JSON object or of settings; pure.
 
-What the journal of another release or a person's configuration holds is not known to be of the
-right type, so it is looked at before it is used.
+A journal of another release, or a configuration, may contain members of the wrong type, so each
+member is checked before its use.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class FieldInvalid(CallerError):
-    """A journal or a configuration holds something of another kind than this release knows."""
+    """A member of a journal or a configuration that has the wrong type."""
 
     code = "agent-field-invalid"
     message = "{name} cannot be {found!r}."
-    advice = "Correct the setting; for a journal, see which release of the agent has written it."
+    advice = "Correct the setting; for a journal, check which release of the agent wrote it."
 
 
 def member(form: Form, name: str, default: T) -> T:
-    """Return what a form holds under a name, of the type of the default for a missing one.
+    """Return a member, which must have the type of the default; the default if it is missing.
 
     Raises:
-        FieldInvalid: it is of another type.
+        FieldInvalid: the member has another type.
     """
     value = form.get(name, default)
     if isinstance(value, type(default)):
@@ -38,19 +38,19 @@ def member(form: Form, name: str, default: T) -> T:
 
 
 def flag(form: Form, name: str, *, default: bool) -> bool:
-    """Return whether a form says that something is so.
+    """Return a boolean member of a form.
 
     Raises:
-        FieldInvalid: it says something else.
+        FieldInvalid: the member is not a boolean.
     """
     return member(form, name, default)
 
 
 def number(form: Form, name: str, default: float) -> float:
-    """Return the number a form holds under a name, whole or not.
+    """Return a numeric member of a form.
 
     Raises:
-        FieldInvalid: it is not a number.
+        FieldInvalid: the member is not a number.
     """
     value = form.get(name, default)
     if isinstance(value, (int, float)):
@@ -59,10 +59,10 @@ def number(form: Form, name: str, default: float) -> float:
 
 
 def inner(form: Form, name: str) -> Form:
-    """Return the object that a form holds under a name.
+    """Return a member of a form that is an object.
 
     Raises:
-        FieldInvalid: it is none.
+        FieldInvalid: the member is not an object.
     """
     value = form.get(name)
     if isinstance(value, dict):
@@ -71,10 +71,10 @@ def inner(form: Form, name: str) -> Form:
 
 
 def several(form: Form, name: str) -> list[Form]:
-    """Return the list of objects that a form holds under a name; none where there is none.
+    """Return a member of a form that is a list of objects; empty if it is missing.
 
     Raises:
-        FieldInvalid: it is something else.
+        FieldInvalid: the member is not a list of objects.
     """
     items = form.get(name, [])
     if isinstance(items, list) and all(isinstance(one, dict) for one in items):
@@ -83,10 +83,10 @@ def several(form: Form, name: str) -> list[Form]:
 
 
 def words(form: Form, name: str) -> list[str]:
-    """Return the words that a form holds under a name: a list of them, a single one, or none.
+    """Return a member of a form that is a word or a list of words; empty if it is missing.
 
     Raises:
-        FieldInvalid: it is something else.
+        FieldInvalid: the member is neither.
     """
     items = form.get(name) or []
     if isinstance(items, str):
@@ -97,9 +97,9 @@ def words(form: Form, name: str) -> list[str]:
 
 
 def texts(form: Form, name: str) -> dict[str, str]:
-    """Return the object of words that a form holds under a name.
+    """Return a member of a form that is an object of texts.
 
     Raises:
-        FieldInvalid: it is none.
+        FieldInvalid: the member is not an object of texts.
     """
     return {key: member(inner(form, name), key, "") for key in inner(form, name)}

@@ -1,4 +1,4 @@
-"""The agent's log: one line per change, a sentence and a stable action with ids.
+"""The agent's log: one line per change, with a sentence, a stable action and ids.
 
 `logging` would cost the agent 0.8 MiB.
 """
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
 
 LEVELS = {"error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Level -> priority as the journal of systemd knows it."""
+"""Level -> priority in the journal of systemd."""
 
-LINE_BYTES_MAX = 4096  # what POSIX lets a pipe take whole, and so without waiting (PIPE_BUF)
+LINE_BYTES_MAX = 4096  # POSIX lets a pipe accept this much in one write (PIPE_BUF)
 CUTS = (LINE_BYTES_MAX, 512, 64)  # characters kept of each part, until the line is short enough
 
 
 class Log:
-    """Writes to standard error, where every supervisor collects it; never waits for a reader."""
+    """Writes lines to standard error, where every supervisor collects them; never blocks."""
 
     def __init__(self, form: str = "text", *, clock: Clock | None = None) -> None:
-        """Write `text` or `json` lines; under systemd's journal with the priority in front.
+        """Write `text` or `json` lines, with the priority first under systemd's journal.
 
         Args:
             form: `text` or `json`.
-            clock: The time of each line, UTC; None for no time. The journal has its own.
+            clock: Source of the time of each line, UTC; None for lines without a time. systemd's
+                journal adds its own.
         """
         self._json = form == "json"
         self._clock = clock
@@ -43,22 +44,22 @@ class Log:
         self._lost = 0
 
     def say(self, action: str, sentence: str, *, level: str = "info", **ids: object) -> None:
-        """Write a line; one that nobody takes is counted and reported later.
+        """Write a line; a line that cannot be written is counted and reported later.
 
         Args:
-            action: Stable name of what happened, for searching.
-            sentence: For people.
+            action: Stable name of the change, for searching.
+            sentence: Text for people.
             level: One of `LEVELS`.
-            ids: What it is about.
+            ids: Objects that the line is about.
         """
-        lost = f"Lines that nobody took and are lost: {self._lost}."
+        lost = f"Lines that could not be written and are lost: {self._lost}."
         if self._lost and self._put("log-lost", lost, level="warning"):
             self._lost = 0
         if not self._put(action, sentence, level=level, **ids):
             self._lost += 1
 
     def once(self, action: str, sentence: str, *, level: str = "info") -> None:
-        """Write a line unless the last one of this action said the same."""
+        """Write a line unless the last line with this action had the same sentence."""
         if self._said.get(action) != sentence:
             self._said[action] = sentence
             self.say(action, sentence, level=level)
@@ -68,7 +69,7 @@ class Log:
         return self._said.pop(action, None) is not None
 
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
-        """Write a line if that can be done at once; return whether it was."""
+        """Write a line if that does not block; return whether it was written."""
         prefix = f"<{LEVELS[level]}>" if self._journal else ""
         time = {} if self._clock is None else {"time": iso8601(self._clock.now_ms())}
         if time and not self._json and not self._journal:
@@ -88,17 +89,17 @@ class Log:
         try:
             file = sys.stderr.fileno()
             return _is_free(file) and os.write(file, line) == len(line)
-        except (OSError, ValueError, AttributeError):  # closed, by whatever hand
+        except (OSError, ValueError, AttributeError):  # standard error is closed
             return False
 
 
 def _cut(value: object, most: int) -> object:
-    """Return a number unchanged, and the end of anything else as text: the end says most."""
+    """Return a number unchanged, and the end of anything else as text; the end says most."""
     return value if isinstance(value, int) else str(value)[-most:]
 
 
 def _plain(action: str, sentence: str, ids: Mapping[str, object]) -> str:
-    """Return a line for people; what comes from outside cannot break or colour it."""
+    """Return a line for people; control characters in foreign text are escaped."""
     tail = "".join(f" {name}={_quoted(str(value))}" for name, value in ids.items())
     return escaped_text(f"{sentence} action={action}{tail}")
 
@@ -108,7 +109,7 @@ def _quoted(text: str) -> str:
 
 
 def _is_free(file: int) -> bool:
-    """Return whether a line can be written now without waiting for who reads."""
+    """Return whether a line can be written now without blocking."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()

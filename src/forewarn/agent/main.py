@@ -1,6 +1,6 @@
-"""Main: which part of the agent a command line is for; `run` and `do` load nothing else.
+"""Main: selects the part of the agent for a command line; `run` and `do` import nothing else.
 
-No command may be defined in here: those that people type are in `cli.py`, which is heavier.
+Define no commands here: the commands for people are in `cli.py`, which takes more memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
 
 
 def _config_of(words: list[str]) -> tuple[str] | None:
-    """Return the file of `run [--config FILE]`, or None where something else is asked for."""
+    """Return the file of `run [--config FILE]`, or None for any other command line."""
     rest = words[1:] if words[:1] == ["run"] else words
     if not rest and words[:1] == ["run"]:
         return (DEFAULT_CONFIG,)

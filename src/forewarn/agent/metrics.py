@@ -1,4 +1,4 @@
-"""The agent's counts, and their exposition for Prometheus; cardinality is bounded by design.
+"""The agent's counters, and their text for Prometheus; the number of time series is bounded.
 
 No event id, name or reason may become a label.
 """
@@ -17,15 +17,15 @@ HELP = {
     "forewarn_agent_polls_total": "Polls that were answered with a document.",
     "forewarn_agent_seconds_since_poll": "Seconds since the last good poll; -1 before the first.",
     "forewarn_agent_events": "Events of the last document, by stage for this VM.",
-    "forewarn_agent_notice_seconds": "Seconds until the next NotBefore; -1 where there is none.",
-    "forewarn_agent_prepare_seconds_sum": "Seconds that events took to be prepared, together.",
+    "forewarn_agent_notice_seconds": "Seconds until the next NotBefore; -1 if there is none.",
+    "forewarn_agent_prepare_seconds_sum": "Total seconds in which events were prepared.",
     "forewarn_agent_prepare_seconds_count": "Events that were prepared.",
     "forewarn_agent_approvals_total": "Approvals that were answered 200.",
     "forewarn_agent_hooks_total": "Hooks that ended, by phase and result.",
-    "forewarn_agent_failures_total": "What went wrong, by kind.",
-    "forewarn_agent_unrecovered_steps": "Steps whose undoing fails again and again: see to them.",
+    "forewarn_agent_failures_total": "Failures, by kind.",
+    "forewarn_agent_unrecovered_steps": "Steps that repeatedly could not be undone: check them.",
 }
-"""Name of each metric -> what it counts."""
+"""Name of each metric -> its meaning."""
 
 KINDS = ("hook", "approval", "undo", "unrecovered", "journal")
 FAILURE_ACTIONS = {
@@ -40,7 +40,7 @@ class Metrics:
     """Counts since the start."""
 
     def __init__(self) -> None:
-        """Begin at nothing."""
+        """Start with all counters at zero."""
         self._failures = dict.fromkeys(KINDS, 0)
         self._hooks: dict[tuple[str, str], int] = {}
         self._phases: dict[str, str] = {}
@@ -54,7 +54,7 @@ class Metrics:
         self._failures[kind] += 1
 
     def began(self, intent: HookIntent, now_ms: int) -> None:
-        """Note that a hook begins."""
+        """Count the start of a hook."""
         self._phases[intent.key] = intent.phase
         if intent.phase == "prepare":
             self._seen_ms.setdefault(intent.event.event_id, now_ms)
@@ -66,7 +66,7 @@ class Metrics:
         self._hooks[key] = self._hooks.get(key, 0) + 1
 
     def notified(self, notify: NotifyIntent, now_ms: int) -> None:
-        """Count what people are notified of."""
+        """Count a notification."""
         event_id = notify.event.event_id
         if notify.action in FAILURE_ACTIONS:
             self.failed(FAILURE_ACTIONS[notify.action])

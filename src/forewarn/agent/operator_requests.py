@@ -1,8 +1,8 @@
-"""Requests of people to the running agent: files in its state directory, `undo` and `forget`.
+"""Operators' requests to the running agent: files in its state directory, `undo` and `forget`.
 
-Only its owner and root may write into the state directory, so that the directory is the
-authentication; the status endpoint stays read-only. A request is taken away only after it has
-been acted upon, and acting twice does no harm.
+Only its owner and root can write to the state directory, so this authenticates the request, and the
+status endpoint stays read-only. The agent deletes a request only after it has acted on it; to act
+twice does no harm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from forewarn.agent.core.values import PersonAsked
 
 VERBS = ("undo", "forget")
 PREFIX, SUFFIX = "request-", ".json"
-REQUESTS_MAX = 16  # taken at a time; the others wait
+REQUESTS_MAX = 16  # requests read at a time; the others wait
 REQUEST_BYTES_MAX = 4096
 
 
@@ -22,15 +22,15 @@ class OperatorRequests:
     """The requests in one state directory."""
 
     def __init__(self, directory: str) -> None:
-        """Use a directory that exists."""
+        """Use an existing directory."""
         self._directory = directory
         self._paths: dict[PersonAsked, str] = {}
 
     def post(self, asked: PersonAsked, token: str) -> str:
-        """Leave a request under a name nobody can guess; return its path, there until it is done.
+        """Write a request under an unguessable name; return its path, deleted when done.
 
         Raises:
-            OSError: the directory cannot be written.
+            OSError: the directory is not writable.
         """
         path = f"{self._directory}/{PREFIX}{token}{SUFFIX}"
         fresh = f"{path}.new"
@@ -55,7 +55,7 @@ class OperatorRequests:
         return tuple(self._paths)
 
     def done(self, asked: PersonAsked) -> None:
-        """Remove a request that was acted upon."""
+        """Delete a request after the agent has acted on it."""
         _remove(self._paths[asked])
 
 

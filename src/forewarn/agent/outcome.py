@@ -1,6 +1,6 @@
-"""Asks for the outcome of an event, then becomes the recovery hook, which gets it. Source: X-1.
+"""Requests the outcome of an event, then runs the recovery hook with it. Source: X-1.
 
-It is a process of its own, so that the agent waits for nothing. A hook runs also without outcome.
+This is its own process, so that the agent does not wait. The hook also runs without an outcome.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forewarn.agent.sdk.client import Client
 from forewarn.errors import ForewarnError
 
 TIMEOUT_S = 2.0
-"""How long the service may take."""
+"""Longest wait for the service, in seconds."""
 
 
 def main(endpoint: str, event_id: str, *command: str) -> int:
@@ -22,7 +22,7 @@ def main(endpoint: str, event_id: str, *command: str) -> int:
         client = Client(endpoint, timeout_s=TIMEOUT_S, patience_s=0, wait_s=0)
         outcome = client.outcome(event_id)
     except ForewarnError as error:
-        sys.stderr.write(f"The outcome of event {event_id} is not known: {error}\n")
+        sys.stderr.write(f"The outcome of event {event_id} is unknown: {error}\n")
         outcome = {"result": "unknown"}
     os.environ["FOREWARN_OUTCOME"] = json.dumps(outcome)
     os.environ["FOREWARN_EVENT_RESULT"] = str(outcome["result"])

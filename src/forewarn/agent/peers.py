@@ -1,7 +1,8 @@
-"""Peers: announces to the other VMs of an event that this one is prepared, and asks who else is.
+"""Peers: announces to an event's other VMs that this VM is prepared, and asks which others are.
 
-A side job, in a process of its own; what follows from the answer is the core's decision. The
-others are asked at their status endpoints, or all meet at a file, Consul, etcd or Kubernetes.
+This is a background job, in its own process; the core decides what follows from the answers. The
+job asks the other VMs at their status endpoints, or reads a shared file, Consul, etcd or
+Kubernetes.
 Source: C-5.
 """
 
@@ -21,14 +22,14 @@ from forewarn.agent.preparations import kubernetes
 from forewarn.agent.preparations.http_call import Called, CallFailed, call, expect, secret
 from forewarn.errors import PeerError
 
-AT_ONCE_MAX = 128  # VMs that are asked side by side; one that hangs takes a quarter of a minute
-ASK_S_MAX = 50.0  # less than the minute after which the agent ends this job
+AT_ONCE_MAX = 128  # VMs that are asked in parallel; an unresponsive one takes 15 s
+ASK_S_MAX = 50.0  # less than the minute after which the agent kills this job
 NAMESPACE = "default"
-HOLDS = ".holds"  # after a VM's name: it has decided not to approve
+HOLDS = ".holds"  # suffix of a VM's name: the VM has decided not to approve
 
 
 def main(form: dict[str, object]) -> int:
-    """Announce or ask, as the form says; print which VMs said what when asked."""
+    """Announce, or ask and print the answers of the VMs, as the form requests."""
     settings = form["settings"]
     assert isinstance(settings, dict)
     place = PLACES[str(settings.get("via", "status"))](settings, str(form["event_id"]).upper())
@@ -46,11 +47,11 @@ def main(form: dict[str, object]) -> int:
 
 
 def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
-    """Ask all VMs side by side; one that has not answered in time, or is not asked, says nothing.
+    """Ask all VMs in parallel; a VM that does not answer in time is left out.
 
     Raises:
-        PeerError: the place where they meet cannot be asked.
-        OSError: it cannot be read.
+        PeerError: the shared place cannot be reached.
+        OSError: the shared place cannot be read.
     """
     waiting = collections.deque(others)
     asking = others[:AT_ONCE_MAX]
@@ -64,7 +65,7 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
                 other = waiting.popleft()
                 answers[other] = place.said(other)
         except IndexError:
-            pass  # another thread has taken the last one
+            pass  # another thread has taken the last name
         except (PeerError, OSError) as error:
             failed.append(error)
         finally:
@@ -77,15 +78,15 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
     done.wait(ASK_S_MAX if others else 0)
     if failed:
         raise failed[0]
-    answered = dict(answers)  # a thread that is late may still add to the other
+    answered = dict(answers)  # a late thread may still add to `answers`
     return {other: answered.get(other, ()) for other in others}
 
 
 class Place:
-    """Where VMs say that they are prepared for one event."""
+    """The place where VMs publish that they are prepared for one event."""
 
     def __init__(self, settings: dict[str, object], event_id: str) -> None:
-        """Speak of one event."""
+        """Prepare access for one event."""
         self.settings = settings
         self.event_id = event_id
 
@@ -93,25 +94,25 @@ class Place:
         """Publish whether a VM is prepared."""
 
     def has(self, name: str) -> bool:
-        """Return whether a VM has said that it is prepared."""
+        """Return whether a VM has published that it is prepared."""
         raise NotImplementedError
 
     def said(self, name: str) -> tuple[str, ...]:
-        """Return what a VM has said, of `PEER_WORDS`."""
+        """Return the states that a VM has published, of `PEER_WORDS`."""
         holds = ("deciding",) if self.has(f"{name}{HOLDS}") else ()
         return (*holds, "prepared" if self.has(name) else "unprepared")
 
     def key(self, name: str) -> str:
-        """Return what stands for a VM and the event."""
+        """Return the key of a VM and the event."""
         prefix = str(self.settings.get("prefix", "forewarn/prepared"))
         return f"{prefix}/{_quoted(self.event_id)}/{_quoted(name.lower())}"
 
 
 class StatusEndpoints(Place):
-    """The agents' own status endpoints; nothing needs to be announced."""
+    """The agents' own status endpoints, where nothing needs to be published."""
 
     def said(self, name: str) -> tuple[str, ...]:
-        """Ask the other VM's agent; one that does not answer says nothing."""
+        """Ask the other VM's agent; without an answer, return no states."""
         known = self.settings.get("peers", {})
         assert isinstance(known, dict)
         by_name = {str(peer).lower(): str(url) for peer, url in known.items()}
@@ -125,7 +126,7 @@ class StatusEndpoints(Place):
         form = answer.form()
         prepared, deciding = form.get("prepared"), form.get("deciding")
         if not isinstance(prepared, list) or not isinstance(deciding, list):
-            return ()  # something else answers there
+            return ()  # another program answers there
         holds = ("deciding",) if self.event_id in deciding else ()
         return (*holds, "prepared" if self.event_id in prepared else "unprepared")
 
@@ -138,7 +139,7 @@ class SharedFiles(Place):
         return directory / _quoted(self.event_id) / _quoted(name.lower())
 
     def put(self, name: str, *, prepared: bool) -> None:
-        """Make or remove a file; no link that another VM has put there is followed."""
+        """Create or delete a file, without following links that another VM placed there."""
         path = self._path(name)
         if path.parent.is_symlink():
             raise NotADirectoryError(f"{path.parent} is a link")
@@ -150,7 +151,7 @@ class SharedFiles(Place):
             path.unlink(missing_ok=True)
 
     def has(self, name: str) -> bool:
-        """Look for the file."""
+        """Return whether the file exists."""
         return self._path(name).exists()
 
 
@@ -170,7 +171,7 @@ class ConsulKeys(Place):
         expect(self._call(method, name), method, url=self.key(name), statuses=(200,))
 
     def has(self, name: str) -> bool:
-        """Look for the key."""
+        """Return whether the key exists."""
         return self._call("GET", name).status == 200
 
 
@@ -194,7 +195,7 @@ class EtcdKeys(Place):
             self._call("deleterange", {"key": key})
 
     def has(self, name: str) -> bool:
-        """Look for the key."""
+        """Return whether the key exists."""
         return bool(self._call("range", {"key": _base64(self.key(name))}).get("kvs"))
 
 
@@ -226,7 +227,7 @@ class KubernetesLeases(Place):
         expect(self._call("POST", form=form), "POST", url=lease, statuses=(200, 201, 409))
 
     def has(self, name: str) -> bool:
-        """Look for the lease."""
+        """Return whether the lease exists."""
         return self._call("GET", f"/{self._lease(name)}").status == 200
 
 
@@ -237,11 +238,11 @@ PLACES: dict[str, type[Place]] = {
     "etcd": EtcdKeys,
     "kubernetes": KubernetesLeases,
 }
-"""`via` of `[coordination]` -> where VMs meet."""
+"""`via` of `[coordination]` -> the class of the shared place."""
 
 
 def _quoted(text: str) -> str:
-    """Return a name as one part of a URL, a key or a path, which it never leaves."""
+    """Return a name escaped for use as one part of a URL, a key or a path."""
     return quote(text, safe="") if text.strip(".") else "%2E" * len(text)
 
 

@@ -1,7 +1,7 @@
-"""Contact with the service: when to ask, what to do when it fails; never waits itself.
+"""Polls the service and sends approvals; handles failures and never blocks.
 
-One line polls, which the service may hold; another approves, so that an approval never waits
-behind a poll.
+One line polls, and the service may delay its answer. Another line approves, so that an approval
+never waits behind a poll.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from forewarn.agent.sdk.http import HttpResponse
     from forewarn.ids import Ids
 
-FIRST_ANSWER_MS = 130_000  # the first answer may be held for two minutes. Source: B-1
-ANSWER_MS = 10_000  # any later one takes milliseconds
-APPROVAL_MS = 40_000  # an approval is answered when it is durable, within 30 s. Source: A-6
-SPACING_MS = 200  # five requests a second are allowed. Source: E-6
-BURST = 5  # this many may come without spacing: changes that follow one another at once
+FIRST_ANSWER_MS = 130_000  # the service may delay the first answer by two minutes. Source: B-1
+ANSWER_MS = 10_000  # later answers take milliseconds
+APPROVAL_MS = 40_000  # an approval is answered within 30 s, once it is durable. Source: A-6
+SPACING_MS = 200  # the service allows five requests a second. Source: E-6
+BURST = 5  # requests without spacing, for changes in quick succession
 APPROVALS_MAX = 256
-UNNAMED_STATUSES = (400, 403, 404, 405)  # 410 passes: the cloud's service is being updated
-UNNAMED_TRIES_MAX = 5  # then the host's name must do: other services may not know names
+UNNAMED_STATUSES = (400, 403, 404, 405)  # not 410: the cloud is updating its service
+UNNAMED_TRIES_MAX = 5  # then the hostname is used: other services may not know names
 NAME_TRIES_MAX = 20  # two minutes, as for a first answer
-NAME_AGAIN_MS = (1000, 600_000)  # a name that was guessed is asked for again, ever less often
-NAME_AGAIN_ANSWER_MS = 2000  # events are not followed meanwhile
+NAME_AGAIN_MS = (1000, 600_000)  # first and longest interval of asking again for a guessed name
+NAME_AGAIN_ANSWER_MS = 2000  # the agent does not follow events meanwhile
 
 
 class Poller:
-    """Polls and approves through two lines; given the time, it returns what it has learned."""
+    """Polls and approves through two lines; given the time, it returns stimuli for the core."""
 
     def __init__(self, dialogue: Dialogue, ids: Ids, *, interval_s: float) -> None:
         """Prepare a poller whose first request is due immediately.
 
         Args:
-            dialogue: Makes requests and interprets answers.
+            dialogue: Builds requests and interprets answers.
             ids: Source of jitter.
             interval_s: Seconds between two polls that are not held.
         """
@@ -67,27 +67,27 @@ class Poller:
         self._approve_until_ms = 0
         self._approvals: dict[str, None] = {}
         self.name = ""
-        """The name the instance metadata gives this VM, once known and asked for."""
+        """This VM's name from the instance metadata; empty while it is unknown."""
         self.asks_name = False
-        """Whether the name is to be asked for before the next poll."""
+        """Whether to ask for the name before the next poll."""
         self._name_due_ms: int | None = None
         self._name_pause_ms = 0
         self.failures = 0
-        """Polls that failed since the last good one."""
+        """Failed polls since the last successful one."""
         self.trouble = ""
-        """Why the last poll failed; empty where it did not."""
+        """Why the last poll failed; empty if it succeeded."""
         self.advice = ""
-        """What to do about that, in a sentence."""
+        """Remedy for the trouble, as a sentence."""
         self.good_ms: int | None = None
-        """When the last good poll was answered, ms since the epoch."""
+        """Time of the last successful poll, ms since the epoch; None before the first."""
         self.polls = 0
-        """Polls answered well since the start."""
+        """Successful polls since the start."""
         self.polls_failed = 0
-        """Polls that were not."""
+        """Failed polls since the start."""
 
     @property
     def endpoint(self) -> str:
-        """Where the service is asked."""
+        """Address of the service."""
         return str(self._dialogue.target)
 
     @property
@@ -95,10 +95,10 @@ class Poller:
         """The api-version in use."""
         return self._dialogue.version
 
-    # ---- what the loop needs -------------------------------------------------------------------
+    # ---- for the runner's loop -----------------------------------------------------------------
 
     def next_ms(self) -> int:
-        """Return when `begin` or `expire` has something to do; 0: at once."""
+        """Return the time of the next call of `begin` or `expire`, ms since the epoch; 0: now."""
         times = [self._until_ms if self.poll_line.busy else self._due_ms]
         if self.approve_line.busy:
             times.append(self._approve_until_ms)
@@ -107,18 +107,18 @@ class Poller:
         return min(times)
 
     def lines(self) -> tuple[Line, ...]:
-        """Return the lines that wait for their descriptor."""
+        """Return the lines whose descriptors to watch."""
         return tuple(line for line in (self.poll_line, self.approve_line) if line.busy)
 
     def approve(self, event_id: str) -> None:
-        """Post an approval as soon as the line is free."""
+        """Send an approval as soon as its line is free."""
         if len(self._approvals) < APPROVALS_MAX:
             self._approvals[event_id] = None
 
     def hurry(self) -> None:
-        """Poll again as soon as manners allow, as a doubtful document asks for.
+        """Poll again as soon as the rate limit allows, because a document needs confirmation.
 
-        The answer is not to be held: it would be until that document changes.
+        The service must not delay the answer, which it would do until that document changes.
         """
         self._hurried += 1
         pause_ms = SPACING_MS if self._hurried <= BURST else self._interval_ms
@@ -128,7 +128,7 @@ class Poller:
     # ---- the poll ------------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Send due requests; return immediate failures."""
+        """Send due requests; return those failures that are known at once."""
         if not self.poll_line.busy and now_ms >= self._due_ms:
             self._begin_poll(now_ms)
         if self._approvals and not self.approve_line.busy:
@@ -157,7 +157,7 @@ class Poller:
             self._failed(unreachable(str(dialogue.target), error), now_ms)
 
     def poll_ready(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Take what the poll line has; return the document if it is complete."""
+        """Read from the poll line; return the document once it is complete."""
         try:
             answer = self.poll_line.advance()
             if answer is None:
@@ -191,11 +191,11 @@ class Poller:
 
     @property
     def _asks_name_again(self) -> bool:
-        """Whether the name is asked for that had to be guessed before."""
+        """Whether to ask again for a name that had to be guessed."""
         return self.asks_name and self._name_due_ms is not None
 
     def _leave_name(self, now_ms: int) -> None:
-        """Poll for events; ask for a name that is not known again later."""
+        """Poll for events; ask later again for an unknown name."""
         self.asks_name = False
         self._due_ms = now_ms
         least_ms, most_ms = NAME_AGAIN_MS
@@ -244,7 +244,7 @@ class Poller:
         return ()
 
     def approval_ready(self) -> tuple[Stimulus, ...]:
-        """Take what the approve line has; return how the approval ended if it did."""
+        """Read from the approval line; return the result of the approval once it is known."""
         try:
             answer = self.approve_line.advance()
             if answer is None:
@@ -261,7 +261,7 @@ class Poller:
         return (ApprovalEnded(self._approving, accepted=True),)
 
     def expire(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Give up what takes too long."""
+        """Abandon requests that take too long."""
         if self.poll_line.busy and now_ms >= self._until_ms:
             self._failed(TemporarilyUnavailable(reason="no answer in time"), now_ms)
         if self.approve_line.busy and now_ms >= self._approve_until_ms:
@@ -271,10 +271,10 @@ class Poller:
 
 
 def _checked_name(text: str) -> str:
-    """Return a name that can be one; another kind of server answers with its pages.
+    """Return a name if it is valid; a server of another kind answers with a page instead.
 
     Raises:
-        TemporarilyUnavailable: it is not a name; the service may answer better later.
+        TemporarilyUnavailable: the text is not a name; a later answer may be better.
     """
     if not is_name(text):
         raise TemporarilyUnavailable(reason=f"{text[:40]!r} is not a name of a VM")

@@ -1,4 +1,4 @@
-"""The ready-made preparations: their names, their settings and where their code is."""
+"""The ready-made preparations: their names, settings and modules."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Preparation:
         repeatable: bool = True,
         words: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Describe it.
+        """Describe a preparation.
 
         Args:
             module: Its module below `forewarn.agent.preparations`.
-            does: What it does, in one line.
-            needed: The settings it needs.
-            optional: The settings it can have.
-            repeatable: Whether a preparation that was cut off may simply be begun again.
-            words: The words that a setting can be, where it cannot be any.
+            does: Its effect, in one line.
+            needed: Its required settings.
+            optional: Its optional settings.
+            repeatable: Whether a preparation that was interrupted can be started again.
+            words: The permitted words of each setting that is not free text.
         """
         self.module = module
         self.does = does
@@ -39,14 +39,14 @@ class Preparation:
 PREPARATIONS = {
     "systemd": Preparation(
         module="systemd",
-        does="stops or starts units, and waits until they are",
+        does="stops or starts units, and waits until that is done",
         needed=("units",),
         optional=("action", "user"),
         words={"action": ("stop", "start")},
     ),
     "kubernetes": Preparation(
         module="kubernetes",
-        does="cordons and drains this node, uncordons it if it was this that cordoned it",
+        does="cordons and drains this node; uncordons it if the step cordoned it",
         optional=(
             "node",
             "server",
@@ -90,4 +90,4 @@ PREPARATIONS = {
         optional=("secret_file", "tries", "headers", "ca_file", "cloudevents"),
     ),
 }
-"""Name in `use = "…"` -> what it is."""
+"""Name in `use = "…"` -> its description."""

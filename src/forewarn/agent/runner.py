@@ -1,7 +1,7 @@
-"""The runner: the one loop that joins the core with the service, the disk and the hooks.
+"""The runner: the loop that connects the core with the service, the disk and the hooks.
 
-Nothing in it waits but the loop itself, so polling goes on while hooks run. Order of effects:
-write the journal, then do what it says was begun.
+Only the loop itself waits, so polling continues while hooks run. It writes the journal first, and
+then begins the actions that the journal records.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.ids import Ids
 
-CLOCK_OFF_MS_MAX = 1000  # more is a clock that was set, or a VM that was paused, and no drift
-HEED_MS = 1000  # how often requests of people are looked for, while there can be any
-AWAITED = "the service's first answer is awaited"
-WRITE_RETRY_MS = 1000  # between two tries to write a journal that cannot be written
+CLOCK_OFF_MS_MAX = 1000  # a larger difference is a changed clock or a paused VM, not drift
+HEED_MS = 1000  # interval of looking for operators' requests, while there can be any
+AWAITED = "waiting for the service's first answer"
+WRITE_RETRY_MS = 1000  # interval of attempts to write a journal that cannot be written
 
 
 class Runner:
@@ -60,19 +60,19 @@ class Runner:
         log: Log,
         holdings: Holdings | None = None,
     ) -> None:
-        """Ask and begin nothing yet.
+        """Prepare the runner without sending requests or starting hooks.
 
         Args:
-            settings: What is configured.
-            clock: Read at every turn.
-            ids: Where jitter comes from.
-            log: Where the agent says what it does.
-            holdings: What it has of the system; taken now where it is not given.
+            settings: The agent's settings.
+            clock: Clock that is read at every turn.
+            ids: Source of jitter.
+            log: The agent's log.
+            holdings: System resources; opened now if they are not given.
 
         Raises:
-            CallerError: the state directory is used by another agent, or open to others.
-            JournalLost: the state directory cannot be used.
-            OSError: the status endpoint cannot be had.
+            CallerError: another agent uses the state directory, or other users can write to it.
+            JournalLost: the state directory is unusable.
+            OSError: the status endpoint cannot be opened.
         """
         self.settings = settings
         self.clock = clock
@@ -102,10 +102,10 @@ class Runner:
         self._heed_ms = 0
         self._requests = OperatorRequests(settings.state_dir)
         self.again = False
-        """Whether to start over: with the configuration and the clock as they are then."""
+        """Whether to start over, with the current configuration and clock."""
 
     def run(self) -> bool:
-        """Follow the events until SIGTERM or SIGINT; return True where to start over."""
+        """Follow the events until SIGTERM or SIGINT; return True if the agent must start over."""
         signals = self._signals
         signals.listen()
         if self.settings.inhibit_shutdown:
@@ -115,13 +115,11 @@ class Runner:
         self.log.say("agent-started", f"The agent starts; it asks {self.contact.endpoint}.")
         while not (signals.stopping or signals.renewing or self.again):
             self.turn()
-        if (
-            not signals.stopping
-        ):  # one that stops it from here on is found by the runner that follows
+        if not signals.stopping:  # the next runner handles a stop from here on
             self._let_go()
             return True
         self._readiness.stopping()
-        sentence = "The agent stops; the next one takes up what still runs."
+        sentence = "The agent stops; the next one takes over the running hooks."
         self.log.say("agent-stopped", sentence)
         self.close()
         return False
@@ -163,14 +161,14 @@ class Runner:
     # ---- begin ---------------------------------------------------------------------------------
 
     def _await(self) -> None:
-        """Read the journal and say that the agent works: the first answer may take minutes."""
+        """Read the journal and report that the agent runs; the first answer may take minutes."""
         self._awaits = True
         self._state = self._journal.read()
         self._readiness.status(AWAITED)
         self._readiness.ready()
 
     def _identify(self) -> None:
-        """Begin to decide, once this VM's name is known, by settings or by instance metadata."""
+        """Create the core, once this VM's name is known from settings or instance metadata."""
         settings = self.settings
         host = socket.gethostname()
         name = settings.name or self.contact.name
@@ -178,13 +176,14 @@ class Runner:
             if self.contact.asks_name:
                 return
             name = host.split(".", 1)[0]
-            self.log.say("name-guessed", f"The service names no VMs; it is {name}, as the host.")
+            text = f"The service names no VMs; this VM uses its host name, {name}."
+            self.log.say("name-guessed", text)
         aliases = list(settings.aliases)
         if settings.scale_set:
             try:
                 aliases.append(resource_name(host, settings.scale_set))
             except ValueError as error:
-                text = f"It has no name in {settings.scale_set}: {error}."
+                text = f"This VM has no name in {settings.scale_set}: {error}."
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state, self._state = self._state, None
@@ -192,13 +191,13 @@ class Runner:
         reason = "unreadable"
         try:
             self.core = AgentEngine(self.identity, settings.rules, journal=state)
-        except FieldInvalid as error:  # a whole one, but of a release that this one does not know
+        except FieldInvalid as error:  # complete, but of a release that this one cannot read
             reason = f"of another release ({error})"
             state = None
             self._journal.put_aside()
             self.core = AgentEngine(self.identity, settings.rules)
         if self._journal.corrupt:
-            text = f"The journal was {reason} and is now {self._journal.corrupt}."
+            text = f"The journal was {reason}; it was renamed to {self._journal.corrupt}."
             self.log.say("journal-corrupt", text, level="error")
         self._journal.make_room()
         processes = self._children.adopt(self.core.running())
@@ -213,7 +212,7 @@ class Runner:
     def _give(self, stimuli: tuple[Stimulus, ...]) -> None:
         for stimulus in stimuli:
             if self.core is None:
-                self.contact.hurry()  # a document that came before the name
+                self.contact.hurry()  # a document arrived before the name
                 continue
             now_ms = self.clock.now_ms()
             self._intents += self.core.step(stimulus, now_ms)
@@ -222,7 +221,7 @@ class Runner:
             self._flush(now_ms)
 
     def _flush(self, now_ms: int) -> None:
-        """Write what has changed, then do what was decided; without the one never the other."""
+        """Write changes to the journal, then carry out the intents; never without the journal."""
         if self.core is None or now_ms < self._write_ms:
             return
         if self.core.generation != self._written:
@@ -286,7 +285,7 @@ class Runner:
             self._status.serve(self, ready, now_ms)
 
     def _descriptors(self) -> tuple[int, ...]:
-        """Return what becomes readable when a child has ended or a signal has come."""
+        """Return the descriptors that become readable when a child ends or a signal arrives."""
         fds = self._side.descriptors() + self._signals.descriptors()
         if self._children is not None:
             fds += self._children.descriptors()
@@ -309,14 +308,14 @@ class Runner:
         return self.clock.wait_s(min(time_ms for time_ms in times if time_ms is not None))
 
     def _collect(self, now_ms: int) -> None:
-        """Take in the ends of hooks."""
+        """Process the ends of hooks."""
         assert self._children is not None
         for ended, output in self._children.ended(now_ms):
             self._tell_end(ended, output)
             self._give((ended,))
 
     def _attend(self, now_ms: int) -> None:
-        """Do what no hook, poll or approval should wait for: clear away, and the side jobs."""
+        """Do work that must not delay hooks, polls or approvals: cleanup, background jobs."""
         if self.core is None or self._children is None:
             return
         if self.core.generation == self._written:
@@ -326,12 +325,12 @@ class Runner:
             self._heed(now_ms)
 
     def _heed(self, now_ms: int) -> None:
-        """Take what people ask for about what could not be undone."""
+        """Process operators' requests about steps that could not be undone."""
         if now_ms < self._heed_ms:
             return
         self._heed_ms = now_ms + HEED_MS
         for asked in self._requests.pending():
-            self.log.say("asked", f"A person asks to {asked.verb} {asked.name}.")
+            self.log.say("asked", f"An operator asks to {asked.verb} {asked.name}.")
             self._give((asked,))
             self._requests.done(asked)
 
@@ -358,7 +357,7 @@ class Runner:
             self._readiness.alive()
         if self.core is not None and self.contact.name not in ("", self.identity.name):
             self.again = not self.settings.name
-            text = f"The service names this VM {self.contact.name} now; the agent starts over."
+            text = f"The service now names this VM {self.contact.name}; the agent starts over."
             self.log.say("name-learned", text)
         off_ms = self.clock.off_ms()
         if abs(off_ms) > CLOCK_OFF_MS_MAX and self._idles():
@@ -367,13 +366,13 @@ class Runner:
             self.log.say("clock-set", text)
 
     def _idles(self) -> bool:
-        """Return whether nothing is followed, to be undone or to be reported."""
+        """Return whether there is nothing to follow, undo or report."""
         core = self.core
         return core is not None and not core.events and not core.steps and not self._side.busy
 
 
 def run_embedded(settings: AgentSettings, holdings: Holdings, log: Log) -> None:
-    """Follow the events in a thread of another program until its `holdings.signals.stop()`."""
+    """Follow the events in a thread of another program until `holdings.signals.stop()`."""
     from forewarn.clock import SystemClock  # noqa: PLC0415  the agent's own program brings them
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 

@@ -1,6 +1,6 @@
-"""Readiness: what a service manager is sent about this agent, by datagram; nothing else.
+"""Notifications to the service manager, in systemd's sd_notify protocol.
 
-Silent where no manager listens. The protocol is systemd's sd_notify, spoken by others as well.
+Without a listening manager, nothing is sent.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class SdNotify:
     """Notifies the service manager of readiness, status and life."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
-        """Take from an environment whether and where somebody listens."""
-        self._address = environment.pop("NOTIFY_SOCKET", "")  # not for hooks
+        """Read the manager's address from the environment."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")  # hooks must not inherit it
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
         self.watchdog_ms = int(watchdog_us) // 2000 if watchdog_us.isdigit() else 0
-        """Milliseconds between two signs of life the manager wants; 0 for none."""
+        """Interval of keep-alives that the manager expects, in milliseconds; 0 for none."""
         self._status = ""
 
     def ready(self) -> None:
@@ -31,13 +31,13 @@ class SdNotify:
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """Send the agent's status as a sentence; repeats are not sent."""
+        """Send the agent's status as a sentence; do not repeat it."""
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text[:STATUS_CHARACTERS_MAX]}")
 
     def alive(self) -> None:
-        """Give a sign of life."""
+        """Send a keep-alive."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
@@ -52,4 +52,4 @@ class SdNotify:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.sendto(text.replace("\n", " ").encode("utf-8", "replace"), address)
         except OSError:
-            return  # a manager that went away must not stop the agent
+            return  # the loss of the manager must not stop the agent

@@ -1,4 +1,4 @@
-"""What the running agent needs to know, as light values; made from the form `config.py` checks."""
+"""The settings of the running agent, built from the form that `config.py` has checked."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ class AgentSettings:
     """The settings of one agent. Durations are seconds."""
 
     endpoint: str
-    """Where the service is; empty to discover it. Source: C-8."""
+    """Address of the service; empty to discover it. Source: C-8."""
     api_version: str
     """The only api-version to use; empty to negotiate."""
     interval_s: float
     """Seconds between two polls. Source: C-1."""
     wait_s: float
-    """Seconds the service is asked to hold an answer, where it can; 0 never. Source: E-9."""
+    """Seconds for which the service may delay an answer, if it can; 0: no delay. Source: E-9."""
     name: str
-    """This VM's name in Resources; empty to ask the instance metadata. Source: I-2."""
+    """This VM's name in Resources; empty to read it from the instance metadata. Source: I-2."""
     aliases: tuple[str, ...]
     """Further names of this VM in Resources."""
     scale_set: str
-    """The scale set whose `NAME_NUMBER` this computer's name is turned into."""
+    """Name of the scale set, for turning the computer name into `NAME_NUMBER`."""
     state_dir: str
-    """Where the journal and the hooks' files are."""
+    """Directory of the journal and the hooks' files."""
     hooks_dir: str
-    """Where `prepare.d`, `approve.d`, `recover.d` and `cancel.d` are."""
+    """Directory that contains `prepare.d`, `approve.d`, `recover.d` and `cancel.d`."""
     freeze_tolerated_s: int
     """Freezes shorter than this are approved at once by the default rules. Source: C-4."""
     stop_grace_s: float
-    """Seconds between asking a hook to end and ending it."""
+    """Seconds between asking a hook to stop and killing it."""
     inhibit_shutdown: bool
-    """Whether logind is asked to delay a shutdown while hooks run."""
+    """Whether logind must delay a shutdown while hooks run."""
     outcomes: bool
-    """Whether recovery hooks get the outcome; the service must show it. Source: X-1."""
+    """Whether recovery hooks get the outcome; the service must support it. Source: X-1."""
     log: str
     """`text` or `json`."""
     status_listen: str
@@ -79,16 +79,16 @@ class AgentSettings:
     status_cert: str
     """Certificate of the status endpoint, PEM; empty for plain HTTP."""
     status_key: str
-    """Its private key."""
+    """Private key of the certificate."""
     notify: dict[str, object]
-    """Where to notify people and systems; see `notify.py` of this room."""
+    """Receivers of notifications; see `notify.py`."""
     coordination: dict[str, object] | None
-    """How the other VMs are asked, None for never; see `peers.py`."""
+    """How to ask the other VMs, None for never; see `peers.py`."""
     rules: tuple[Rule, ...]
-    """The rules, first match wins."""
+    """The rules; the first match decides."""
 
     def __init__(self, form: Form) -> None:
-        """Take over a checked form."""
+        """Read the settings from a checked form."""
         for name, default in DEFAULTS.items():
             setattr(self, name, form.get(name, default))
         self.aliases = tuple(self.aliases)
@@ -106,7 +106,7 @@ def _rules(form: Form, freeze_tolerated_s: int) -> tuple[Rule, ...]:
 
 
 def _step(form: Form) -> PreparationStep:
-    """Return a step; its spec is what `commands.py` turns into a command, phase by phase."""
+    """Return a step; `commands.py` turns its spec into a command for each phase."""
     spec = inner(form, "spec")
     own = bool(spec.get("use"))
     return PreparationStep(

@@ -1,7 +1,7 @@
-"""Signals: what the agent was asked to do, kept until its loop has looked.
+"""Signals and stop requests, stored until the agent's loop reads them.
 
-They outlive a reload, so that no signal is lost between two configurations. Nothing is done in a
-handler but to note it.
+They outlive a reload, so that no signal is lost between two configurations. A handler only records
+its signal.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ class StopRequest:
     """A request to stop from another thread, which wakes the loop."""
 
     def __init__(self) -> None:
-        """Note nothing yet."""
+        """Prepare without a request."""
         self.stopping = False
         self.renewing = False
-        """Whether to start over; who does so takes it back first."""
+        """Whether to start over; the runner resets it before it does."""
         self._wake: tuple[socket.socket, socket.socket] | None = None
 
     def listen(self) -> None:
-        """Open what wakes the loop; without effect where that is done already."""
+        """Open the socket pair that wakes the loop, unless it is open."""
         if self._wake is None:
             self._wake = socket.socketpair()
             for end in self._wake:
@@ -29,17 +29,17 @@ class StopRequest:
             self._catch(self._wake[1].fileno())
 
     def stop(self) -> None:
-        """Ask the loop to end; from any thread."""
+        """Ask the loop to end; callable from any thread."""
         self.stopping = True
         if self._wake is not None:
             self._wake[1].send(b"\0")
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return what can be read when something was asked."""
+        """Return the descriptors that become readable after a request."""
         return () if self._wake is None else (self._wake[0].fileno(),)
 
     def drain(self, ready: set[int]) -> None:
-        """Read away what woke the loop."""
+        """Read the bytes that woke the loop."""
         if self._wake is not None and self._wake[0].fileno() in ready:
             self._wake[0].recv(64)
 
@@ -51,11 +51,11 @@ class StopRequest:
             self._wake = None
 
     def _catch(self, fd: int) -> None:
-        """Catch no signal: they are the application's."""
+        """Catch no signals: they belong to the application."""
 
 
 class Signals(StopRequest):
-    """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it start over."""
+    """SIGTERM and SIGINT, which stop the agent, and SIGHUP, which makes it start over."""
 
     def close(self) -> None:
         """Stop handling the signals."""
@@ -70,7 +70,7 @@ class Signals(StopRequest):
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, self._renew)
 
-    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
+    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  arguments of a handler
         self.stopping = True
 
     def _renew(self, number: int, frame: object) -> None:  # noqa: ARG002  the same

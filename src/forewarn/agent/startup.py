@@ -1,7 +1,7 @@
-"""Start: from a configuration file to a running agent, on the shortest way.
+"""Startup: from a configuration file to a running agent, with few imports.
 
-No command line may be read in here (`main.py`). The configuration is read by a process that ends,
-so that what it takes to check it is not kept.
+Parse no command line here (see `main.py`). A process that ends reads the configuration, so that the
+agent does not keep the memory that the checks need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORM_BYTES_MAX = 4 * 1024 * 1024
 
 
 def own_name() -> str:
-    """Return the command line before the agent's action."""
+    """Return the command line before the agent's command."""
     program = sys.argv[0]
     if program.endswith(".pyz"):
         return f"python3 {program}"
@@ -30,21 +30,21 @@ def own_name() -> str:
 
 
 def sentence_of(error: ForewarnError) -> str:
-    """Return an error and what to do, with commands that can be typed here."""
+    """Return an error and its remedy, with commands that can be typed here."""
     return f"{error} {error.advice_text()}".rstrip().replace("`forewarn agent ", f"`{own_name()} ")
 
 
 def cannot_go_on(error: OSError) -> int:
     """Print the operating system's error, and return the exit status."""
-    sys.stderr.write(f"The agent cannot go on: {reason_of(error)}.\n")
+    sys.stderr.write(f"The agent cannot continue: {reason_of(error)}.\n")
     return FAILED_STATUS
 
 
 def run(path: str, *, must_exist: bool = True) -> None:
     """Run the agent with a configuration file until it is stopped.
 
-    On SIGHUP it starts over with the configuration as it is then, or goes on as it was where that
-    cannot be used; also when the system's clock was set and nothing is scheduled.
+    On SIGHUP the agent starts over with the current configuration, or continues unchanged if that
+    is invalid. It also starts over after a change of the system's clock while nothing is scheduled.
     """
     settings = load(path, must_exist=must_exist)
     from forewarn.agent.holdings import Holdings  # noqa: PLC0415  after what checks has ended
@@ -54,7 +54,7 @@ def run(path: str, *, must_exist: bool = True) -> None:
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 
     holdings = Holdings(settings)
-    while True:  # ends when it is stopped
+    while True:  # until the agent is stopped
         clock = SystemClock()
         log = Log(settings.log, clock=clock)
         runner = Runner(settings, clock=clock, ids=Ids(), log=log, holdings=holdings)
@@ -67,14 +67,14 @@ def run(path: str, *, must_exist: bool = True) -> None:
             settings = wanted
         except (ForewarnError, OSError) as error:
             reason = reason_of(error).rstrip(".")
-            log.say("config-refused", f"{reason}. The agent goes on as it was.", level="error")
+            log.say("config-refused", f"{reason}. The agent continues as before.", level="error")
 
 
 def load(path: str, *, must_exist: bool = True) -> AgentSettings:
-    """Return the settings of a configuration file, read in a process that ends.
+    """Return the settings of a configuration file, which a short-lived process reads.
 
     Raises:
-        ForewarnError: the configuration cannot be used.
+        ForewarnError: the configuration is invalid.
     """
     from forewarn.agent.settings import AgentSettings  # noqa: PLC0415  light, but after the fork
 
@@ -88,19 +88,19 @@ def load(path: str, *, must_exist: bool = True) -> AgentSettings:
         os.close(source)
         try:
             os._exit(_read_into(sink, path, must_exist=must_exist))
-        finally:  # whatever happens, there is one agent; who was to read it may be gone
+        finally:  # there must be only one agent, even after an error in the child
             os._exit(1)
     os.close(sink)
     with os.fdopen(source, "rb") as pipe:
         text = pipe.read(FORM_BYTES_MAX)
     _, status = os.waitpid(pid, 0)
     if status:
-        raise NotUsable(reason=text.decode("utf-8", "replace") or "it cannot be read")
+        raise NotUsable(reason=text.decode("utf-8", "replace") or "the file cannot be read")
     return AgentSettings(json.loads(text))
 
 
 class NotUsable(CallerError):
-    """A configuration that another process found unusable; its sentence is complete."""
+    """A configuration that another process found invalid; its message is complete."""
 
     code = "agent-config-unusable"
     status = 400
@@ -108,7 +108,7 @@ class NotUsable(CallerError):
 
 
 def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
-    """Write the checked form, or the reason why there is none, and return the exit status."""
+    """Write the checked form, or the reason for a failure, and return the exit status."""
     from forewarn.agent.config import read_config  # noqa: PLC0415  this process ends at once
 
     try:

@@ -1,7 +1,7 @@
-"""The status endpoint: what the agent sees and does, for people, probes and Prometheus.
+"""The status endpoint: the agent's state for people, probes and Prometheus.
 
-Read only, and no decision in it. It answers one request per connection, from the agent's own
-loop; `ssl` is loaded only where a certificate is configured.
+The endpoint is read-only. It answers one request per connection, from the agent's own loop, and
+imports `ssl` only if a certificate is configured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forewarn.agent.settings import AgentSettings
 
     class Shown(Protocol):
-        """What is shown of an agent."""
+        """The parts of an agent that the endpoint shows."""
 
         settings: AgentSettings
         identity: Identity
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
         core: AgentEngine | None
 
     class Watches(Protocol):
-        """Something that waits for descriptors."""
+        """A set of descriptors to wait for."""
 
         def watch(self, fd: int, *, write: bool = False) -> None:
-            """Wait for one more."""
+            """Add a descriptor."""
 
 
-MAX_CONNECTIONS = 32  # probes, a scraper and the other VMs; beyond it the oldest is cut
+MAX_CONNECTIONS = 32  # for probes, a scraper and the other VMs; beyond it the oldest is closed
 REQUEST_BYTES_MAX = 8192
-SECONDS_MAX_MS = 5000  # a client that takes longer is cut
-STALE_POLL_MS = 60_000  # an agent whose last good poll is older is not ready
+SECONDS_MAX_MS = 5000  # a client that takes longer is disconnected
+STALE_POLL_MS = 60_000  # an agent whose last successful poll is older is not ready
 
 
 class StatusServer:
     """Answers `/status`, `/healthz`, `/readyz`, `/drainz`, `/prepared` and `/metrics`."""
 
     def __init__(self, settings: AgentSettings, *, before: StatusServer | None = None) -> None:
-        """Listen where the settings say.
+        """Listen at the address in the settings.
 
         Args:
-            settings: What is configured.
-            before: The one to take the place of; it goes on where this one cannot be had.
+            settings: The agent's settings.
+            before: The server to replace; it continues if this one cannot listen.
 
         Raises:
-            OSError: the address or the certificate cannot be had.
+            OSError: the address or the certificate is unusable.
         """
         self._address = settings.status_listen
         self._tls = None
@@ -74,10 +74,10 @@ class StatusServer:
         self._open: dict[int, _Connection] = {}
 
     def listener_for(self, address: str) -> socket.socket:
-        """Return a listener for the server that follows; where none can be had, keep this one.
+        """Return a listener for the next server; on failure, this server continues.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be used.
         """
         if address == self._address:
             return self._listener.dup()
@@ -86,7 +86,7 @@ class StatusServer:
         except OSError:
             if host_and_port(address)[1] != host_and_port(self._address)[1]:
                 raise
-        self._listener.close()  # the same port at another address
+        self._listener.close()  # the new address has the same port
         try:
             return _listen(address)
         except OSError:
@@ -95,7 +95,7 @@ class StatusServer:
 
     @property
     def port(self) -> int:
-        """The port listened on."""
+        """The port of the listener."""
         number: int = self._listener.getsockname()[1]
         return number
 
@@ -106,11 +106,11 @@ class StatusServer:
             poller.watch(fd, write=connection.wants_write)
 
     def next_ms(self) -> int | None:
-        """Return when a slow client is to be cut."""
+        """Return when to disconnect a slow client, or None."""
         return min((one.until_ms for one in self._open.values()), default=None)
 
     def serve(self, agent: Shown, ready: set[int], now_ms: int) -> None:
-        """Accept, read and answer what can be now."""
+        """Accept, read and answer without blocking."""
 
         def answer(path: str, now_ms: int) -> tuple[int, str, str]:
             return _answer(agent, path, now_ms)
@@ -156,7 +156,7 @@ class _Connection:
         self.wants_write = False
 
     def advance(self, answer: Answering, now_ms: int) -> bool:
-        """Go on as far as possible; return whether the connection is done with."""
+        """Read and write without blocking; return whether the connection is finished."""
         try:
             if not self._unsent:
                 return self._receive(answer, now_ms)
@@ -194,7 +194,7 @@ class _Connection:
 
 
 DECIDING = ("preparing", "ready", "checking", "approving", "held", "aborting", "aborted")
-"""Stages in which approving is this VM's to do, or it has decided not to. Source: C-5."""
+"""Stages in which this VM must approve, or has decided not to. Source: C-5."""
 
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -234,7 +234,7 @@ def _answer(agent: Shown, path: str, now_ms: int) -> tuple[int, str, str]:
 
 
 def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
-    """Return everything worth knowing about the agent, in JSON types."""
+    """Return the agent's state in JSON types."""
     core, contact = agent.core, agent.contact
     events = core.events if core is not None else ()
     return {
@@ -263,7 +263,7 @@ def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
 
 
 def prepared_form(name: str, core: AgentEngine | None) -> dict[str, object]:
-    """Return for which events this VM is prepared, for the agents of the other VMs. Source: C-5."""
+    """Return the events for which this VM is prepared, for the other VMs' agents. Source: C-5."""
     events = core.events if core is not None else ()
     stages = ("ready", "checking", "approving", "approved", "held", "under-way")
     done = [one for one in events if one.stage in stages and one.group == len(one.plan)]

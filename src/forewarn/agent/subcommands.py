@@ -1,7 +1,7 @@
-"""Doing: the processes the agent starts for its own purposes, found by their first word.
+"""Entry point of the processes that the agent starts for its own purposes.
 
-No preparation, notification or coordination may be defined in here; each has a module of its own,
-imported only by the process that needs it.
+Define no preparation, notification or coordination here; each has its own module, which only the
+process that needs it imports.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ USAGE_STATUS = 2
 
 
 def do(words: list[str]) -> int:
-    """Do what the words say, with JSON on standard input, and return the exit status.
+    """Run the part that the words name, with JSON on standard input; return the exit status.
 
-    `notify` and `peers` stand alone; a preparation is followed by its phase, `outcome` by endpoint,
-    event and a hook's command.
+    `notify` and `peers` take no further words. After a preparation comes its phase; after `outcome`
+    come endpoint, event and a hook's command.
     """
     name, phase = (*words, "", "")[:2]
     try:

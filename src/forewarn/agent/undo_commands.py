@@ -1,6 +1,6 @@
-"""`forewarn agent undo` and `forget`: a person's word on what the agent could not undo.
+"""`forewarn agent undo` and `forget`: requests about steps that the agent could not undo.
 
-Nothing is undone in here: the running agent is asked, by a file in its state directory.
+These commands undo nothing. They ask the running agent, by a file in its state directory.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from forewarn.ids import Ids
 if TYPE_CHECKING:
     import argparse
 
-TAKEN_S = 5.0  # the agent looks once a second
+TAKEN_S = 5.0  # the agent reads requests once a second
 LOOK_S = 0.1
 
 
 class NothingToUndo(CallerError):
-    """Nothing that was asked about is being undone."""
+    """A name that matches no step that waits to be undone."""
 
     code = "nothing-to-undo"
-    message = "Nothing waits to be undone under the name {name!r}; there is: {known}."
+    message = "Nothing waits to be undone under the name {name!r}; known names: {known}."
     advice = "Name a step or an event as `forewarn agent status` shows it."
 
 
 class StateUnusable(CallerError):
-    """The agent's state directory cannot be read or written by who asks."""
+    """A state directory that the caller cannot read or write."""
 
     code = "agent-state-unusable"
     message = "The agent's state in {directory} cannot be used: {reason}."
-    advice = "Be root or the agent's user, and name its configuration with --config."
+    advice = "Run the command as root or the agent's user; name its configuration with --config."
 
 
 def ask(verb: str, options: argparse.Namespace) -> int:
-    """Leave a request with the agent, and say whether it has taken it.
+    """Send a request to the agent, and print whether it was accepted.
 
     Raises:
-        NothingToUndo: no step of that name, or of that event, is being undone.
-        StateUnusable: its state is out of reach.
+        NothingToUndo: no step of that name, or of that event, waits to be undone.
+        StateUnusable: the state directory cannot be read or written.
     """
     directory = AgentSettings(read_config(options.config, must_exist=False)).state_dir
     try:
@@ -68,12 +68,12 @@ def ask(verb: str, options: argparse.Namespace) -> int:
             print(f"The agent was asked to {verb} {name}.")
             return exit_codes.OK
         pause(LOOK_S)
-    print(f"The agent does not run; it will {verb} {name} when it does.")
+    print(f"The agent is not running; it will {verb} {name} when it starts.")
     return exit_codes.OK
 
 
 def _become_owner(directory: str) -> None:
-    """Give root's rights up for those of the directory's owner, who may have put links into it."""
+    """Drop root's rights for those of the directory's owner, who may have placed links there."""
     owner = Path(directory).stat()
     if sys.platform != "win32" and os.geteuid() == 0 != owner.st_uid:
         os.setgroups([])
@@ -82,7 +82,7 @@ def _become_owner(directory: str) -> None:
 
 
 def _undone(directory: str) -> dict[str, list[str]]:
-    """Return the steps that are being undone, by the agent's journal, each with its events."""
+    """Return the steps in the agent's journal that wait to be undone, each with its events."""
     _, form = newest(directory)
     steps = [read_step_record(step) for step in several(form or {}, "steps")]
     return {held.key: held.holders for held in steps if held.is_undone}

@@ -1,21 +1,21 @@
-"""`Value`: the base of the agent's and the SDK's values; nothing that knows what one means.
+"""`Value`: the base class of the agent's and the SDK's values.
 
-`dataclasses` costs the resident agent 1.7 MiB, so values are written by hand: slotted, compared
-field by field, and frozen by the type checker alone, since a refusal at run time costs a call
-for each field that is set.
+`dataclasses` would cost the running agent 1.7 MiB. Values are therefore written by hand: slotted,
+compared by field, and frozen only by the type checker, because a check at run time would cost a
+call for each field.
 """
 
 from __future__ import annotations
 
 
 class Value:
-    """A value: its fields are final, and it equals another of equal fields."""
+    """A value with final fields, equal to another value with equal fields."""
 
     __slots__: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        """Collect the fields, those of a parent first."""
+        """Collect the fields, those of the parent class first."""
         cls.fields = tuple(dict.fromkeys((*cls.fields, *cls.__slots__)))
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,6 @@
-"""Windows: hooks as processes where there is no /bin/sh, no process group and no pidfd.
+"""Hooks on Windows, where there is no /bin/sh, no process group and no pidfd.
 
-The agent itself writes the mark that a hook begins; its end is known only while the agent runs.
+The agent itself writes the mark file when a hook begins. It learns of the end only while it runs.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class WindowsChild(Child):
         self._process = process
 
     def poll(self) -> int | None:
-        """Return the exit status, or None while it runs."""
+        """Return the exit status, or None while the process runs."""
         status = self._process.poll()
         if status is not None:
             Path(f"{self.mark}.ended").write_bytes(b"%d\n" % status)
         return status
 
     def terminate(self) -> None:
-        """Ask the hook to end, as Ctrl-Break would; a service has no console to ask with."""
+        """Send Ctrl-Break to the hook; in a service this fails, because it has no console."""
         with contextlib.suppress(OSError):
             self._process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
 
     def kill(self) -> None:
-        """End the hook and all it started."""
+        """Kill the hook and all its child processes."""
         command = ["taskkill", "/F", "/T", "/PID", str(self.pid)]
         subprocess.run(command, check=False, capture_output=True)
 
 
 def start(command: tuple[str, ...], mark: str, *, env: Mapping[str, str]) -> Child:
-    """Start a hook; its input and output are files.
+    """Start a hook with files as its input and output.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the hook cannot be started.
     """
     flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     with Path(f"{mark}.json").open("rb") as source, Path(f"{mark}.out").open("ab") as output:

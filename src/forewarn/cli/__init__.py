@@ -25,12 +25,12 @@ when one of its nouns is typed::
   Add a new module to the `TYPE_CHECKING` block there, too.
 - `run` gets the parsed arguments and returns an exit status of `exit_codes.py`.
 - Every command has `--json` (`arguments.json`). Every command has `--server` and `--token-file`,
-except commands with `remote=False`, which call no server.
+  except commands with `remote=False`, which call no server.
 - To fail, raise a `ForewarnError`: `main.py` prints its code, message and advice, as JSON with
-`--json`, and chooses the exit status. A `PeerError` of the client gives status 3.
+  `--json`, and chooses the exit status. A `PeerError` of the client gives status 3.
 - Print results to standard output (`print_json`, `print_table`), progress to standard error
-(`note`).
+  (`note`).
 - `main.py` handles Ctrl-C and a closed pipe.
 - At the top of a module, import only the standard library, and nothing heavy that `forewarn --help`
-does not need; import the rest inside `run`.
+  does not need; import the rest inside `run`.
 """

@@ -101,7 +101,7 @@ def add_list_options(
         parser: the parser of the list.
         states: the states of its records; empty: no states.
         since: participle for the time that `--since` compares, such as `created`; empty if the
-        records have no time.
+            records have no time.
         limit: the default of `--limit`.
     """
     if states:

@@ -1,1 +1,1 @@
-"""The agent's core: what a VM does about its events; pure, from rules to records."""
+"""The agent's core: decides what a VM does about its events; pure."""

@@ -1,7 +1,6 @@
-"""Coordination: who approves an event that names several VMs, and when; pure.
+"""Coordination: which VM approves an event that names several VMs, and when; pure.
 
-An approval releases every VM the event names (A-4), so it must not come while one of them still
-prepares.
+One approval releases every VM of the event (A-4), so it must not happen while a VM still prepares.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
     from forewarn.agent.core.records import EventRecord
     from forewarn.agent.core.values import PeersSeen
 
-LEADER_ANSWER_S = 75  # the job that asks is ended after a minute; then the leader is silent
-LEADER_ASK_S = 30  # between two questions to a leader that still decides
+LEADER_ANSWER_S = 75  # the job that asks ends after a minute; then the leader counts as silent
+LEADER_ASK_S = 30  # interval between questions to a leader that has not decided
 
 
 class Turn(Value):
-    """Whether this VM may approve now, and if not, when and why it may."""
+    """Whether this VM may approve now; otherwise the reason and the time."""
 
     __slots__ = ("ahead", "go", "missing", "reason", "until_ms")
     ahead: Final[tuple[str, ...]]
@@ -40,14 +39,15 @@ class Turn(Value):
         missing: tuple[str, ...] = (),
         ahead: tuple[str, ...] = (),
     ) -> None:
-        """Set all five.
+        """Set all fields.
 
         Args:
-            reason: A sentence for people.
-            go: Approve now.
-            until_ms: When it is this VM's turn without anything else happening, if ever.
-            missing: The VMs that have not said that they are prepared.
-            ahead: The VMs this one would stand in for; it may, where all of them are silent.
+            reason: The reason, as a sentence for people.
+            go: Whether to approve now.
+            until_ms: When this VM's turn comes without any further event, ms since the epoch; None:
+                never.
+            missing: The VMs that have not reported that they are prepared.
+            ahead: The VMs before this one; it may approve in their place if all of them are silent.
         """
         self.ahead = ahead
         self.go = go
@@ -60,8 +60,8 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
     """Decide whether this VM approves the event now.
 
     Args:
-        record: The event; how it is coordinated; since when this VM and, under `all`, every other
-            one is prepared; and which VMs say so, this one not needed among them.
+        record: The event, with its coordination, the time since which this VM (with `all`, every
+            other VM, too) is prepared, and the VMs that report so; this VM need not be among them.
         identity: This VM.
         now_ms: Now, ms since the epoch UTC.
 
@@ -90,10 +90,10 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
 
 
 def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bool:
-    """Return whether those before this VM do not answer; one that holds is not overruled.
+    """Return whether the VMs before this one do not answer; one that holds must be respected.
 
-    Where `asked_ms` is `now_ms` afterwards, they are to be asked now. Under `all`, no answer at
-    all means to ask again: whether every VM is still prepared is not known then.
+    If `asked_ms` equals `now_ms` afterwards, the caller must ask them now. With `all`, the agent
+    asks again without an answer, because a VM may no longer be prepared.
     """
     decides = next((name for name in record.deciding or () if name in ahead), "")
     if decides:
@@ -102,7 +102,7 @@ def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bo
         record.asked_ms, record.deciding = 0, None
         return False
     waited = record.asked_ms and record.coordination != "all"
-    if record.deciding is not None or waited:  # none decides, or the time has passed
+    if record.deciding is not None or waited:  # no VM decides, or the time has passed
         record.asked_ms, record.deciding = 0, None
         return True
     record.asked_ms = now_ms
@@ -112,10 +112,10 @@ def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bo
 
 
 def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
-    """Note what the other VMs say; return whether that has changed who is prepared.
+    """Record the answers of other VMs; return whether they change the set of prepared VMs.
 
-    Before this VM takes over, the last answer of a silent VM still counts: it may be gone.
-    One that answers that it is not prepared, as after a restart, is waited for again.
+    Before this VM takes over, the last answer of a silent VM still counts, because the VM may be
+    gone. If a VM answers that it is not prepared, as after a restart, this VM waits for it again.
     """
     prepared = seen.prepared
     if record.asked_ms:

@@ -1,4 +1,4 @@
-"""Sighting: whether a document is believed at once or must be read a second time; pure."""
+"""Confirmation: whether a document must be read a second time before the agent acts on it; pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 def doubtful(document: Document, incarnation: int, *, followed: Iterable[str]) -> bool:
-    """Return whether a document must be read twice before it is believed.
+    """Return whether a document must be read twice before the agent acts on it.
 
-    Undoing a preparation because of one odd answer would leave the VM bare when the event comes.
-    An incarnation that went back, or an event that left without the incarnation growing, is
-    legitimate after B-2 but also what a stale or confused answer looks like.
+    If one wrong answer undid a preparation, the VM would be unprepared when the event starts. A
+    lower incarnation, or an event that disappears without a new incarnation, is legitimate after
+    B-2, but is also typical of a stale or confused answer.
 
     Args:
         document: The document just read.
-        incarnation: The incarnation of the document believed last.
+        incarnation: The incarnation of the last document that was acted on.
         followed: Upper-case ids of the events of that document.
 
     Source: D-1, B-2, C-7.

@@ -1,26 +1,27 @@
-"""The agent's core: documents, hook results and time in, intents out; SANS-I/O and pure.
+"""The agent's core: takes documents, hook results and time; returns intents; SANS-I/O and pure.
 
-How to drive it (the runner does, and so does the simulator)::
+How the runner and the simulator use it::
 
-    core = AgentEngine(Identity("vm_0"), default_rules(((Step("drain"),),)), journal=saved_or_None)
-    intents = core.step(Polled(document), now_ms)     # any Stimulus of agent/core/values.py
+    rules = default_rules(((PreparationStep("drain"),),))
+    core = AgentEngine(Identity("vm_0"), rules, journal=saved_or_None)
+    intents = core.step(DocumentPolled(document), now_ms)  # any Stimulus of agent/core/values.py
     if core.generation != written:                    # something durable has changed:
         write core.journal() to disk                  #   a dict of JSON types
     do the intents                                    # only now, in their order
 
-* **Stimuli**: `Polled(document)`, `HookEnded(key, exit_status)`, `ApprovalEnded(event_id, ok)`,
-  `PeersSeen(event_id, prepared)`, `PersonAsked(verb, name)`, `Tick()`; and, first of all whenever
-  a journal was given, `Resumed(found, rebooted)`, which says what became of the hooks the journal
-  calls running (`running()`: key -> the `run` of its intent); one it does not mention counts as
-  cut off.
-* **Intents**: `Prepare`, `Check`, `Recover`, `Cancel` start a hook that must end in a
-  `HookEnded` of the same key; `Stop` ends one early; `Approve` posts and ends in an
-  `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` is for people.
-* **Time**: call with `Tick()` at `next_deadline()` at the latest; `now_ms` never goes back.
-* **Crash**: read the last written journal, `Resumed`, go on polling.
+* **Stimuli**: `DocumentPolled`, `HookEnded`, `ApprovalEnded`, `PeersSeen`, `PersonAsked`,
+  `TimePassed`. If the core was given a journal, `Resumed(states, rebooted)` comes first: it gives
+  the fate of the hooks that were running according to the journal (`running()`: key -> the `run`
+  of its intent). A hook that it omits counts as interrupted.
+* **Intents**: `PrepareIntent`, `CheckIntent`, `RecoverIntent` and `CancelIntent` start a hook that
+  must end in a `HookEnded` with the same key. `StopIntent` ends a hook early. `ApproveIntent` sends
+  an approval and ends in an `ApprovalEnded`. `AnnounceIntent` and `AskPeersIntent` communicate with
+  the other VMs. `NotifyIntent` is for people.
+* **Time**: pass `TimePassed()` at `next_deadline()` at the latest; `now_ms` never decreases.
+* **Crash**: load the last written journal, pass `Resumed`, and continue polling.
 
-What it promises: a step is prepared once for as long as any event needs it; a step that was begun
-is undone, once successfully, when no event needs it any more; nothing else is undone.
+Guarantees: a step is prepared once, for as long as any event needs it. A step that began is undone,
+once successfully, when no event needs it any longer. Nothing else is undone.
 """
 
 from __future__ import annotations
@@ -53,22 +54,22 @@ if TYPE_CHECKING:
     from forewarn.agent.core.rules import Rule
 
 JOURNAL_VERSION = 1
-PASSES_MAX = 1000  # each pass moves something on; a full document needs a handful
+PASSES_MAX = 1000  # each pass makes progress; a full document needs a few passes
 APPROVAL_RETRY_S_MAX = 30
-CHECK_RETRY_S = 30  # after an approve hook said "not now"
-ASK_S = 5  # between two questions to the other VMs
+CHECK_RETRY_S = 30  # after an approve hook answered "not now"
+ASK_S = 5  # interval between questions to the other VMs
 FAR_MS = 1 << 62
 
 OVER = {
-    "": "is over, and what was done for it is undone",
-    "shared": "is over; what was done for it still serves another event",
+    "": "is over, and its steps are undone",
+    "shared": "is over; its steps still serve another event",
     "forgotten": "is over; an operator has taken over the steps that are not undone",
 }
-"""What remains of an event -> how its end is reported."""
+"""Remaining steps of an event -> the text that reports the event's end."""
 
 
 class AgentEngine:
-    """Decides, for one VM, how to handle every event that it is shown."""
+    """Decides, for one VM, how to handle each event in the document."""
 
     def __init__(
         self,
@@ -77,10 +78,10 @@ class AgentEngine:
         *,
         journal: Mapping[str, object] | None = None,
     ) -> None:
-        """Start over, or where an earlier core's `journal()` left off (then give `Resumed`).
+        """Start without events, or from an earlier core's `journal()`; then pass `Resumed` first.
 
         Raises:
-            FieldInvalid: another release wrote the journal, and this one does not understand it.
+            FieldInvalid: another release wrote the journal, and this release cannot read it.
         """
         self._identity = identity
         self._out: list[Intent] = []
@@ -101,8 +102,8 @@ class AgentEngine:
         """Process a stimulus and return the intents, in order.
 
         Args:
-            stimulus: What happened.
-            now_ms: Now, ms since the epoch UTC; never less than before.
+            stimulus: The change to process.
+            now_ms: Current time, ms since the epoch UTC; never less than before.
         """
         assert self._resumed or isinstance(stimulus, Resumed)
         self._out.clear()
@@ -136,7 +137,7 @@ class AgentEngine:
             self._resume(stimulus, now_ms)
 
     def next_deadline(self) -> int | None:
-        """Return when the next `Tick` is due, ms since the epoch, or None where nothing waits."""
+        """Return when the next `TimePassed` is due, ms since the epoch, or None."""
         times = self._table.deadlines()
         if self._following.sighted:
             times += self._following.deadlines()
@@ -146,7 +147,7 @@ class AgentEngine:
         return min(times, default=None)
 
     def journal(self) -> dict[str, object]:
-        """Return everything that must outlive this process, in JSON types."""
+        """Return the durable state, in JSON types."""
         return {
             "version": JOURNAL_VERSION,
             **self._following.form(),
@@ -154,32 +155,32 @@ class AgentEngine:
         }
 
     def running(self) -> dict[str, int]:
-        """Return the hooks that are running as far as the core knows: key -> run."""
+        """Return the hooks that the core considers running: key -> run."""
         return {held.key: held.run for held in self._table.records if held.runs}
 
     @property
     def events(self) -> tuple[EventRecord, ...]:
-        """The records of all followed events, for status and metrics; not to be changed."""
+        """The records of all followed events, for status and metrics; read-only."""
         return self._following.records
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
-        """The records of all begun steps, for status and metrics; not to be changed."""
+        """The records of all begun steps, for status and metrics; read-only."""
         return self._table.records
 
     @property
     def unrecovered(self) -> dict[str, str]:
-        """Step -> why undoing it fails again and again, and needs a person."""
+        """Step -> the reason why it repeatedly could not be undone and needs an operator."""
         return self._table.unrecovered
 
     @property
     def generation(self) -> int:
-        """Grows whenever what `journal()` returns has changed and must be written."""
+        """Number that grows when the result of `journal()` has changed and must be written."""
         return self._generation + self._following.generation + self._table.generation
 
     @property
     def doubts(self) -> bool:
-        """Whether the last document must be read once more, at once, to be believed."""
+        """Whether the last document must be read again, at once, to be confirmed."""
         return self._following.doubts
 
     def _advance(self, record: EventRecord, now_ms: int) -> None:
@@ -190,7 +191,7 @@ class AgentEngine:
                 self._following.revive(record, again, now_ms=now_ms)
             elif self._release(record, now_ms):
                 self._released(record, now_ms)
-        elif self._following.sighted:  # after a restart: first see which events are still announced
+        elif self._following.sighted:  # after a restart, first read which events still exist
             move = self._moves.get(record.stage)
             if move is not None:
                 move(record, now_ms)
@@ -201,7 +202,7 @@ class AgentEngine:
             return
         group = record.plan[record.group]
         if record.is_late(now_ms) and not self._table.holds_all(group, record.event_id):
-            self._hold(record, "the event came before every step had begun")
+            self._hold(record, "the event started before every step had begun")
             return
         verdicts = [self._table.ensure(step, record.event, now_ms=now_ms) for step in group]
         if not all(verdicts):
@@ -230,7 +231,7 @@ class AgentEngine:
     def _take_turn(self, record: EventRecord, now_ms: int) -> None:
         if record.next_ms is not None and now_ms < record.next_ms:
             return
-        if not record.announced:  # nothing was to be prepared
+        if not record.announced:  # there was nothing to prepare
             self._announce(record)
         mine = turn(record, self._identity, now_ms=now_ms)
         record.why = mine.reason
@@ -247,13 +248,13 @@ class AgentEngine:
                 self._table.check(step, record.event, now_ms=now_ms)
         elif mine.go:
             self._approve(record, now_ms)
-        elif record.announced:  # said again each time, since nobody answers to it
+        elif record.announced:  # repeated each time, because the announcement has no answer
             record.next_ms = min(mine.until_ms or FAR_MS, now_ms + ASK_S * 1000)
             self._out.append(AnnounceIntent(record.event, prepared=True))
             self._out.append(AskPeersIntent(record.event, others))
 
     def _announce(self, record: EventRecord) -> None:
-        """Announce to the other VMs, where they wait for it, that this one is prepared."""
+        """Announce to the other VMs, if they wait for it, that this VM is prepared."""
         if record.coordination == "all" and self._identity.others_in(record.event.resources):
             record.announced = True
             self._mark()
@@ -275,10 +276,10 @@ class AgentEngine:
             self._approve(record, now_ms)
         elif verdict == "hold":
             record.stage = rec.READY
-            record.why = "an approve hook said: not now"
+            record.why = "an approve hook answered: not now"
             record.next_ms = now_ms + CHECK_RETRY_S * 1000
             leads = self._identity.position_in(record.event.resources) == 0
-            record.peers = () if leads else record.peers  # who stands in asks again anyway
+            record.peers = () if leads else record.peers  # a stand-in asks again anyway
         else:
             self._abort(record, "an approve hook asked to abort")
 
@@ -286,7 +287,7 @@ class AgentEngine:
         if record.next_ms is not None and now_ms < record.next_ms:
             return
         if record.stage == rec.APPROVING and record.next_ms is None:
-            return  # on its way
+            return  # the approval is being sent
         record.stage = rec.APPROVING
         record.next_ms = None
         record.tries += 1
@@ -323,7 +324,7 @@ class AgentEngine:
         if record.stage == rec.HELD and others and record.coordination != "self":
             record.holds = True
             self._out.append(AnnounceIntent(record.event, prepared=record.announced, holds=True))
-        self._tell("held", record, f"is not approved from here: {why}", level="warning")
+        self._tell("held", record, f"is not approved by this VM: {why}", level="warning")
 
     def _abort(self, record: EventRecord, why: str) -> None:
         record.stage = rec.ABORTING
@@ -333,7 +334,7 @@ class AgentEngine:
         self._tell("aborted", record, f"is not prepared for: {why}", level="error")
 
     def _release(self, record: EventRecord, now_ms: int) -> bool:
-        """Undo, last group first, what only this event needs; return whether nothing is left."""
+        """Undo, last group first, the steps that only this event needs; return whether all are."""
         self._unannounce(record)
         if not self._table.drop_checks(record.checks, record.event_id):
             return False
@@ -370,14 +371,14 @@ class AgentEngine:
         for record in self._following.records:
             if record.stage == rec.APPROVING and not record.gone:
                 record.next_ms = now_ms
-                if record.coordination == "all":  # another one may be prepared no more
+                if record.coordination == "all":  # another VM may no longer be prepared
                     record.stage = rec.READY
                     self._mark()
             if resumed.rebooted and not record.gone:
                 record.hit = True
                 self._mark()
                 if record.plan:
-                    record.group = 0  # the other VMs, too, must not count on what may be undone
+                    record.group = 0  # the other VMs must not rely on steps that may be undone
                     self._unannounce(record)
                 if record.plan and record.stage in self._moves:
                     self._hold(record, "this VM was restarted, which may have undone preparations")

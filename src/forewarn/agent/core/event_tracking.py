@@ -1,4 +1,4 @@
-"""Following: what a document changes in the records of the events this VM knows of; pure."""
+"""Event tracking: applies each document to the records of the VM's events; pure."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from forewarn.agent.core.rules import Rule
     from forewarn.agent.core.values import Intent
 
-EVENTS_MAX = 256  # far above any document seen; further events are logged and not followed
-MISSING_MS = 30_000  # an event is missed so long before it is over without a newer incarnation
-FINISHED_MAX = 64  # ids remembered after their end, in case a stale document shows one again
+EVENTS_MAX = 256  # far above any observed document; further events are logged, not followed
+MISSING_MS = 30_000  # a missing event is over after this time without a newer incarnation
+FINISHED_MAX = 64  # ids of ended events, remembered in case a stale document shows them again
 
 
 def telling(action: str, event: ScheduledEvent, text: str, *, level: str = "info") -> NotifyIntent:
-    """Return the notification that something is so of an event."""
+    """Return a notification with a sentence about an event."""
     sentence = f"{event.event_type} {event.event_id} {text}."
     return NotifyIntent(action, event, text=sentence, level=level)
 
 
 class TrackedEvents:
-    """The events this VM knows of, and what was decided when each was first seen."""
+    """The events that this VM follows, with the decision made when each first appeared."""
 
     def __init__(self, identity: Identity, rules: tuple[Rule, ...], *, out: list[Intent]) -> None:
-        """Start without events; reports are appended to `out`."""
+        """Start without events; notifications are appended to `out`."""
         self._identity = identity
         self._rules = rules
         self._out = out
@@ -41,27 +41,27 @@ class TrackedEvents:
         self._finished: dict[str, str] = {}
         self._incarnation = NO_INCARNATION
         self._last: Document | None = None
-        self._last_events: dict[str, ScheduledEvent] = {}  # of that document, by upper-case id
+        self._last_events: dict[str, ScheduledEvent] = {}  # of the last document, by upper-case id
         self._doubted: Document | None = None
         self._overdue = False
         self._beyond = ""
         self.sighted = False
-        """Whether a document was believed since the start or restart."""
+        """Whether a document was confirmed since the start or restart."""
         self.generation = 0
-        """Grows with every change that must be written."""
+        """Number that grows with every change that must be written."""
 
     @property
     def records(self) -> tuple[EventRecord, ...]:
-        """The records, in the order the events were first seen."""
+        """The records, in the order in which the events first appeared."""
         return tuple(self._records.values())
 
     @property
     def doubts(self) -> bool:
-        """Whether the last document must be read once more to be believed."""
+        """Whether the last document must be read again to be confirmed."""
         return self._doubted is not None or self._overdue
 
     def deadlines(self) -> list[int]:
-        """Return when events that are missed are to be looked for once more, ms since the epoch."""
+        """Return the times at which to check missing events again, ms since the epoch."""
         if self._overdue:
             return []
         missing = (record.missing_ms for record in self._records.values() if record.missing_ms)
@@ -75,7 +75,7 @@ class TrackedEvents:
                 self._overdue = True
 
     def get(self, event_id: str) -> EventRecord | None:
-        """Return the record of an event, its id compared without case."""
+        """Return the record of an event; case in the id is ignored."""
         return self._records.get(event_id.upper())
 
     def polled(self, document: Document, now_ms: int) -> None:
@@ -104,10 +104,10 @@ class TrackedEvents:
         self._miss(now_ms, at_once=newer)
 
     def _miss(self, now_ms: int, *, at_once: bool) -> None:
-        """Take events that the document does not show as over: at once, or when long missed.
+        """End events that the document does not show: at once, or after `MISSING_MS`.
 
-        What leaves without a newer incarnation breaks D-1, or the service began again (B-2);
-        so do odd answers, which pass within seconds.
+        An event that disappears without a newer incarnation violates D-1, unless the service
+        started over (B-2). Wrong answers look the same, but pass within seconds.
         """
         self._overdue = False
         for record in self._records.values():
@@ -119,12 +119,12 @@ class TrackedEvents:
                 record.missing_ms = record.missing_ms or now_ms
 
     def shown_again(self, record: EventRecord) -> ScheduledEvent | None:
-        """Return an event that was taken as over and is announced again, if it is."""
+        """Return an event that had ended and is announced again, or None."""
         event = self._shown(record.event_id) if record.gone else None
         return event if event is not None and event.status != "Started" else None
 
     def revive(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
-        """Follow an event again that is announced again: it is the same one. Source: D-3."""
+        """Follow an event again that is announced again with the same id. Source: D-3."""
         record.event = event
         record.gone = record.approved = False
         record.ending = record.remains = ""
@@ -143,11 +143,11 @@ class TrackedEvents:
     def _appeared(self, event: ScheduledEvent, now_ms: int) -> None:
         event_id = event.event_id.upper()
         if self._finished.get(event_id) == "recover":
-            return  # it has come and gone; only a stale document can still show it
+            return  # the event has ended; only a stale document can still show it
         if len(self._records) >= EVENTS_MAX:
-            if self._beyond != event_id:  # once, as long as it is the first that has no place
+            if self._beyond != event_id:  # log once for each first event beyond the limit
                 self._beyond = self._beyond or event_id
-                text = f"is not followed: {EVENTS_MAX} events are, and no more can be"
+                text = f"is not followed: {EVENTS_MAX} events are followed already, the maximum"
                 if self._beyond == event_id:
                     self._out.append(telling("not-followed", event, text, level="error"))
             return
@@ -190,8 +190,8 @@ class TrackedEvents:
         mine = self._identity.named_in(event.resources)
         if record.started and before.status != "Started":
             record.hit = record.hit or mine
-            # The approval of this VM brings the start about, and both answers are on their way.
-            asked = ", with the approval on its way" if record.stage == rec.APPROVING else ""
+            # This VM's approval causes the start; both answers may arrive in either order.
+            asked = ", while the approval is being sent" if record.stage == rec.APPROVING else ""
             if record.stage not in (rec.PREPARING, rec.ABORTING, rec.ABORTED):
                 record.stage = rec.UNDER_WAY
                 record.next_ms = None
@@ -199,7 +199,7 @@ class TrackedEvents:
                 "started", record, f"has started{asked}", level="warning" if mine else "info"
             )
             return
-        self._tell("changed", record, "is announced differently")
+        self._tell("changed", record, "has changed")
         record.asked_ms = 0
         was_mine = self._identity.named_in(before.resources)
         if was_mine and not mine and not record.started:
@@ -223,9 +223,9 @@ class TrackedEvents:
         self._tell("ended" if came else "cancelled", record, "is over" if came else "is cancelled")
 
     def finish(self, record: EventRecord, now_ms: int) -> None:
-        """Forget an event that is over, but for its id.
+        """Forget an event that is over, except its id.
 
-        One that is announced again meanwhile is followed again, unless it was seen to start.
+        If the event is announced again meanwhile, follow it again, unless it was seen to start.
         """
         del self._records[record.event_id]
         self._finished.pop(record.event_id, None)
@@ -238,7 +238,7 @@ class TrackedEvents:
             self._appeared(again, now_ms)
 
     def form(self) -> dict[str, object]:
-        """Return what must outlive this process, in JSON types."""
+        """Return the durable state, in JSON types."""
         return {
             "incarnation": self._incarnation,
             "names": sorted(self._identity.names),
@@ -247,10 +247,10 @@ class TrackedEvents:
         }
 
     def read(self, form: Mapping[str, object]) -> None:
-        """Go on from what `form` gave; nothing is believed until a document is seen again.
+        """Restore the state that `form` returned; a new document must confirm it.
 
-        What was left alone under another name is judged again when it is seen: the VM was given
-        its name later, or had guessed a wrong one. Source: C-3.
+        Events that were ignored under another name are judged again when they reappear: the VM may
+        have learned its name later, or guessed a wrong one. Source: C-3.
         """
         events = [rec.read_event_record(event) for event in several(form, "events")]
         if form.get("names", self.form()["names"]) != self.form()["names"]:

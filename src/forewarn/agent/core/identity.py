@@ -1,4 +1,4 @@
-"""Names: whether a resource of an event is this VM, exactly and never by a part of a name; pure."""
+"""Identity: whether a resource of an event is this VM, by comparing complete names; pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ COMPUTER_NAME_DIGITS = 6  # scale sets name computers PREFIX + six base-36 digit
 
 
 class Identity(Value):
-    """The names under which this VM may appear in Resources. Compared without case."""
+    """The names under which this VM may appear in Resources; case is ignored."""
 
     __slots__ = ("name", "names")
     name: Final[str]
     names: Final[frozenset[str]]
-    """In lower case, each also with the underscore that the oldest form puts before it."""
+    """All names in lower case, with and without the underscore of the oldest api-version."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
-        """Take the name of the instance metadata, and others that mean the same VM."""
+        """Take the name from the instance metadata, and further names of the same VM."""
         assert name
         names = frozenset(text.lower() for text in (name, *aliases))
         self.name = name
@@ -37,35 +37,34 @@ class Identity(Value):
         return not self.names.isdisjoint(map(str.lower, resources))
 
     def position_in(self, resources: tuple[str, ...]) -> int:
-        """Return this VM's place among the resources, from 0; their number where it has none."""
+        """Return this VM's index among the resources, from 0; their number if it is absent."""
         places = (place for place, resource in enumerate(resources) if self.is_me(resource))
         return next(places, len(resources))
 
     def others_in(self, resources: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the resources that are not this VM, in their order."""
+        """Return the resources other than this VM, in their order."""
         return tuple(resource for resource in resources if not self.is_me(resource))
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be a VM's name, and not a page of some other server.
+    """Return whether a text can be a VM's name, and not the page of another server.
 
-    Azure allows 64 characters and a scale set's instance a few more; letters of any script are
-    let through, since names are only compared.
+    Azure allows 64 characters, and a few more for an instance of a scale set. Letters of all
+    scripts are allowed, because names are only compared.
     """
     return 0 < len(text) <= NAME_CHARACTERS_MAX and text.isprintable() and not set(text) & NOT_NAMES
 
 
 def plain(resource: str) -> str:
-    """Return a resource name as it is compared: lower case, without the old underscore."""
+    """Return a resource name in comparable form: lower case, without the old underscore."""
     return resource.lower().removeprefix("_")
 
 
 def resource_name(computer_name: str, scale_set: str) -> str:
-    """Return the name by which a scale set's events know one of its computers.
+    """Return the name of a scale set's computer as its events use it.
 
-    The last six characters of the computer name are the instance's number in base 36
-    (`vmss00000A` is `vmss_10`), whatever comes before them: its prefix need not be the scale
-    set's name.
+    The last six characters of the computer name are the instance's number in base 36 (`vmss00000A`
+    is `vmss_10`). The characters before them can differ from the scale set's name.
 
     Raises:
         ValueError: the computer name does not end in six base-36 digits.

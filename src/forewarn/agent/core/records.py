@@ -1,7 +1,7 @@
-"""Records: what the core remembers of events and steps, and their form in the journal; pure.
+"""Records: the core's state of events and steps, and its form in the journal; pure.
 
-Everything in a record is written to disk before anything it says was begun begins; fields that
-need not survive are set apart.
+The journal is on disk before any action begins that it records. Fields that are not stored in the
+journal are in a separate part.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from forewarn.agent.json_fields import Form
 
-WATCHING = "watching"  # nothing is to be done, now or ever
+WATCHING = "watching"  # nothing to do for this event
 PREPARING = "preparing"
 READY = "ready"  # prepared, or nothing to prepare; waiting for this VM's turn to approve
-CHECKING = "checking"  # approve hooks run
-APPROVING = "approving"  # an approval is on its way, or to be sent again
+CHECKING = "checking"  # approve hooks are running
+APPROVING = "approving"  # an approval is being sent, or will be repeated
 APPROVED = "approved"
-HELD = "held"  # as far prepared as it got; will not be approved from here
-ABORTING = "aborting"  # undoing while the event is still announced
+HELD = "held"  # fully or partly prepared; this VM will not approve
+ABORTING = "aborting"  # steps are being undone while the event is still announced
 ABORTED = "aborted"
 UNDER_WAY = "under-way"  # the event has started
 
@@ -39,13 +39,13 @@ STAGES = (
     ABORTED,
     UNDER_WAY,
 )
-"""Every stage an event can be in for this VM, in the order they are usually met."""
+"""All stages of an event for this VM, in their usual order."""
 
 RUNNING = "running"
 STOPPING = "stopping"
 DONE = "done"
 FAILED = "failed"
-AGAIN = "again"  # to be begun again, at `retry_ms` or later
+AGAIN = "again"  # the hook is to be started again, at `retry_ms` or later
 
 STATUSES = (RUNNING, STOPPING, DONE, FAILED, AGAIN)
 PHASES = ("prepare", "approve", "recover", "cancel")
@@ -53,7 +53,7 @@ EVENT_FIELDS = ScheduledEvent.__slots__
 
 
 class EventRecord:
-    """One event of the document, and how far this VM has come with it."""
+    """One event of the document, with its stage for this VM."""
 
     KEPT = (
         "seen_ms",
@@ -91,10 +91,10 @@ class EventRecord:
     )
 
     def __init__(self, event: ScheduledEvent, seen_ms: int) -> None:
-        """Begin with an event just seen, for which nothing is decided."""
+        """Create the record of a new event, without a decision."""
         self.event = event
         self.event_id = event.event_id.upper()
-        """The id under which the event is followed; compared without case. Source: D-3."""
+        """The id of the event in upper case; case is ignored. Source: D-3."""
         self.seen_ms = seen_ms
         self.rule = ""
         self.action = "ignore"
@@ -105,43 +105,43 @@ class EventRecord:
         self.checks: tuple[PreparationStep, ...] = ()
         self.stage = WATCHING
         self.group = 0
-        """Which group of the plan is being prepared; its length once all are."""
+        """Index of the plan's group that is being prepared; after the last group, their number."""
         self.ready_ms = 0
         self.announced = False
         self.approved = False
         self.hit = False
-        """Whether the event is known to have disturbed this VM, or may have."""
+        """Whether the event has disturbed this VM, or may have."""
         self.gone = False
         self.ending = ""
-        """`recover` or `cancel` once the steps are to be undone."""
+        """`recover` or `cancel` once the steps must be undone."""
         self.holds = False
-        """Whether the other VMs know that this one will not approve."""
+        """Whether this VM announced to the others that it will not approve."""
         self.remains = ""
-        """What is not undone although the event is over: `forgotten`, `shared`, or nothing."""
-        # not in the journal:
+        """Steps not undone although the event is over: `forgotten`, `shared`, or empty."""
+        # fields that are not in the journal:
         self.why = ""
         self.next_ms: int | None = None
         self.tries = 0
         self.peers: tuple[str, ...] = ()
         self.missing_ms = 0
-        """Since when no document has shown it, while that is not believed yet; 0: it is shown."""
+        """Since when no document shows the event, ms since the epoch; 0: the last one shows it."""
         self.asked_ms = 0
-        """When those before this VM, under `all` all others, were asked last; 0: they were not."""
+        """When this VM last asked the VMs before it, with `all` all others; 0: never."""
         self.deciding: tuple[str, ...] | None = None
-        """Which of them answered that they decide; None before an answer."""
+        """The VMs that answered that they decide; None before an answer."""
 
     def is_late(self, now_ms: int) -> bool:
-        """Return whether the event has come, or may at any moment."""
+        """Return whether the event has started, or may start at any moment."""
         due_ms = self.event.not_before_ms
         return self.started or (due_ms is not None and now_ms >= due_ms)
 
     @property
     def started(self) -> bool:
-        """Whether the document calls the event Started."""
+        """Whether the document shows the event as Started."""
         return self.event.status == "Started"
 
     def form(self) -> dict[str, object]:
-        """Return the record as JSON can hold it."""
+        """Return the record in JSON types."""
         return {
             **dict(zip(self.KEPT, _event_kept(self), strict=True)),
             "event": event_form(self.event),
@@ -151,7 +151,7 @@ class EventRecord:
 
 
 class StepRecord:
-    """One step that was begun and is not yet undone, or one approve hook that runs."""
+    """A step that has begun and is not yet undone, or an approve hook that is running."""
 
     KEPT = (
         "status",
@@ -169,15 +169,15 @@ class StepRecord:
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 
     def __init__(self, key: str, step: PreparationStep, phase: str) -> None:
-        """Begin with a step nobody needs yet."""
+        """Create the record of a step that no event needs yet."""
         self.key = key
         self.step = step
         self.phase = phase
-        """Which of its hooks ran or runs: `prepare`, `approve`, `recover` or `cancel`."""
+        """Phase of the last or running hook: `prepare`, `approve`, `recover` or `cancel`."""
         self.holders: list[str] = []
-        """Ids of the events that need it; the last one to leave has it undone."""
+        """Ids of the events that need the step; it is undone after the last one."""
         self.event = ScheduledEvent()
-        """The event it was last begun for."""
+        """The event for which the step was last begun."""
         self.status = RUNNING
         self.verdict = ""
         self.begun_ms = 0
@@ -186,22 +186,22 @@ class StepRecord:
         self.retry_ms = 0
         self.run = 0
         self.failures = 0
-        """How often undoing it has failed."""
+        """Number of failed attempts to undo the step."""
         self.trouble = ""
-        """Why it failed last time."""
+        """Reason of the last failure."""
 
     @property
     def is_undone(self) -> bool:
-        """Whether it is being undone, or waits for the next try."""
+        """Whether the step is being undone, or waits for the next attempt."""
         return self.phase in ("recover", "cancel")
 
     @property
     def runs(self) -> bool:
-        """Whether a hook of it is running."""
+        """Whether a hook of the step is running."""
         return self.status in (RUNNING, STOPPING)
 
     def form(self) -> dict[str, object]:
-        """Return the record as JSON can hold it."""
+        """Return the record in JSON types."""
         return {
             **dict(zip(self.KEPT, _step_kept(self), strict=True)),
             "key": self.key,
@@ -219,14 +219,14 @@ _step_fields = attrgetter(*PreparationStep.__slots__)
 
 
 def event_form(event: ScheduledEvent) -> dict[str, object]:
-    """Return an event as JSON can hold it."""
+    """Return an event in JSON types."""
     form: dict[str, object] = dict(zip(EVENT_FIELDS, _event_fields(event), strict=True))
     form["resources"] = list(event.resources)
     return form
 
 
 def read_event(form: Form) -> ScheduledEvent:
-    """Return the event that `event_form` gave; unknown names of a later release are left out."""
+    """Return the event that `event_form` wrote; unknown members are ignored."""
     blank = ScheduledEvent()
     ahead = form.get("not_before_ms") is not None
     return ScheduledEvent(
@@ -243,12 +243,12 @@ def read_event(form: Form) -> ScheduledEvent:
 
 
 def step_form(step: PreparationStep) -> dict[str, object]:
-    """Return a step as JSON can hold it."""
+    """Return a step in JSON types."""
     return dict(zip(PreparationStep.__slots__, _step_fields(step), strict=True))
 
 
 def read_step(form: Form) -> PreparationStep:
-    """Return the step that `step_form` gave."""
+    """Return the step that `step_form` wrote."""
     return PreparationStep(
         member(form, "name", ""),
         timeout_s=number(form, "timeout_s", TIMEOUT_S),
@@ -261,10 +261,10 @@ def read_step(form: Form) -> PreparationStep:
 
 
 def read_event_record(form: Form) -> EventRecord:
-    """Return the record that `EventRecord.form` gave.
+    """Return the record that `EventRecord.form` wrote.
 
     Raises:
-        FieldInvalid: another release wrote it, with a value that this release does not know.
+        FieldInvalid: another release wrote it, with a value that is unknown here.
     """
     record = EventRecord(read_event(inner(form, "event")), 0)
     _fill(record, record.KEPT, form)
@@ -276,10 +276,10 @@ def read_event_record(form: Form) -> EventRecord:
 
 
 def read_step_record(form: Form) -> StepRecord:
-    """Return the record that `StepRecord.form` gave.
+    """Return the record that `StepRecord.form` wrote.
 
     Raises:
-        FieldInvalid: another release wrote it, with a value that this release does not know.
+        FieldInvalid: another release wrote it, with a value that is unknown here.
     """
     step = read_step(inner(form, "step"))
     record = StepRecord(member(form, "key", ""), step, _one_of(form, "phase", PHASES))
@@ -291,7 +291,7 @@ def read_step_record(form: Form) -> StepRecord:
 
 
 def _fill(record: EventRecord | StepRecord, names: tuple[str, ...], form: Form) -> None:
-    """Set fields to what a form holds, each of the type it was born with."""
+    """Set fields from a form; each value must have the type of the field."""
     for name in names:
         born = getattr(record, name)
         read = number if isinstance(born, float) else member

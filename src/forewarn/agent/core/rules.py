@@ -1,6 +1,6 @@
-"""Rules: which event is met with which action, and the steps of a preparation; pure.
+"""Rules: the action for each kind of event, and the steps of a preparation; pure.
 
-`agent/settings.py` makes rules from TOML.
+`agent/settings.py` builds rules from TOML.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from forewarn.protocol.documents import ScheduledEvent
 
 ACTIONS = ("ignore", "notify", "approve", "prepare")
-"""What a rule can do with an event."""
+"""Actions of a rule."""
 
 COORDINATIONS = ("first", "all", "self")
-"""Who approves an event that names several VMs. Source: C-5, A-7."""
+"""Which VM approves an event that names several VMs. Source: C-5, A-7."""
 
 FAILURES = ("go-on", "hold", "abort")
-"""What a step's failure means for the rest of the preparation."""
+"""What the agent does after a step has failed."""
 
 HOLD_STATUS = 75  # EX_TEMPFAIL of sysexits.h: "not now"
-ABORT_STATUS = 77  # EX_NOPERM of sysexits.h: "it must not be"
+ABORT_STATUS = 77  # EX_NOPERM of sysexits.h: "do not do it"
 
-TIMEOUT_S = 300.0  # a third of the least notice of a reboot (N), so that three steps fit
-FREEZE_TOLERATED_S = 9  # the longest freeze approved at once. Source: C-4
-STAND_IN_S = 120.0  # a leader that has not approved two minutes after we could have is away
+TIMEOUT_S = 300.0  # a third of the least notice of a reboot (N), enough for three steps
+FREEZE_TOLERATED_S = 9  # the longest freeze that is approved at once. Source: C-4
+STAND_IN_S = 120.0  # after this time a leader that could have approved counts as absent
 
 
 class PreparationStep(Value):
-    """One step of a preparation, together with what undoes it."""
+    """One step of a preparation, with the hook that undoes it."""
 
     __slots__ = ("does", "name", "on_failure", "repeatable", "spec", "timeout_s", "undoes")
     name: Final[str]
@@ -57,14 +57,14 @@ class PreparationStep(Value):
         """Describe a step.
 
         Args:
-            name: Unique among the steps; two events that need the same step share its effect.
-            timeout_s: Seconds a hook of it may run, to prepare and again to undo.
+            name: Unique name of the step; events that need the same step share it.
+            timeout_s: Longest time of each of its hooks, in seconds.
             on_failure: One of `FAILURES`.
-            repeatable: Whether a preparation that was cut off may simply be begun again.
-            does: Whether anything is to be run to prepare; False counts as done at once.
-            undoes: Whether anything is to be run to undo it.
-            spec: What the runner needs to run it, opaque here; kept in the journal, so that a
-                recovery after the reboot is the one that belonged to the preparation.
+            repeatable: Whether a preparation that was interrupted can be started again.
+            does: Whether the step has a prepare hook; without one it counts as prepared at once.
+            undoes: Whether the step has a hook that undoes it.
+            spec: The commands, opaque to the core; stored in the journal, so that a recovery after
+                a reboot uses the same configuration as the preparation.
         """
         assert on_failure in FAILURES
         self.name = name
@@ -102,12 +102,12 @@ class Match(Value):
         Args:
             types: Event types; empty for all. Compared without case, as are sources.
             sources: `Platform`, `User`; empty for both.
-            duration_s: Least and greatest expected interruption in seconds, both included; an
-                unknown one (-1) is in no range.
-            notice_s: Least and greatest seconds from now to NotBefore, both included; an event
-                without a NotBefore is in no range.
-            description: A part of the description, compared without case.
-            about: `this` (the event names this VM), `others` (it does not) or `any`.
+            duration_s: Least and greatest expected interruption in seconds, inclusive; an unknown
+                duration (-1) is outside every range.
+            notice_s: Least and greatest seconds from now to NotBefore, inclusive; an event without
+                a NotBefore is outside every range.
+            description: A part of the description; case is ignored.
+            about: `this` (the event names this VM), `others` (it names only other VMs) or `any`.
         """
         self.types = tuple(name.lower() for name in types)
         self.sources = tuple(name.lower() for name in sources)
@@ -117,11 +117,11 @@ class Match(Value):
         self.about = about
 
     def matches(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> bool:
-        """Return whether the event is as described, seen by this VM now."""
+        """Return whether an event matches all conditions, for this VM and now."""
         return not self.misses(event, identity, now_ms)
 
     def misses(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> str:
-        """Return what does not fit, in a word, or nothing where all of it fits."""
+        """Return the name of the first condition that an event fails; empty if it matches all."""
         about = "this" if identity.named_in(event.resources) else "others"
         if self.about not in (about, "any"):
             return "resources"
@@ -139,7 +139,7 @@ class Match(Value):
 
 
 class Rule(Value):
-    """What is done with the events that match; the first rule that matches decides."""
+    """The action for matching events; the first rule that matches decides."""
 
     __slots__ = ("action", "checks", "coordination", "match", "name", "stand_in_s", "steps", "then")
     name: Final[str]
@@ -166,15 +166,15 @@ class Rule(Value):
         """Describe a rule.
 
         Args:
-            name: For people: logs, `why` and `forewarn agent check`.
-            match: Which events it is for.
+            name: Name for people, in logs, `why` and `forewarn agent check`.
+            match: Conditions of the rule.
             action: One of `ACTIONS`.
-            then: After `prepare`: `approve`, or `hold` to leave the start to NotBefore.
-            steps: Groups of steps: the groups one after another, the steps of one together.
-            checks: Steps that are run just before the approval and can refuse it.
+            then: After `prepare`: `approve`, or `hold` to wait for the NotBefore.
+            steps: Groups of steps; groups run one after another, the steps of a group together.
+            checks: Approve hooks, which run just before the approval and can refuse it.
             coordination: One of `COORDINATIONS`.
-            stand_in_s: Seconds after which the next VM of Resources approves in the leader's
-                place; 0 for never.
+            stand_in_s: Seconds after which the next VM in Resources approves in the leader's place;
+                0 for never.
         """
         assert action in ACTIONS
         assert then in ("approve", "hold")
@@ -190,13 +190,13 @@ class Rule(Value):
 
 
 KNOWN_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
-"""The impacts that are prepared for without being asked. Source: D-4."""
+"""The impacts for which the agent prepares by default. Source: D-4."""
 
 IGNORE_OTHERS = Rule("events that do not name this VM", Match(about="any"), action="ignore")
-"""What applies where no rule matches; given rules are always followed by it. Source: C-3."""
+"""The last rule of every agent, for events that no other rule matches. Source: C-3."""
 
 NAMELESS = Rule("events without an id", Match(about="any"), action="notify")
-"""An event without an id can be neither approved nor followed; it is only reported."""
+"""The rule for an event without an id, which can only be reported, not approved or followed."""
 
 
 def default_rules(
@@ -205,11 +205,11 @@ def default_rules(
     *,
     freeze_tolerated_s: int = FREEZE_TOLERATED_S,
 ) -> tuple[Rule, ...]:
-    """Return the rules of an agent that was given none. Source: C-3, C-4.
+    """Return the rules of an agent whose configuration has none. Source: C-3, C-4.
 
-    What is approved at once waits for no leader: nobody prepares for it, and an event may be
-    approved by several (A-1). What users asked for is, where there is nothing to prepare; where
-    there is, a user's deletion deserves its drain like any other.
+    Approvals at once wait for no leader: no VM prepares, and several VMs may approve one event
+    (A-1). Events that users requested are approved at once only if there are no steps; otherwise
+    even a user's deletion is prepared for.
     """
 
     def at_once(name: str, match: Match) -> Rule:

@@ -1,6 +1,6 @@
-"""The step table: which steps are done for which events, begun once and undone once; pure.
+"""The step table: prepares each step once and undoes it once, whichever events need it; pure.
 
-A step that several events need is prepared once and undone when the last of them is over.
+A step that several events need is prepared once, and undone when the last of them is over.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent, Intent
     from forewarn.protocol.documents import ScheduledEvent
 
-UNDO_RETRY_S = 10  # doubled with each failure
-UNDO_RETRY_S_MAX = 900  # more often would not help: an operator must remove the cause
-UNDO_FAILURES_ALERT = 3  # this many failures need a person, who is notified again at each doubling
+UNDO_RETRY_S = 10  # first pause, doubled after each failure
+UNDO_RETRY_S_MAX = 900  # a shorter pause would not help: an operator must remove the cause
+UNDO_FAILURES_ALERT = 3  # failures before an operator is notified, and again at each doubling
 
 HOOKS: dict[str, type[HookIntent]] = {
     "prepare": PrepareIntent,
@@ -42,33 +42,33 @@ SEVERITY = ("go-on", "hold", "abort")
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """Return the most severe of some verdicts."""
+    """Return the most severe verdict."""
     return max(verdicts, key=SEVERITY.index)
 
 
 def check_key(step: PreparationStep, event_id: str) -> str:
-    """Return the key of an approve hook, which no two events share."""
+    """Return the key of an event's approve hook, unique for each event."""
     return f"{event_id}/{step.name}"
 
 
 class StepTable:
-    """The steps that were begun, by key, and the hooks that run for them."""
+    """The steps that have begun, by key, and their running hooks."""
 
     def __init__(self, out: list[Intent]) -> None:
-        """Begin empty; intents are appended to `out`."""
+        """Start empty; intents are appended to `out`."""
         self._out = out
         self._steps: dict[str, StepRecord] = {}
         self._run = 0
         self.generation = 0
-        """Grows with every change that must be written."""
+        """Number that grows with every change that must be written."""
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
-        """All records, in the order they were begun."""
+        """All records, in the order in which the steps began."""
         return tuple(self._steps.values())
 
     def deadlines(self) -> list[int]:
-        """Return when hooks must end or undoing is to be tried again, ms since the epoch."""
+        """Return when running hooks must end and undo hooks are retried, ms since the epoch."""
         if not self._steps:
             return []
         times = [held.deadline_ms for held in self._steps.values() if held.status == rec.RUNNING]
@@ -76,21 +76,21 @@ class StepTable:
 
     @property
     def unrecovered(self) -> dict[str, str]:
-        """Step -> why undoing it fails again and again."""
+        """Step -> the reason why it repeatedly could not be undone."""
         alerting = (one for one in self._steps.values() if one.failures >= UNDO_FAILURES_ALERT)
         return {held.key: held.trouble for held in alerting}
 
     # ---- preparing -----------------------------------------------------------------------------
 
     def ensure(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
-        """Start a step for an event if needed; return its verdict, or nothing until it ends."""
+        """Start a step for an event if needed; return its verdict, or `""` until it ends."""
         event_id = event.event_id.upper()
         held = self._steps.get(step.name)
         if held is None:
             held = self._new(step.name, step, phase="prepare")
             self._begin(held, event, now_ms=now_ms)
         elif held.phase != "prepare" and held.status != rec.AGAIN:
-            return ""  # it is just being undone; begin when that is done
+            return ""  # the step is being undone; prepare it again afterwards
         elif held.phase != "prepare":
             self._take_over(held)
             self._begin(held, event, now_ms=now_ms)
@@ -104,7 +104,7 @@ class StepTable:
         return "" if held.runs else held.verdict
 
     def check(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
-        """Run an approve hook for an event; return its verdict, or nothing until it ends."""
+        """Run an event's approve hook; return its verdict, or `""` until it ends."""
         key = check_key(step, event.event_id.upper())
         held = self._steps.get(key)
         if held is None:
@@ -115,11 +115,11 @@ class StepTable:
         return "" if held.runs else held.verdict
 
     def holds_all(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
-        """Return whether every one of the steps has begun for the event."""
+        """Return whether all of the steps have begun for the event."""
         return all(self._held(step, event_id) is not None for step in steps)
 
     def hook_ended(self, ended: HookEnded, now_ms: int) -> None:
-        """Take in the end of a hook; one that is not running is known already."""
+        """Process the end of a hook; ignore hooks that are not running."""
         held = self._steps.get(ended.key)
         if held is None or not held.runs:
             return
@@ -148,10 +148,10 @@ class StepTable:
                 self._mark()
 
     def stop_overdue(self, now_ms: int) -> None:
-        """Stop every hook whose time is up."""
+        """Stop every hook whose deadline has passed."""
         for held in self._steps.values():
             if held.status == rec.RUNNING and now_ms >= held.deadline_ms:
-                self._stop(held, "its time is up")
+                self._stop(held, "its deadline has passed")
 
     # ---- undoing -------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class StepTable:
         return False
 
     def drop_checks(self, checks: tuple[PreparationStep, ...], event_id: str) -> bool:
-        """Forget the approve hooks of an event; stop those that run; return whether none does."""
+        """Stop and remove an event's approve hooks; return whether all have ended."""
         clear = True
         for step in checks:
             held = self._steps.get(check_key(step, event_id))
@@ -200,29 +200,29 @@ class StepTable:
         return False
 
     def is_stuck(self, event_id: str) -> bool:
-        """Return whether undo hooks for an event wait for a retry, and no hook is running."""
+        """Return whether undo hooks of an event wait for a retry, and none is running."""
         mine = [held for held in self._steps.values() if event_id in held.holders]
         return any(map(_waits, mine)) and not any(held.runs for held in mine)
 
     def take_back(self, event_id: str) -> None:
-        """Undo no more for an event that is announced again; what failed is to be prepared."""
+        """Undo no more for an event that is announced again; prepare failed steps again."""
         for held in self._steps.values():
             if event_id in held.holders and _waits(held):
                 self._take_over(held)
 
     def undo_at_once(self, name: str, now_ms: int) -> None:
-        """Retry waiting undo hooks now: of a step, or for an event."""
+        """Retry waiting undo hooks of a step, or of an event, now."""
         for held in self._waiting(name):
             held.retry_ms = now_ms
             self._mark()
 
     def forget(self, name: str) -> tuple[StepRecord, ...]:
-        """Give up undo hooks that wait for a retry; return the steps left to an operator."""
+        """Give up waiting undo hooks; return the steps that an operator must undo."""
         forgotten = self._waiting(name)
         for held in forgotten:
             del self._steps[held.key]
             self._mark()
-            self._tell("forgotten", held, "is given up at a person's word and NOT undone")
+            self._tell("forgotten", held, "is given up at an operator's request and NOT undone")
         return forgotten
 
     def _waiting(self, name: str) -> tuple[StepRecord, ...]:
@@ -232,7 +232,7 @@ class StepTable:
     def _take_over(self, held: StepRecord) -> None:
         held.phase = "prepare"
         held.attempt = (
-            1  # it was begun before: even a hook that never begins leaves it to be undone
+            1  # the preparation began earlier, so even a hook that never begins is to be undone
         )
         held.failures = 0
         held.trouble = ""
@@ -248,37 +248,37 @@ class StepTable:
         doubled_s = UNDO_RETRY_S << min(held.failures - 1, 10)
         pause_s = min(doubled_s, UNDO_RETRY_S_MAX)
         held.retry_ms = now_ms + pause_s * 1000
-        text = f"did not succeed, is tried again in {pause_s} s: {trouble}"
+        text = f"did not succeed, the next attempt is in {pause_s} s: {trouble}"
         alerts = held.failures & (held.failures - 1) == 0  # at each doubling
         if held.failures < UNDO_FAILURES_ALERT:
             self._tell("undo-failed", held, text)
         elif held.failures == UNDO_FAILURES_ALERT or alerts:
-            count = f"for the {held.failures}th time; a person must see"
+            count = f"{held.failures} failures; an operator must remove the cause"
             self._tell("unrecovered", held, f"{text} ({count})", level="error")
 
     # ---- after a restart -----------------------------------------------------------------------
 
     def form(self) -> dict[str, object]:
-        """Return the table as JSON can hold it."""
+        """Return the table in JSON types."""
         steps = [held.form() for held in self.records]
         return {"steps": steps, "run": self._run}
 
     def read(self, form: Mapping[str, object]) -> None:
-        """Go on from what `form` gave."""
+        """Restore the table that `form` returned."""
         steps = [rec.read_step_record(step) for step in several(form, "steps")]
         self._steps = {held.key: held for held in steps}
         self._run = member(form, "run", 0)
 
     def resume(self, states: Mapping[str, str], now_ms: int) -> None:
-        """Take in what became of the hooks that were running; see `Resumed`."""
+        """Apply the fate of the hooks that were running; see `Resumed`."""
         for held in self.records:
             if held.runs:
                 self._resume(held, states.get(held.key, "interrupted"), now_ms=now_ms)
 
     def rebooted(self, now_ms: int) -> None:
-        """Believe no more that what was prepared before this VM was restarted still is.
+        """Treat all preparations as lost after a restart of this VM.
 
-        An event that is announced afterwards has the step prepared again, or is held.
+        If their event is still announced, the steps are prepared again, or the event is held.
         """
         for held in self.records:
             if held.phase == "prepare" and held.status == rec.DONE and held.step.does:
@@ -298,12 +298,12 @@ class StepTable:
         elif held.phase == "prepare" and fate == "never" and held.attempt == 1:
             del self._steps[held.key]
         elif held.phase == "prepare" and fate != "never" and not held.step.repeatable:
-            self.hook_ended(HookEnded(held.key, -1, reason="it was cut off"), now_ms)
+            self.hook_ended(HookEnded(held.key, -1, reason="it was interrupted"), now_ms)
         else:
             held.status = rec.AGAIN
             held.retry_ms = now_ms
 
-    # ---- small things --------------------------------------------------------------------------
+    # ---- helpers -------------------------------------------------------------------------------
 
     def _held(self, step: PreparationStep, event_id: str) -> StepRecord | None:
         held = self._steps.get(step.name)
@@ -356,12 +356,12 @@ class StepTable:
 
 
 def _waits(held: StepRecord) -> bool:
-    """Return whether undoing a step has failed, or was cut off, and is to be tried again."""
+    """Return whether an undo hook has failed, or was interrupted, and waits for a retry."""
     return held.is_undone and held.status == rec.AGAIN
 
 
 def _deadline_ms(held: StepRecord, begun_ms: int) -> int:
-    """Return when a hook must end: after its time, and no later than its event may come."""
+    """Return when a hook must end: after its timeout, or at its event's NotBefore if earlier."""
     deadline_ms = begun_ms + int(held.step.timeout_s * 1000)
     due_ms = held.event.not_before_ms
     if held.phase == "prepare" and due_ms is not None and due_ms > begun_ms:

@@ -1,4 +1,4 @@
-"""What goes into the agent's core and what comes out of it: stimuli and intents, as values."""
+"""Values: the stimuli that enter the agent's core, and the intents that it returns."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
     from forewarn.protocol.documents import Document, ScheduledEvent
 
 
-# ---- stimuli: what happened --------------------------------------------------------------------
+# ---- stimuli: inputs of the core ---------------------------------------------------------------
 
 
 class Stimulus(Value):
-    """Something that happened; the only way to make the core decide."""
+    """An input of the core, which decides only when it gets one."""
 
     __slots__ = ()
 
 
 class TimePassed(Stimulus):
-    """Nothing happened but time; give it at `AgentEngine.next_deadline()`."""
+    """Time has passed; pass this at `AgentEngine.next_deadline()`."""
 
     __slots__ = ()
 
 
 class DocumentPolled(Stimulus):
-    """A document was read. A failed poll is not a stimulus: it says nothing about events."""
+    """A document was read; a failed poll is not a stimulus, because it has no information."""
 
     __slots__ = ("document",)
     document: Final[Document]
 
     def __init__(self, document: Document) -> None:
-        """Carry the document as it was read."""
+        """Set the document, unchanged."""
         self.document = document
 
 
 class HookEnded(Stimulus):
-    """A hook the core asked for (`Prepare`, `Check`, `Recover`, `Cancel`) is no longer running."""
+    """A hook that the core requested (`Prepare`, `Check`, `Recover`, `Cancel`) has ended."""
 
     __slots__ = ("exit_status", "key", "reason")
     key: Final[str]
@@ -48,12 +48,12 @@ class HookEnded(Stimulus):
     reason: Final[str]
 
     def __init__(self, key: str, exit_status: int, *, reason: str = "") -> None:
-        """Name the hook by the `key` of its intent.
+        """Set the hook and its result.
 
         Args:
-            key: `intent.key` of the intent that asked for it.
-            exit_status: 0 to 255; negative: ended by that signal, or never started.
-            reason: A few words for people, such as "timeout".
+            key: `intent.key` of the hook's intent.
+            exit_status: 0 to 255; negative: killed by that signal, or never started.
+            reason: A short reason for people, such as "timeout".
         """
         self.key = key
         self.exit_status = exit_status
@@ -61,7 +61,7 @@ class HookEnded(Stimulus):
 
 
 class ApprovalEnded(Stimulus):
-    """The service answered an `Approve`, or could not be reached for it."""
+    """The service answered an `Approve`, or could not be reached."""
 
     __slots__ = ("accepted", "event_id", "reason")
     event_id: Final[str]
@@ -69,18 +69,18 @@ class ApprovalEnded(Stimulus):
     reason: Final[str]
 
     def __init__(self, event_id: str, *, accepted: bool, reason: str = "") -> None:
-        """Carry for one event whether the approval was answered 200."""
+        """Set the event, and whether its approval was answered 200."""
         self.event_id = event_id
         self.accepted = accepted
         self.reason = reason
 
 
 PEER_WORDS = ("prepared", "unprepared", "deciding")
-"""What a VM says of an event when it is asked; nothing, where it does not answer."""
+"""States that a VM reports about an event; a VM that does not answer has none of them."""
 
 
 class PeersSeen(Stimulus):
-    """An `AskPeersIntent` was answered: which VMs say that they are prepared for the event."""
+    """The answers to an `AskPeersIntent`: the state of each VM that answered."""
 
     __slots__ = ("deciding", "event_id", "prepared", "unprepared")
     event_id: Final[str]
@@ -96,13 +96,13 @@ class PeersSeen(Stimulus):
         unprepared: tuple[str, ...] = (),
         deciding: tuple[str, ...] = (),
     ) -> None:
-        """Name by their resource names, in any order, the VMs that said something.
+        """Set the states; the VMs are resource names, in any order.
 
         Args:
             event_id: The event.
-            prepared: Those that are prepared for it.
-            unprepared: Those that answer that they are not; one that is silent is in neither.
-            deciding: Those that hold it, or have not decided yet: it is theirs to approve.
+            prepared: The VMs that are prepared for the event.
+            unprepared: The VMs that answer that they are not prepared; silent VMs are in neither.
+            deciding: The VMs that hold the event, or have not decided yet; the approval is theirs.
         """
         self.event_id = event_id
         self.prepared = prepared
@@ -111,26 +111,25 @@ class PeersSeen(Stimulus):
 
 
 class PersonAsked(Stimulus):
-    """A person has a word to say on what could not be undone: `undo` at once, or `forget`."""
+    """An operator's request about steps that could not be undone: `undo` at once, or `forget`."""
 
     __slots__ = ("name", "verb")
     verb: Final[str]
     name: Final[str]
 
     def __init__(self, verb: str, name: str) -> None:
-        """Name a step, or an event by its id."""
+        """Set the verb, and the name of a step or the id of an event."""
         self.verb = verb
         self.name = name
 
 
 class Resumed(Stimulus):
-    """The agent is up again with an earlier journal; must be the first stimulus then.
+    """The first stimulus after a restart with an earlier journal.
 
-    `found` holds the current state of the hooks that the journal calls running: `never`
-    (did not begin), `running` (still does; its `HookEnded` will follow), `interrupted` (began and
-    was cut off), or the exit status as decimal digits where it ended unseen. A key that is
-    missing counts as `interrupted`. Be sure it is said of the run that `AgentEngine.running()`
-    refers to, not of an earlier hook of the same key.
+    `states` contains the current state of the hooks that were running according to the journal:
+    `never` (did not begin), `running` (a `HookEnded` will follow), `interrupted` (began and was
+    killed), or the exit status as decimal digits. A missing key counts as `interrupted`. The states
+    must refer to the runs in `AgentEngine.running()`, not to earlier hooks of the same key.
     """
 
     __slots__ = ("found", "rebooted")
@@ -138,26 +137,26 @@ class Resumed(Stimulus):
     rebooted: Final[bool]
 
     def __init__(self, states: Mapping[str, str], *, rebooted: bool = False) -> None:
-        """Carry the state of the hooks, by key, and whether the VM itself was restarted."""
+        """Set the state of the hooks, by key, and whether the VM itself was restarted."""
         self.found = states
         self.rebooted = rebooted
 
     def __hash__(self) -> int:
-        """Hash the found ends, whatever mapping holds them."""
+        """Hash the states, independent of the mapping's type."""
         return hash((tuple(sorted(self.found.items())), self.rebooted))
 
 
-# ---- intents: actions for the shell to carry out -----------------------------------------------
+# ---- intents: actions for the runner -----------------------------------------------------------
 
 
 class Intent(Value):
-    """Something the runner must do now, after it has written the journal."""
+    """An action for the runner, which must first write the journal."""
 
     __slots__ = ()
 
 
 class HookIntent(Intent):
-    """Start a hook; it ends with a `HookEnded` of the same key, always."""
+    """Start a hook; a `HookEnded` with the same key always follows."""
 
     __slots__ = ("attempt", "deadline_ms", "event", "key", "run", "step")
     key: Final[str]
@@ -181,14 +180,14 @@ class HookIntent(Intent):
         """Describe the hook to start.
 
         Args:
-            key: Names it in `HookEnded` and `Stop`.
-            step: Whose hook it is.
-            event: The event it is for.
-            deadline_ms: The end of its time, ms since the epoch, for it to know; the core itself
-                asks to `Stop` it then.
-            attempt: From 1; how often this hook was begun for this purpose.
-            run: A number that no two intents of one journal share, so that what an earlier hook
-                of the same key left behind is not taken for this one's.
+            key: The hook's key in `HookEnded` and `Stop`.
+            step: The step of the hook.
+            event: The event of the hook.
+            deadline_ms: The end of the hook's time, ms since the epoch, passed to the hook; the
+                core sends `Stop` then.
+            attempt: Number of the attempt, from 1.
+            run: A unique number within the journal, so that files of an earlier hook with the same
+                key are not mistaken for this one's.
         """
         self.key = key
         self.step = step
@@ -199,59 +198,59 @@ class HookIntent(Intent):
 
 
 class PrepareIntent(HookIntent):
-    """Begin a step of a preparation."""
+    """Start a prepare hook."""
 
     __slots__ = ()
     phase = "prepare"
 
 
 class CheckIntent(HookIntent):
-    """Ask a hook whether the event may be approved now."""
+    """Ask an approve hook whether the event may be approved now."""
 
     __slots__ = ()
     phase = "approve"
 
 
 class RecoverIntent(HookIntent):
-    """Undo a step after the event has come and gone."""
+    """Undo a step after the event has ended."""
 
     __slots__ = ()
     phase = "recover"
 
 
 class CancelIntent(HookIntent):
-    """Undo a step because the event will not come after all, or its preparation was aborted."""
+    """Undo a step because the event was cancelled, or its preparation was aborted."""
 
     __slots__ = ()
     phase = "cancel"
 
 
 class StopIntent(Intent):
-    """End a running hook, politely at first; its `HookEnded` follows as for any other."""
+    """Stop a running hook, first with a signal that it can handle; `HookEnded` follows."""
 
     __slots__ = ("key", "reason")
     key: Final[str]
     reason: Final[str]
 
     def __init__(self, key: str, reason: str) -> None:
-        """Name the hook by the key of its intent, and why it must end."""
+        """Set the hook's key, and the reason to stop it."""
         self.key = key
         self.reason = reason
 
 
 class ApproveIntent(Intent):
-    """Post a StartRequest for the event; answer with `ApprovalEnded`. Safe to repeat (A-1)."""
+    """Send a StartRequest for the event; `ApprovalEnded` follows. Safe to repeat (A-1)."""
 
     __slots__ = ("event",)
     event: Final[ScheduledEvent]
 
     def __init__(self, event: ScheduledEvent) -> None:
-        """Carry the event to approve."""
+        """Set the event to approve."""
         self.event = event
 
 
 class AnnounceIntent(Intent):
-    """Announce to the other VMs of the event whether this one is prepared; nothing is answered."""
+    """Announce to the event's other VMs whether this VM is prepared; no answer follows."""
 
     __slots__ = ("event", "holds", "prepared")
     event: Final[ScheduledEvent]
@@ -259,12 +258,13 @@ class AnnounceIntent(Intent):
     holds: Final[bool]
 
     def __init__(self, event: ScheduledEvent, *, prepared: bool, holds: bool = False) -> None:
-        """Carry the event and its new state; False withdraws an earlier True.
+        """Set the event and the new state; `prepared=False` withdraws an earlier True.
 
         Args:
             event: The event.
             prepared: Whether this VM is prepared for it.
-            holds: Whether it has decided not to approve it, so that nobody does in its place.
+            holds: Whether this VM has decided not to approve, so that no other VM approves in its
+                place.
         """
         self.event = event
         self.prepared = prepared
@@ -272,20 +272,20 @@ class AnnounceIntent(Intent):
 
 
 class AskPeersIntent(Intent):
-    """Find out which VMs of the event are prepared; answer with `PeersSeen`, or never."""
+    """Ask which VMs of the event are prepared; `PeersSeen` follows, or nothing."""
 
     __slots__ = ("event", "names")
     event: Final[ScheduledEvent]
     names: Final[tuple[str, ...]]
 
     def __init__(self, event: ScheduledEvent, names: tuple[str, ...]) -> None:
-        """Carry the event, and which of its Resources are asked."""
+        """Set the event, and the resources to ask."""
         self.event = event
         self.names = names
 
 
 class NotifyIntent(Intent):
-    """Notify people and logs: one sentence per change, with a stable name of what happened."""
+    """Notify people and logs: one sentence per change, with a stable name."""
 
     __slots__ = ("action", "event", "level", "text")
     action: Final[str]
@@ -296,7 +296,7 @@ class NotifyIntent(Intent):
     def __init__(
         self, action: str, event: ScheduledEvent, *, text: str, level: str = "info"
     ) -> None:
-        """Carry the event, the sentence, and `info`, `warning` or `error`."""
+        """Set the event, the sentence, and `info`, `warning` or `error`."""
         self.action = action
         self.event = event
         self.text = text

@@ -1,6 +1,6 @@
-"""Ready-made preparations, each run as a hook in a process of its own; nothing is shared here.
+"""Ready-made preparations; each runs as a hook, in its own process.
 
-A module has `prepare(settings, hook)` and `recover(settings, hook)`: `settings` are those of its
-step, `hook` is what a hook reads on standard input; each returns a sentence and raises on failure.
-Both may be repeated, and `recover` undoes only what its own `prepare` has written down.
+A module has `prepare(settings, hook)` and `recover(settings, hook)`. `settings` are the settings of
+the step, `hook` is the hook's standard input. Both return a sentence, raise on failure, and can be
+repeated. `recover` undoes only the changes that `prepare` has recorded.
 """

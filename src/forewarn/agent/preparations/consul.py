@@ -1,4 +1,4 @@
-"""Consul: node or service maintenance, taken back only if it was this that put it there."""
+"""Consul: puts the node or a service into maintenance, and ends only its own maintenance."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NODE_CHECK = "_node_maintenance"
 
 
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
-    """Put the node, or the service of the settings, into maintenance."""
+    """Put the node, or the service in the settings, into maintenance."""
     if _in_maintenance(settings):
-        return "it is in maintenance already, by somebody else's hand or by an earlier try"
+        return "in maintenance already, by another program or by an earlier attempt"
     step_state.write({"entered": True})
     _maintain(settings, enable=True, reason=str(settings.get("reason", _reason(hook))))
     return f"in maintenance: {settings.get('service', 'the node')}"
@@ -24,7 +24,7 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """End the maintenance that `prepare` began."""
     if not step_state.read().get("entered"):
-        return "it was not this that began the maintenance"
+        return "the maintenance was not begun by this step"
     _maintain(settings, enable=False, reason="")
     step_state.clear()
     return f"maintenance is over: {settings.get('service', 'the node')}"

@@ -1,6 +1,6 @@
-"""HAProxy: drains servers at the runtime API until their sessions are gone, then readies them.
+"""HAProxy: drains servers at the runtime API until their sessions have ended; reverses it later.
 
-Only servers that were ready are readied again, so what an operator has taken out stays out.
+Only servers that were ready before become ready again, so operators' changes stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RuntimeRefused(PeerError):
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Set the servers to drain (or `maint`) and wait until no session is left."""
+    """Set the servers to drain (or `maint`) and wait until no sessions are left."""
     servers = words(settings, "servers")
     ready = [one for one in servers if _column(settings, one, "srv_admin_state") == "0"]
     noted = step_state.read().get("servers", [])
@@ -45,7 +45,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Set the servers to ready again that were ready before."""
+    """Set the servers to ready that were ready before."""
     servers = step_state.read().get("servers", [])
     assert isinstance(servers, list)
     for server in servers:
@@ -55,7 +55,7 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def _sessions(settings: dict[str, object], server: str) -> int:
-    """Return the sessions a server has now."""
+    """Return the current number of sessions of a server."""
     backend, _, name = server.partition("/")
     lines = _ask(settings, f"show stat {backend} 4 -1").splitlines()
     names = lines[0].lstrip("# ").split(",")
@@ -67,7 +67,7 @@ def _sessions(settings: dict[str, object], server: str) -> int:
 
 
 def _column(settings: dict[str, object], server: str, column: str) -> str:
-    """Return a field of `show servers state` for a server."""
+    """Return a column of `show servers state` for a server."""
     backend, _, name = server.partition("/")
     reply = _ask(settings, f"show servers state {backend}")
     lines = [line for line in reply.splitlines() if line.strip()]

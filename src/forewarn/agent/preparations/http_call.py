@@ -1,6 +1,6 @@
-"""Calling: one HTTP request to a service on this machine or in this cluster.
+"""One HTTP request to a service on this machine or in this cluster.
 
-Proxies are never used and redirects never followed.
+Proxies and redirects are ignored.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 
 
 class CallFailed(PeerError):
-    """A service that a preparation needs cannot be reached, or refuses."""
+    """A service that a preparation needs, and that is unreachable or refuses."""
 
     code = "call-failed"
     message = "{method} {url}: {reason}."
-    advice = "Look at that service; the preparation has failed."
+    advice = "Check that service; the preparation has failed."
 
 
 class Called:
     """An answer: status, headers in lower case, body."""
 
     def __init__(self, status: int, body: bytes, *, headers: dict[str, str]) -> None:
-        """Carry the three parts."""
+        """Set the three parts."""
         self.status = status
         self.body = body
         self.headers = headers
 
     def form(self) -> dict[str, object]:
-        """Return the JSON object of the body; nothing where it is none."""
+        """Return the body as a JSON object; empty if it is something else."""
         try:
             form = json.loads(self.body)
         except ValueError:
@@ -53,7 +53,7 @@ def call(
     headers: dict[str, str] | None = None,
     ca_file: str = "",
 ) -> Called:
-    """Send a request, with a JSON body where a form is given, and return the answer.
+    """Send a request, with a JSON body if a form is given, and return the answer.
 
     Raises:
         CallFailed: there is no answer.
@@ -80,10 +80,10 @@ def call(
 
 
 def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) -> Called:
-    """Return the answer if its status is among those expected.
+    """Return the answer if its status is one of those expected.
 
     Raises:
-        CallFailed: it is another one.
+        CallFailed: the answer has another status.
     """
     if called.status not in statuses:
         text = called.body[:300].decode("utf-8", "replace").strip()
@@ -94,7 +94,7 @@ def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) 
 
 
 def secret(path: object) -> str:
-    """Return the contents of a secret file, or nothing without a file."""
+    """Return the content of a secret file; empty if no file is set."""
     return Path(str(path)).read_text("utf-8").strip() if path else ""
 
 
@@ -111,5 +111,5 @@ def _connection(url: str, ca_file: str) -> http.client.HTTPConnection:
 
 
 def local_host() -> str:
-    """Return this machine's name, as most clusters know it."""
+    """Return this machine's host name, which most clusters use as the node's name."""
     return socket.gethostname()

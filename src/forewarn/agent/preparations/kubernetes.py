@@ -1,7 +1,7 @@
-"""Kubernetes: cordons and drains this node; uncordons it only if it was this that cordoned it.
+"""Kubernetes: cordons and drains this node; uncordons it only if this step cordoned it.
 
-Pods are evicted, never deleted, so that disruption budgets hold; what an eviction may not touch
-is waited for. Mirror pods, those of daemon sets and finished ones stay.
+The step evicts pods and never deletes them, so disruption budgets are respected. It waits while a
+budget forbids an eviction. Mirror pods, pods of daemon sets and finished pods stay.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TAINT = "forewarn.io/scheduled-event"
 MARK = "forewarn.io/cordoned-by"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-TAINT_TRIES = 5  # a node changes every few seconds; five misses in a row do not happen
-PODS_MAX = 5000  # a node runs a few hundred at most
+TAINT_TRIES = 5  # a node changes every few seconds; five conflicts in a row are unlikely
+PODS_MAX = 5000  # a node runs a few hundred pods at most
 EVICTION_STATUSES = (200, 201, 404, 429, 500, 503)
-"""What an eviction may be answered: done; 404: gone meanwhile; else it is asked for again. 429: a
-disruption budget forbids it for now; 500: more than one budget, which people or time resolve."""
+"""Expected answers to an eviction.
+
+2xx: done; 404: gone already; others are retried. 429: a disruption budget forbids it for now; 500:
+several budgets cover the pod.
+"""
 MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodInTheWay(PeerError):
-    """A pod that nobody would start again elsewhere."""
+    """A pod that no controller would start elsewhere, or whose data would be lost."""
 
     code = "pod-in-the-way"
     message = "Pod {pod} {why}."
@@ -36,7 +39,7 @@ class PodInTheWay(PeerError):
 
 
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
-    """Cordon the node, taint it where wanted, and evict its pods."""
+    """Cordon the node, taint it if configured, and evict its pods."""
     node = _node(settings)
     form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
     spec, meta = _part(form, "spec"), _part(form, "metadata")
@@ -60,7 +63,7 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Take back the cordon and the taint that `prepare` has set, and nothing else."""
+    """Remove the cordon and the taint that `prepare` has set, and nothing else."""
     noted = step_state.read()
     node = _node(settings)
     if noted.get("cordoned"):
@@ -92,10 +95,10 @@ def _taint(
 def _change_taints(
     settings: dict[str, object], key: str, *, taint: dict[str, object] | None
 ) -> None:
-    """Replace the taint of a key, or remove it; the others stay, also if they change meanwhile.
+    """Replace the taint of a key, or remove it; other taints stay, even if they change meanwhile.
 
-    A node's taints are one list that is patched as a whole, so the version that was read is
-    named, and a refusal because of another version means to read again.
+    The taints of a node are one list, which is replaced as a whole. The request names the version
+    that was read; after a conflict the list is read again.
     """
     node = _node(settings)
     done = None
@@ -120,7 +123,7 @@ def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
     """Return namespace and name of the pods to evict.
 
     Raises:
-        PodInTheWay: one would be lost, and the settings do not allow that.
+        PodInTheWay: a pod would be lost, and the settings do not allow that.
     """
     name = _node(settings).rpartition("/")[2]
     url = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={name}')}&limit={PODS_MAX}"
@@ -148,7 +151,7 @@ def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
 
 
 def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None:
-    """Evict pods, again and again where a budget forbids it for now, until all are gone."""
+    """Evict pods, repeatedly if a budget forbids it for now, until all are gone."""
     left = set(pods)
 
     def gone() -> bool:
@@ -161,7 +164,7 @@ def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None
 
 
 def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
-    """Ask for an eviction; return whether the pod is gone."""
+    """Request an eviction; return whether the pod is gone."""
     place = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
     answer = ask(settings, "GET", path=place)
     if answer.status == 404:

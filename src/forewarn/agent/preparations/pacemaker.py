@@ -1,6 +1,6 @@
-"""Pacemaker: puts the cluster node into standby until no resource runs on it any more.
+"""Pacemaker: puts the cluster node into standby until no resource runs on it.
 
-Standby set by an operator stays.
+A standby that an operator has set stays.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from forewarn.errors import PeerError
 
 
 class PacemakerFailed(PeerError):
-    """A tool of Pacemaker could not do what was asked."""
+    """A Pacemaker tool that failed."""
 
     code = "pacemaker-failed"
     message = "{command} failed: {reason}."
-    advice = "Look at `crm_mon -1` and the cluster's log."
+    advice = "Check `crm_mon -1` and the cluster's log."
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Set the node to standby and wait until its resources have moved."""
     node = _node(settings)
     if _is_standby(node) and not step_state.read().get("standby"):
-        return f"{node} is in standby already, by somebody else's hand"
+        return f"{node} is in standby already, not by this step"
     step_state.write({"standby": node})
     lifetime = str(settings.get("lifetime", "forever"))
     _run("crm_standby", "-N", node, "-v", "on", "-l", lifetime)
@@ -39,10 +39,10 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Take the node out of standby if it was this that put it there."""
+    """End the standby of the node if this step has set it."""
     node = step_state.read().get("standby")
     if not node:
-        return "it was not this that set the standby"
+        return "the standby was not set by this step"
     lifetime = str(settings.get("lifetime", "forever"))
     _run("crm_standby", "-N", str(node), "-D", "-l", lifetime)
     step_state.clear()

@@ -1,6 +1,6 @@
-"""PostgreSQL through Patroni: switches the leader over, if this member leads, and waits for it.
+"""PostgreSQL with Patroni: if this member leads, switches over to another and waits for it.
 
-Nothing is switched back: the new leader leads, and this member follows it after the event.
+Nothing is switched back: afterwards this member follows the new leader.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ LEADING = ("leader", "master", "primary", "standby_leader")
 
 
 class NoCandidate(PeerError):
-    """There is no member the leader could be switched to."""
+    """A cluster without a member that can become leader."""
 
     code = "patroni-no-candidate"
     message = "No member of cluster {cluster} can take over from {name}."
     advice = (
-        "See `patronictl list`: a candidate must run, be streaming, not be tagged nofailover, and "
-        "be synchronous where the cluster is."
+        "Run `patronictl list`: a candidate must run, be streaming, not be tagged nofailover, and "
+        "be synchronous if the cluster is."
     )
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Switch over to another member where this one leads; wait until another one does."""
+    """If this member leads, switch over to another member, and wait until that one leads."""
     url = _address(settings)
     me = _ask(settings, "/patroni").form()
     patroni = me.get("patroni")
@@ -53,7 +53,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     expect(done, "POST", url=f"{url}/switchover", statuses=(200, 202))
     until(
         lambda: _leader(_members(settings)) not in ("", leader),
-        f"another member than {leader} leads",
+        f"a member other than {leader} leads",
         seconds=float(str(settings.get("wait_s", 0))),
     )
     return f"switched over from {leader} to {_leader(_members(settings))}"
@@ -84,14 +84,14 @@ def _by_role(members: list[dict[str, object]], role: str, leader: str) -> str:
 
 
 def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:
-    """Return whether only a synchronous member may take over: any other may lack transactions."""
+    """Return whether only a synchronous member may take over; others may lack transactions."""
     mode = _ask(settings, "/config").form().get("synchronous_mode", False)
     seen = any(one.get("role") in SYNCHRONOUS for one in members)
     return seen or str(mode).lower() in ("true", "on", "yes", "1", "quorum")
 
 
 def _candidates(members: list[dict[str, object]], *, synchronous: bool) -> list[str]:
-    """Return the healthy followers, the one that lags least first."""
+    """Return the healthy followers, the one with the smallest lag first."""
     fit = []
     for one in members:
         tags = one.get("tags")

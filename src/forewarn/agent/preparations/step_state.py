@@ -1,6 +1,6 @@
-"""Notes: what a preparation has done, kept in its step's own directory until it is undone.
+"""Notes: a preparation's record of its changes, stored in the step's directory until undone.
 
-A note is on disk before the thing it speaks of is done.
+A note is on disk before the change that it describes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _path() -> Path:
 
 
 def read() -> dict[str, object]:
-    """Return what was noted, or nothing."""
+    """Return the notes; empty if there are none."""
     try:
         form = json.loads(_path().read_text("utf-8"))
     except FileNotFoundError:
@@ -37,5 +37,5 @@ def write(form: dict[str, object]) -> None:
 
 
 def clear() -> None:
-    """Forget it: it is undone."""
+    """Delete the notes, because the changes are undone."""
     _path().unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""systemd: stops or starts units for the time of an event, and puts back what was there.
+"""systemd: stops or starts units for the time of an event, and reverses that afterwards.
 
-Only units that were active are started again, and only units this has started are stopped.
+Only units that were active are started again, and only units that this step started are stopped.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from forewarn.errors import PeerError
 
 
 class SystemctlFailed(PeerError):
-    """systemctl could not do what was asked."""
+    """A systemctl command that failed."""
 
     code = "systemctl-failed"
     message = "systemctl {words} failed: {reason}."
-    advice = "Look at `systemctl status` and the journal of the unit."
+    advice = "Check `systemctl status` and the journal of the unit."
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Stop the units (or start them, with `action = "start"`), noting which that changes."""
+    """Stop the units (or start them, with `action = "start"`), and record which ones changed."""
     units = words(settings, "units")
     action = settings.get("action", "stop")
-    if action not in ("stop", "start"):  # never guessed: starting units is not a harmless default
+    if action not in ("stop", "start"):  # no default: to start units is not harmless
         raise SystemctlFailed(words=str(action), reason="only stop and start are known")
     stops = action == "stop"
     changed = [unit for unit in units if _is_active(unit, settings) == stops]
@@ -37,7 +37,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Start what was stopped, or stop what was started."""
+    """Start the stopped units again, or stop the started ones."""
     noted = step_state.read()
     units = noted.get("units", [])
     assert isinstance(units, list)

@@ -1,4 +1,4 @@
-"""Waiting: asking again and again until something is true or the hook's time is up."""
+"""Waiting: repeats a check until it succeeds or the hook's time is up."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAUSE_S = 0.5
-SPARE_S = 2.0  # kept of the deadline, so that a hook can still say what it waited for
+SPARE_S = 2.0  # reserved before the deadline, so that a hook can report what it waited for
 
 
 class TookTooLong(PeerError):
-    """What a preparation waits for did not happen in its time."""
+    """A condition of a preparation that did not become true in time."""
 
     code = "took-too-long"
-    message = "Within {seconds:.0f} s it did not happen that {what}."
-    advice = "Give the step more time, or see what holds it up."
+    message = "After {seconds:.0f} s this is still not true: {what}."
+    advice = "Give the step more time, or find out what delays it."
 
 
 def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
-    """Wait until something is true, at most this many seconds and not beyond the deadline.
+    """Wait until a condition is true, for some seconds and at most until the deadline.
 
     Args:
-        true: Asks.
-        what: A sentence that completes "it did not happen that".
-        seconds: The most to wait; 0: until the deadline of the hook.
+        true: Checks the condition.
+        what: The condition as a sentence, for the error.
+        seconds: The longest wait; 0: until the deadline of the hook.
 
     Raises:
-        TookTooLong: it did not become true.
+        TookTooLong: the condition did not become true.
     """
     clock = SystemClock()
     begun_ms = clock.now_ms()
@@ -52,5 +52,5 @@ def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Do nothing for some seconds."""
+    """Sleep for some seconds."""
     threading.Event().wait(seconds)

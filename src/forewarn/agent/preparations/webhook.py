@@ -1,7 +1,7 @@
-"""Webhook: posts the event to a URL, signed, and tries again until it is accepted.
+"""Webhook: posts the event to a URL, signed, and retries until the receiver accepts it.
 
-The receiver distinguishes the phases by the `phase` of the body. Source of the signature form:
-HMAC-SHA256 over `TIMESTAMP.BODY`, as payment services sign theirs.
+The member `phase` of the body distinguishes the phases. The signature is HMAC-SHA256 over
+`TIMESTAMP.BODY`, as payment services use it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], hook: dict[str, object]) -> str:
-    """Post the hook's input, whose phase says recover or cancel."""
+    """Post the hook's input, whose `phase` is recover or cancel."""
     return post(settings, hook, kind=str(hook.get("phase", "recover")))
 
 
 def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> str:
-    """Post a form until it is answered with 2xx; a refusal that will not pass ends it at once.
+    """Post a form until the answer is 2xx; a permanent refusal ends it at once.
 
     Raises:
-        CallFailed: it was not accepted.
+        CallFailed: the receiver did not accept it.
     """
     url = str(settings["url"])
     tries = int(str(settings.get("tries", TRIES)))
@@ -54,12 +54,12 @@ def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> 
                 break
         if attempt < tries:
             pause(PAUSE_S * 2 ** (attempt - 1))
-    # The path of a webhook is often its password.
+    # The path of a webhook URL is often a secret.
     raise CallFailed(method="POST", url=shown_url(url), reason=reason)
 
 
 def signature(key: str, timestamp: str, *, body: bytes) -> str:
-    """Return the hexadecimal HMAC-SHA256 of a body sent at a time."""
+    """Return the hexadecimal HMAC-SHA256 of a timestamp and a body."""
     signed = timestamp.encode() + b"." + body
     return hmac.new(key.encode(), signed, hashlib.sha256).hexdigest()
 

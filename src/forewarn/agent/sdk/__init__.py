@@ -1,1 +1,1 @@
-"""The SDK: clients of a metadata service, sync and async, for the agent and for programs."""
+"""The SDK: synchronous and asynchronous clients of a metadata service, also used by the agent."""

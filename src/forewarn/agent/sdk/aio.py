@@ -1,4 +1,4 @@
-"""The SDK's async client: the same dialogue over asyncio; imported only by those who use it."""
+"""The SDK's asynchronous client, over asyncio; imported only on first use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """A client of the metadata service of this VM; one task at a time uses it, any closes it.
+    """A client of the metadata service of this VM, for one task at a time; any may close it.
 
     Example:
         async for document in forewarn.AsyncClient().changes():
@@ -60,7 +60,7 @@ class AsyncClient:
         patience_s: float = PATIENCE_S,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Prepare a client; the arguments are those of `Client`."""
+        """Prepare a client; the arguments are the same as for `Client`."""
         self._dialogue = Dialogue(endpoints(endpoint), api_version=api_version, wait_s=wait_s)
         self._timeout_s = seconds("timeout_s", timeout_s)
         self._patience_s = seconds("patience_s", patience_s)
@@ -70,66 +70,67 @@ class AsyncClient:
         self._closed = asyncio.Event()
         self._limit: asyncio.Timeout | None = None
 
-    # ---- what one does with it -----------------------------------------------------------------
+    # ---- public methods ------------------------------------------------------------------------
 
     async def get(self) -> Document:
-        """Return the document as it is now. Source: C-1, C-7.
+        """Return the current document. Source: C-1, C-7.
 
         Raises:
-            RequestRejected: the service will not answer such a request, or it is not the service.
-            UnsupportedApiVersion: it knows no api-version that is known here.
-            PeerError: no document was to be had within `patience_s`.
+            RequestRejected: the service refuses the request, or is not a metadata service.
+            UnsupportedApiVersion: the service and this client share no api-version.
+            PeerError: there was no document within `patience_s`.
         """
         return await self._persist(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> AsyncGenerator[Document, None]:
-        """Yield the document, and again each time it has changed, until the client is closed.
+        """Yield the document, and again after each change, until the client is closed.
 
-        Transient errors, and after the first document refusals too, are tried again without end.
+        Transient errors, and after the first document also refusals, are retried without limit.
         Source: C-1, C-7, E-9.
 
         Args:
-            interval_s: Seconds between two polls where the service cannot wait.
+            interval_s: Seconds between two polls if the service cannot delay its answers.
 
         Raises:
-            RequestRejected: the service refuses the first request, or it is not the service.
-            UnsupportedApiVersion: it knows no api-version that is known here.
-            ValueError: `interval_s` cannot be used.
+            RequestRejected: the service refuses the first request, or is not a metadata service.
+            UnsupportedApiVersion: the service and this client share no api-version.
+            ValueError: `interval_s` is invalid.
         """
         return self._changes(seconds("interval_s", interval_s))
 
     async def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
-        """Approve events, given as such or as their ids; it may start them at once.
+        """Approve events, which may start at once; arguments are events or ids.
 
-        The approval stands for all VMs the events name. Without events nothing is sent; at most
-        100 are taken at a time. Source: A-1, A-4, A-5.
+        An approval counts for all VMs of the event. Without events nothing is sent; one request has
+        at most 100. Source: A-1, A-4, A-5.
 
         Returns:
-            The ids that were approved; those of events that are over are left out. Source: A-3.
+            The ids that were approved, without those of events that are over. Source: A-3.
 
         Raises:
-            RequestRejected: the service refuses to take approvals.
-            PeerError: no answer was to be had within `patience_s`.
+            RequestRejected: the service refuses approvals.
+            PeerError: there was no answer within `patience_s`.
             ValueError: an argument is neither an event nor an id.
         """
         event_ids = event_ids_of(events)
         return await self._persist(lambda: self._approve(event_ids))
 
     async def instance_name(self) -> str:
-        """Return the name of this VM as Resources know it. Source: I-2.
+        """Return the name of this VM in Resources. Source: I-2.
 
         Raises:
-            PeerError: it was not to be had within `patience_s`.
+            PeerError: there was no answer within `patience_s`.
         """
         return await self._persist(self._name)
 
     async def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
         """Return how an event of this VM ended: `result`, times, `interruption_ms`. Source: X-1.
 
-        The service is asked once.
+        Only one request is sent.
 
         Raises:
-            PeerError: the service shows no outcomes, this VM has no such event, or no answer came.
+            PeerError: the service shows no outcomes, this VM has no such event, or there was no
+                answer.
         """
         request = self._dialogue.outcome_request(event)
         return self._dialogue.take_outcome(await self._exchange("GET", request))
@@ -145,12 +146,12 @@ class AsyncClient:
         return str(self._dialogue.target)
 
     async def close(self) -> None:
-        """Close the client, for good and from any task.
+        """Close the client permanently; callable from any task.
 
         `changes` ends at once; any other request raises `ClientClosed`.
         """
         self._closed.set()
-        if self._limit is not None and not self._limit.expired():  # of the request under way
+        if self._limit is not None and not self._limit.expired():  # of the running request
             self._limit.reschedule(asyncio.get_running_loop().time())
         self._disconnect()
 
@@ -167,14 +168,14 @@ class AsyncClient:
         """Close the connection."""
         await self.close()
 
-    # ---- how it is done ------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------
 
     async def _changes(self, interval_s: float) -> AsyncGenerator[Document, None]:
         last: Document | None = None
         tries = 0
-        while True:  # the caller ends it
+        while True:  # until the caller stops
             try:
-                # A document that was read in between is not waited for, but yielded.
+                # If another call read a document in between, yield it instead of waiting.
                 hold = last is not None and last == self._dialogue.document
                 document = await self._poll(hold=hold)
             except ClientClosed:
@@ -194,7 +195,7 @@ class AsyncClient:
 
     async def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
-        while True:  # ends: each round lowers the version or gives up waiting
+        while True:  # each round lowers the version or ends
             held_s = dialogue.wait_s if hold else 0.0
             request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
             answer = await self._exchange("GET", request, held_s=held_s)
@@ -203,7 +204,7 @@ class AsyncClient:
                 return document
 
     async def _approve(self, event_ids: tuple[str, ...]) -> tuple[str, ...]:
-        while event_ids:  # ends: each round has fewer
+        while event_ids:  # each round has fewer
             try:
                 request = self._dialogue.approval_request(event_ids)
                 self._dialogue.take_approval(await self._exchange("POST", request))
@@ -222,7 +223,7 @@ class AsyncClient:
     async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
         until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
         tries = 0
-        while True:  # ends with the patience
+        while True:  # until `patience_s` has passed
             try:
                 return await ask()
             except TRANSIENT as error:
@@ -254,14 +255,14 @@ class AsyncClient:
                 if self._closed.is_set():
                     raise ClientClosed from error
                 if not fresh and not isinstance(error, TimeoutError):
-                    continue  # it may have been closed when idle; all requests may be repeated
+                    continue  # it may have been closed when idle; all requests are repeatable
                 self._dialogue.move_on()
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error
             except (
                 BaseException
-            ):  # cancelled: a late answer must not be taken for the next request's
+            ):  # cancelled: the next request must not read this one's late answer
                 self._disconnect()
                 raise
             finally:

@@ -1,6 +1,6 @@
-"""The SDK's sync client: read documents, follow changes, approve; with the manners of C-1 to C-9.
+"""The SDK's synchronous client: read documents, follow changes, approve. Source: C-1 to C-9.
 
-Raw sockets: no proxy is ever used and no redirect followed, whatever the environment says.
+It uses raw sockets, so it ignores proxy settings and follows no redirects.
 Source: C-7.
 """
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 65536
 TRANSIENT = (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable)
-TIMEOUT_S = 10.0  # an answer that is not held takes milliseconds
+TIMEOUT_S = 10.0  # an answer that the service does not delay takes milliseconds
 PATIENCE_S = 130.0  # the first answer may take two minutes. Source: B-1, C-1
 INTERVAL_S = 1.0  # Source: C-1
-WAIT_S = 60.0  # what the service is asked to hold an answer for, where it can
-#: When an answer that is waited for is first probed for, how often from then on, in seconds, and
-#: how many probes may stay without a reply.
+WAIT_S = 60.0  # time for which the service may delay an answer, if it can
+#: TCP keepalive: first probe and interval of probes in seconds, and the number of probes without a
+#: reply after which the connection is lost.
 KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 
 
 class Client:
-    """A client of the metadata service of this VM; one thread at a time uses it, any closes it.
+    """A client of the metadata service of this VM, for one thread at a time; any may close it.
 
     Example:
         for document in forewarn.Client().changes():
@@ -67,20 +67,19 @@ class Client:
         patience_s: float = PATIENCE_S,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Prepare a client; nothing is connected yet.
+        """Prepare a client without connecting.
 
         Args:
-            endpoint: `http://ADDRESS[:PORT]`, with or without the path and query of the
-                document, or `unix:/PATH`; empty to look into
-                `FOREWARN_ENDPOINT`, then at the fixed address, then at DHCP option 245.
-                Source: C-8.
-            api_version: The only version to use; empty for the newest the service knows.
-            timeout_s: Seconds an answer may take once the service has answered before.
-            patience_s: Seconds to go on trying before an error is raised. Source: C-1.
-            wait_s: Seconds `changes` asks the service to hold an answer; 0 to poll only.
+            endpoint: `http://ADDRESS[:PORT]`, with or without the path and query of the document,
+                or `unix:/PATH`; empty to try `FOREWARN_ENDPOINT`, then the fixed address, then DHCP
+                option 245. Source: C-8.
+            api_version: The only version to use; empty for the newest that the service supports.
+            timeout_s: Seconds for an answer once the service has answered before.
+            patience_s: Seconds of retries before an error is raised. Source: C-1.
+            wait_s: Seconds for which `changes` lets the service delay an answer; 0 to poll only.
 
         Raises:
-            ValueError: an argument cannot be used; the error names it.
+            ValueError: an argument is invalid; the error names it.
         """
         import threading  # noqa: PLC0415  the agent has no client
 
@@ -92,67 +91,69 @@ class Client:
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
 
-    # ---- what one does with it -----------------------------------------------------------------
+    # ---- public methods ------------------------------------------------------------------------
 
     def get(self) -> Document:
-        """Return the document as it is now. Source: C-1, C-7.
+        """Return the current document. Source: C-1, C-7.
 
         Raises:
-            RequestRejected: the service will not answer such a request, or it is not the service.
-            UnsupportedApiVersion: it knows no api-version that is known here.
-            PeerError: no document was to be had within `patience_s`.
+            RequestRejected: the service refuses the request, or is not a metadata service.
+            UnsupportedApiVersion: the service and this client share no api-version.
+            PeerError: there was no document within `patience_s`.
         """
         return self._persist(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> Generator[Document, None, None]:
-        """Yield the document, and again each time it has changed, until the client is closed.
+        """Yield the document, and again after each change, until the client is closed.
 
-        Where the service can wait, a change arrives in milliseconds; elsewhere it is polled.
-        Transient errors, and after the first document refusals too, are tried again without end.
+        If the service can delay answers, a change arrives within milliseconds; otherwise by
+        polling.
+        Transient errors, and after the first document also refusals, are retried without limit.
         Source: C-1, C-7, E-9.
 
         Args:
-            interval_s: Seconds between two polls where the service cannot wait.
+            interval_s: Seconds between two polls if the service cannot delay its answers.
 
         Raises:
-            RequestRejected: the service refuses the first request, or it is not the service.
-            UnsupportedApiVersion: it knows no api-version that is known here.
-            ValueError: `interval_s` cannot be used.
+            RequestRejected: the service refuses the first request, or is not a metadata service.
+            UnsupportedApiVersion: the service and this client share no api-version.
+            ValueError: `interval_s` is invalid.
         """
         return self._changes(seconds("interval_s", interval_s))
 
     def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
-        """Approve events, given as such or as their ids; it may start them at once.
+        """Approve events, which may start at once; arguments are events or ids.
 
-        The approval stands for all VMs the events name. Without events nothing is sent; at most
-        100 are taken at a time. Source: A-1, A-4, A-5.
+        An approval counts for all VMs of the event. Without events nothing is sent; one request has
+        at most 100. Source: A-1, A-4, A-5.
 
         Returns:
-            The ids that were approved; those of events that are over are left out. Source: A-3.
+            The ids that were approved, without those of events that are over. Source: A-3.
 
         Raises:
-            RequestRejected: the service refuses to take approvals.
-            PeerError: no answer was to be had within `patience_s`.
+            RequestRejected: the service refuses approvals.
+            PeerError: there was no answer within `patience_s`.
             ValueError: an argument is neither an event nor an id.
         """
         event_ids = event_ids_of(events)
         return self._persist(lambda: self._approve(event_ids))
 
     def instance_name(self) -> str:
-        """Return the name of this VM as Resources know it. Source: I-2.
+        """Return the name of this VM in Resources. Source: I-2.
 
         Raises:
-            PeerError: it was not to be had within `patience_s`.
+            PeerError: there was no answer within `patience_s`.
         """
         return self._persist(lambda: self._text(NAME_PATH))
 
     def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
         """Return how an event of this VM ended: `result`, times, `interruption_ms`. Source: X-1.
 
-        The service is asked once.
+        Only one request is sent.
 
         Raises:
-            PeerError: the service shows no outcomes, this VM has no such event, or no answer came.
+            PeerError: the service shows no outcomes, this VM has no such event, or there was no
+                answer.
         """
         request = self._dialogue.outcome_request(event)
         return self._dialogue.take_outcome(self._exchange("GET", request))
@@ -168,15 +169,15 @@ class Client:
         return str(self._dialogue.target)
 
     def close(self) -> None:
-        """Close the client, for good and from any thread.
+        """Close the client permanently; callable from any thread.
 
         `changes` ends, within a second; any other request raises `ClientClosed`.
         """
         self._closed.set()
         connection = self._socket
         if connection is not None:
-            with contextlib.suppress(OSError):  # it was not connected, or is closed already
-                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads from it
+            with contextlib.suppress(OSError):  # not connected, or already closed
+                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that is reading
             connection.close()
 
     def __enter__(self) -> Self:
@@ -192,14 +193,14 @@ class Client:
         """Close the connection."""
         self.close()
 
-    # ---- how it is done ------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------
 
     def _changes(self, interval_s: float) -> Generator[Document, None, None]:
         last: Document | None = None
         tries = 0
-        while True:  # the caller ends it
+        while True:  # until the caller stops
             try:
-                # A document that was read in between is not waited for, but yielded.
+                # If another call read a document in between, yield it instead of waiting.
                 document = self._poll(hold=last is not None and last == self._dialogue.document)
             except ClientClosed:
                 return
@@ -218,7 +219,7 @@ class Client:
 
     def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
-        while True:  # ends: each round lowers the version or gives up waiting
+        while True:  # each round lowers the version or ends
             held_s = dialogue.wait_s if hold else 0.0
             request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
             answer = self._exchange("GET", request, held_s=held_s)
@@ -227,7 +228,7 @@ class Client:
                 return document
 
     def _approve(self, event_ids: tuple[str, ...]) -> tuple[str, ...]:
-        while event_ids:  # ends: each round has fewer
+        while event_ids:  # each round has fewer
             try:
                 request = self._dialogue.approval_request(event_ids)
                 self._dialogue.take_approval(self._exchange("POST", request))
@@ -245,7 +246,7 @@ class Client:
     def _persist(self, ask: Callable[[], T]) -> T:
         until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
         tries = 0
-        while True:  # ends with the patience
+        while True:  # until `patience_s` has passed
             try:
                 return ask()
             except TRANSIENT as error:
@@ -271,12 +272,12 @@ class Client:
                 if self._closed.is_set():
                     raise ClientClosed from error
                 if not fresh and not isinstance(error, TimeoutError):
-                    continue  # it may have been closed when idle; all requests may be repeated
+                    continue  # it may have been closed when idle; all requests are repeatable
                 self._dialogue.move_on()
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error
-            except BaseException:  # a late answer must not be taken for the next request's
+            except BaseException:  # the next request must not read this one's late answer
                 self._disconnect()
                 raise
         raise AssertionError("the second round returns or raises")  # pragma: no cover
@@ -297,7 +298,7 @@ class Client:
         reader = ResponseReader(method)
         connection.settimeout(timeout_s)
         connection.sendall(request)
-        while True:  # ends with the answer, its limits, or the time
+        while True:  # until the answer is complete, or too long, or too late
             left_ms = until_ms - self._clock.now_ms()
             if left_ms <= 0:
                 raise TimeoutError("no complete answer in time")
@@ -313,12 +314,12 @@ class Client:
 def connect(
     target: Endpoint, timeout_s: float, opened: Callable[[socket.socket], None] = lambda _: None
 ) -> socket.socket:
-    """Return a connected socket; a TCP one sends at once, and notices a lost other end.
+    """Return a connected socket; TCP sends without delay, and detects a lost peer.
 
     Args:
         target: Where to connect.
-        timeout_s: Seconds each of its addresses may take.
-        opened: Is given the socket before it connects, so that another thread can close it.
+        timeout_s: Seconds for each of the target's addresses.
+        opened: Called with the socket before it connects, so that another thread can close it.
     """
     places: list[tuple[int, Any]]
     if target.path:
@@ -347,11 +348,11 @@ def connect(
 def keep_alive(connection: socket.socket) -> None:
     """Enable TCP keepalive on a connection.
 
-    A VM that was moved while it ran asks another host: what it waited for at the one before never
-    comes. The new host refuses the first such probe, and the client asks again.
+    After a live migration the VM has another host, so the old host's answer never arrives. The new
+    host resets the connection at the first probe, and the client asks again.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
-        option = getattr(socket, name, None)  # not every system has every one
+        option = getattr(socket, name, None)  # some systems lack some options
         if option is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

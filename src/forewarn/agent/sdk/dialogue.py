@@ -1,7 +1,7 @@
-"""The dialogue with a metadata service: requests and the meaning of answers, without sockets.
+"""The dialogue with a metadata service: builds requests and interprets answers, without sockets.
 
-The clients and the agent's runner use it, so all behave alike: they negotiate versions downwards,
-drop `wait` where it is not offered, and distinguish transient errors. Source: C-7, E-3, E-9.
+The clients and the agent share it, so they behave alike: they negotiate versions downwards, drop
+`wait` if the service does not support it, and retry transient errors. Source: C-7, E-3, E-9.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forewarn.agent.sdk.http import Endpoint
 
 FIXED_ENDPOINT = "http://169.254.169.254"
-"""Where the service is found in production. Source: E-1."""
+"""Address of the service in production. Source: E-1."""
 
 OUTCOMES_PATH = "/forewarn/outcomes/"
 NAME_PATH = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
@@ -31,56 +31,56 @@ HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "applica
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
 """Transient statuses. Source: C-7."""
 
-PAUSE_S_MAX = 5.0  # the longest pause between two tries; the shortest notice is 30 s. Source: N-1
-RETRY_AFTER_S_MAX = 5.0  # a service that throttles may ask for more. Source: C-7
-CLIMB_FIRST_MS = 10_000  # how soon after lowering the version the newest is tried again
-CLIMB_MS_MAX = 600_000  # the pause doubles up to this: an old service is asked 144 times a day
+PAUSE_S_MAX = 5.0  # longest pause between two tries; the shortest notice is 30 s. Source: N-1
+RETRY_AFTER_S_MAX = 5.0  # limit for `Retry-After` of a throttling service. Source: C-7
+CLIMB_FIRST_MS = 10_000  # first pause after lowering the version before trying the newest again
+CLIMB_MS_MAX = 600_000  # longest such pause: an old service gets 144 tries a day
 VERSION_REFUSED = "api-version is invalid"  # a part of the documented text. Source: E-3
-VERSION_UNKNOWN = "invalid version requested"  # what the public service answers with a 404
-SECONDS_MAX = 1e9  # of an argument; sockets and threads accept as much
-EARLY_MS = 500  # a service that knows `wait` does not answer an unchanged document sooner
-EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row is a service that knows no `wait`
-INCARNATION_VERSION = VERSIONS[0]  # its approvals may carry the incarnation
+VERSION_UNKNOWN = "invalid version requested"  # the public service's text with a 404
+SECONDS_MAX = 1e9  # of an argument; sockets and threads accept this much
+EARLY_MS = 500  # a service that supports `wait` answers an unchanged document later than this
+EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row show a service without `wait`
+INCARNATION_VERSION = VERSIONS[0]  # its approvals may contain the incarnation
 
 
 class TemporarilyUnavailable(PeerError):
-    """The service cannot answer at this moment; asking again later is right."""
+    """A service that cannot answer now; a later attempt may succeed."""
 
     code = "temporarily-unavailable"
-    message = "The metadata service does not answer as it should: {reason}."
+    message = "The metadata service does not answer correctly: {reason}."
     advice = (
-        "It is asked again automatically; if this persists, look at the service and the network."
+        "The client retries automatically; if this persists, check the service and the network."
     )
 
     def __init__(self, *, reason: str, retry_after_s: float = 0.0) -> None:
-        """Carry the reason, and the seconds the service asked to wait (0: it did not say)."""
+        """Store the reason, and the seconds that the service asked to wait (0: none)."""
         super().__init__(reason=reason)
         self.retry_after_s = retry_after_s
 
 
 def unreachable(endpoint: str, error: Exception) -> TemporarilyUnavailable:
-    """Return what a connection that failed means, with the place that was asked."""
+    """Return the error for a failed connection, with its endpoint."""
     return TemporarilyUnavailable(reason=f"{reason_of(error)} ({endpoint})")
 
 
 class RequestRejected(PeerError):
-    """The service refuses the request; the same request will be refused again."""
+    """A refusal that would be repeated for the same request."""
 
     code = "request-rejected"
     message = "The metadata service refuses with status {answered}: {reason}."
-    advice = "Check that this is a metadata service and that this VM is known to it."
+    advice = "Check that this is a metadata service and that it knows this VM."
 
 
 class UnsupportedApiVersion(PeerError):
-    """The service knows no api-version that this client knows."""
+    """A service that supports no api-version of this client."""
 
     code = "unsupported-api-version"
-    message = "The metadata service accepts no api-version known here; it named {named}."
+    message = "The metadata service supports no api-version of this client; it named {named}."
     advice = "Update forewarn, or set the api-version that the service accepts."
 
 
 class ClientClosed(CallerError):
-    """A request of a client that has been closed, perhaps while it was under way."""
+    """A request of a client that was closed, possibly during the request."""
 
     code = "client-closed"
     message = "The client is closed."
@@ -88,30 +88,30 @@ class ClientClosed(CallerError):
 
 
 class ApiVersionInvalid(CallerError, ValueError):
-    """An api-version that no service can have, and that would change the request."""
+    """An api-version whose form is invalid, and which could change the request."""
 
     code = "api-version-invalid"
     message = "{version!r} is not an api-version."
-    advice = "Write it as in 2020-07-01, or leave it out for the newest the service knows."
+    advice = "Write it as in 2020-07-01, or omit it for the newest that the service supports."
 
 
 class Dialogue:
-    """Builds requests and understands answers; remembers version, document and manners."""
+    """Builds requests and interprets answers; remembers the version and the last document."""
 
     def __init__(
         self, endpoints: tuple[str, ...], *, api_version: str = "", wait_s: float = 0.0
     ) -> None:
-        """Address the first of some endpoints, with the newest version or the given one.
+        """Use the first of some endpoints, with the newest version or the given one.
 
         Args:
-            endpoints: Where the service may be, in the order of preference; see `move_on`.
+            endpoints: Possible addresses of the service, in order of preference; see `move_on`.
             api_version: The only version to use; empty to negotiate downwards.
-            wait_s: Seconds the service may hold an answer; 0 to be answered at once. Source: E-9.
+            wait_s: Seconds for which the service may delay an answer; 0: no delay. Source: E-9.
 
         Raises:
-            EndpointInvalid: an endpoint cannot be one.
-            ApiVersionInvalid: the version cannot be one.
-            ArgumentInvalid: an argument is of the wrong kind.
+            EndpointInvalid: an endpoint is malformed.
+            ApiVersionInvalid: the version is malformed.
+            ArgumentInvalid: an argument has the wrong type.
         """
         if not isinstance(api_version, str):
             raise ArgumentInvalid(name="api_version", wanted="text", found=api_version)
@@ -131,35 +131,35 @@ class Dialogue:
         self.version = api_version or VERSIONS[-1]
         """The api-version in use."""
         self.document: Document | None = None
-        """The document read last."""
+        """The last document."""
 
     @property
     def target(self) -> Endpoint:
-        """Where to connect."""
+        """The endpoint to connect to."""
         return self._targets[self._place]
 
     @property
     def waits(self) -> bool:
-        """Whether the next poll may be held by the service."""
+        """Whether the service may delay the answer to the next poll."""
         known = self.document is not None and self.document.incarnation >= 0
         return known and self._wait_s > 0 and self._early < EARLY_ANSWERS_MAX
 
     @property
     def wait_s(self) -> float:
-        """How long the next poll may be held, in seconds."""
+        """Longest delay of the next poll's answer, in seconds."""
         return self._wait_s if self.waits else 0.0
 
     def move_on(self) -> None:
-        """Try the next endpoint; for when the present one cannot be reached."""
-        if self.document is None:  # once one has answered it is the right one
+        """Switch to the next endpoint, because this one is unreachable."""
+        if self.document is None:  # an endpoint that has answered is the right one
             self._place = (self._place + 1) % len(self._targets)
 
     # ---- requests ------------------------------------------------------------------------------
 
     def poll_request(self, now_ms: int, *, hold: bool = True) -> bytes:
-        """Return the request for the document; with `hold` one that may be held if `waits`.
+        """Return the request for the document; with `hold` and `waits`, its answer may be delayed.
 
-        Now and then it tries the newest version again where a lower one is in use.
+        If a lower version is in use, some requests try the newest version again.
         """
         self._asked_ms = now_ms
         self._try_newest(now_ms)
@@ -199,17 +199,17 @@ class Dialogue:
     # ---- answers -------------------------------------------------------------------------------
 
     def take_poll(self, answer: HttpResponse, now_ms: int) -> Document | None:
-        """Return the document, or None where the same question must be asked again at once.
+        """Return the document, or None if the same request must be sent again at once.
 
         Args:
             answer: The answer to the last `poll_request`.
             now_ms: Now, ms since the epoch UTC.
 
         Raises:
-            TemporarilyUnavailable: It is not a document; ask again later.
-            DocumentUnreadable: It is not a document; ask again later.
+            TemporarilyUnavailable: The answer is not a document; ask again later.
+            DocumentUnreadable: The answer is not a document; ask again later.
             UnsupportedApiVersion: No version is left to try.
-            RequestRejected: The service will not answer such a request.
+            RequestRejected: The service refuses the request.
         """
         if answer.status == 200:
             unchanged = self.document is not None and answer.body == self._body
@@ -221,7 +221,7 @@ class Dialogue:
                 self._body = answer.body
             self._fallback = ""
             return self.document
-        if self._fallback:  # the newest version is still not to be had, for whatever reason
+        if self._fallback:  # the newest version still fails, for whatever reason
             self.version, self._fallback = self._fallback, ""
             return None
         if self._waited and answer.status == 400:
@@ -232,11 +232,11 @@ class Dialogue:
         raise _trouble(answer)
 
     def take_approval(self, answer: HttpResponse) -> None:
-        """Return where the approval is accepted; an empty body is a success. Source: C-7.
+        """Return if the approval is accepted; an empty body is a success. Source: C-7.
 
         Raises:
             TemporarilyUnavailable: Ask again later.
-            RequestRejected: The ids are unknown, or over, or the service will not have it.
+            RequestRejected: The ids are unknown, or over, or the service refuses.
         """
         if answer.status != 200:
             raise _trouble(answer)
@@ -256,19 +256,19 @@ class Dialogue:
         """Return the outcome of an event.
 
         Raises:
-            TemporarilyUnavailable: The service shows none.
+            TemporarilyUnavailable: The service does not show the outcome.
         """
         outcome: dict[str, Any] = json.loads(self.take_text(answer))
         return outcome
 
     def _named(self, document: Document) -> Document:
-        """Return the document with plain resource names; only the oldest has underscores."""
+        """Return the document with plain resource names; the oldest version adds underscores."""
         if self.version != INCARNATION_VERSION:
             return document
         return Document(document.incarnation, tuple(map(_plainly_named, document.events)))
 
     def _try_newest(self, now_ms: int) -> None:
-        if self._fallback:  # the last try got no answer
+        if self._fallback:  # the last attempt got no answer
             self.version, self._fallback = self._fallback, ""
         lowered = not self._fixed_version and self.version != VERSIONS[-1]
         if lowered and self.document is not None and now_ms >= self._climb_ms:
@@ -277,10 +277,10 @@ class Dialogue:
             self.version, self._fallback = VERSIONS[-1], self.version
 
     def _lower_version(self, answer: HttpResponse, now_ms: int) -> bool:
-        """Use the next older version, the newest one the service named where it named any.
+        """Switch to the next older version, or to the newest that the service named.
 
-        Return whether the answer says that the version is not known, in the documented way: what
-        anybody else answers would leave this VM without Preempt and Terminate. Source: E-3, V-2.
+        Return whether the answer refuses the version in the documented way. Other answers must not
+        lower it, because older versions lack Preempt and Terminate. Source: E-3, V-2.
         """
         text, named = _refusal(answer)
         documented = bool(named) or VERSION_REFUSED in text
@@ -300,10 +300,10 @@ class Dialogue:
 
 
 def seconds(name: str, given: object) -> float:
-    """Return a duration that was given as an argument.
+    """Return a duration argument in seconds.
 
     Raises:
-        ArgumentInvalid: it is not a number, negative or too long.
+        ArgumentInvalid: it is not a number, negative or too large.
     """
     if type(given) not in (int, float) or not 0 <= given <= SECONDS_MAX:  # type: ignore[operator]
         raise ArgumentInvalid(name=name, wanted="seconds from 0 to 1e9", found=given)
@@ -311,10 +311,10 @@ def seconds(name: str, given: object) -> float:
 
 
 def event_ids_of(events: tuple[ScheduledEvent | str, ...]) -> tuple[str, ...]:
-    """Return the ids of events that were given as such or as their ids.
+    """Return the ids of events; the arguments are events or ids.
 
     Raises:
-        ArgumentInvalid: one is neither.
+        ArgumentInvalid: an argument is neither.
     """
     for one in events:
         if not one or not isinstance(one, str | ScheduledEvent):
@@ -323,18 +323,18 @@ def event_ids_of(events: tuple[ScheduledEvent | str, ...]) -> tuple[str, ...]:
 
 
 def still_shown(event_ids: tuple[str, ...], document: Document) -> tuple[str, ...]:
-    """Return those of some ids whose events a document shows; case does not matter."""
+    """Return the ids whose events the document shows; case is ignored."""
     shown = {event.event_id.upper() for event in document.events}
     return tuple(each for each in event_ids if each.upper() in shown)
 
 
 def pause_s(tries: int, *, asked_s: float = 0.0, jitter: float) -> float:
-    """Return how long to wait before the next try, in seconds.
+    """Return the pause before the next try, in seconds.
 
     Args:
         tries: Failures in a row so far, from 1.
-        asked_s: What the service asked for, 0 where it did not.
-        jitter: A random number from 0 to 1, so that a fleet does not ask in step. Source: C-7.
+        asked_s: The pause that the service asked for; 0: none.
+        jitter: A random number from 0 to 1, so that a fleet does not ask in lockstep. Source: C-7.
     """
     if asked_s:
         return min(asked_s, RETRY_AFTER_S_MAX) * (1.0 + jitter / 10)
@@ -352,12 +352,12 @@ def _trouble(answer: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
             retry_after_s=float(after) if after.isdecimal() else 0.0,
         )
     if 300 <= answer.status < 400:
-        text = "a redirect, which is never followed"
+        text = "a redirect, which the client never follows"
     return RequestRejected(answered=answer.status, reason=text or "no reason given")
 
 
 def _refusal(answer: HttpResponse) -> tuple[str, tuple[str, ...]]:
-    """Return the error an answer names, in lower case, and the versions it says it has."""
+    """Return the error in an answer, in lower case, and the versions that it lists."""
     try:
         form = json.loads(answer.body)
     except (ValueError, RecursionError):

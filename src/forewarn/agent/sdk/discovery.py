@@ -1,7 +1,7 @@
-"""Discovery: where the metadata service may be, and by which name it knows this VM.
+"""Discovery: finds the addresses at which the metadata service may be.
 
-A VM outside a virtual network learns the address by DHCP, as option 245, which is read from the
-leases other programs keep. Source: C-8.
+A VM outside a virtual network gets the address by DHCP, as option 245. The module reads it from the
+lease files of DHCP clients. Source: C-8.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ LEASES = (
     "/var/lib/NetworkManager",
     "/var/lib/waagent",
 )
-LEASE_BYTES_MAX = 1024 * 1024  # dhclient appends to its file for as long as the VM lives
+LEASE_BYTES_MAX = 1024 * 1024  # dhclient appends to its file for the life of the VM
 LEASE_FILES_MAX = 64
 MARKS = ("OPTION_245=", "unknown-245 ", "unknown_245 ", "private-245 ", "option-245 ")
-"""How systemd-networkd, dhclient and NetworkManager write the option."""
+"""Notations of the option in the files of systemd-networkd, dhclient and NetworkManager."""
 
 
 def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
-    """Return the endpoints to try, in order: a given one, the environment's, or the known ones.
+    """Return the endpoints to try, in order: the given one, the environment's, or the known ones.
 
     Args:
-        given: The endpoint of the configuration; wins where not empty.
-        leases: Directories in which leases are looked for.
+        given: The endpoint of the configuration; if set, the only one.
+        leases: Directories of lease files.
 
     Raises:
-        ArgumentInvalid: the given one is not text.
+        ArgumentInvalid: `given` is not text.
     """
     if not isinstance(given, str):
         raise ArgumentInvalid(name="endpoint", wanted="text", found=given)
@@ -45,7 +45,7 @@ def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str
 
 
 def option_245(leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
-    """Return the addresses that DHCP option 245 gives in the leases, the newest last."""
+    """Return the addresses in option 245 of the lease files, the newest last."""
     addresses: dict[str, None] = {}
     for directory in leases:
         try:
@@ -69,7 +69,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _address(line: str) -> str:
-    """Return the address a line of a lease gives, or nothing: `a8:3f:81:10` or `a83f8110`."""
+    """Return the address in a line of a lease, or empty: `a8:3f:81:10` or `a83f8110`."""
     mark = next((mark for mark in MARKS if mark in line), "")
     if not mark:
         return ""

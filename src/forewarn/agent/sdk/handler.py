@@ -1,10 +1,10 @@
-"""Handler: an application's own functions, called for the events of its VM.
+"""Handler: calls an application's own functions for the events of its VM.
 
 Theory of operation: this is the agent's loop, in a thread. Where the agent starts a program for a
-step, this calls a function in a second thread, or a coroutine function on the application's event
-loop. A file is written right before the call and another right after it, as the shell does around
-a program. After SIGKILL the next process learns from the journal and these files which call had
-ended, and repeats the one that was cut off.
+step, the handler calls a function in a second thread, or a coroutine function on the application's
+event loop. It writes a file right before the call and another right after it, as the shell does
+around a program. After SIGKILL the next process finds out from the journal and these files which
+calls had ended, and repeats the interrupted one.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     Function = Callable[[ScheduledEvent], object]
 
 STEP = "application"
-STOP_S = 5.0  # how long `stop` waits for a call that is to end
+STOP_S = 5.0  # how long `stop` waits for the end of a call
 CUT_OFF = "was asked to end early"
 
 
 class Handler:
     """Calls `prepare` before an event of this VM, approves it, and calls `recover` after it.
 
-    Both are functions or coroutine functions that take the `ScheduledEvent`. One that raises has
-    failed: after `prepare` the event is not approved, `recover` is called again later. A call that
-    the end of the process cut off is made again by the next process. Events that overlap are
-    prepared for once, and recovered from when the last is over.
+    Both are functions or coroutine functions that take the `ScheduledEvent`. If `prepare` raises,
+    the event is not approved; if `recover` raises, it is called again later. A call that was
+    interrupted by the end of the process is repeated by the next process. Overlapping events are
+    prepared for once, and recovered from after the last one.
 
     Example:
         with forewarn.Handler(prepare=drain, recover=resume, state_dir="/var/lib/shop/events"):
@@ -75,19 +75,19 @@ class Handler:
         timeout_s: float = TIMEOUT_S,
         freeze_tolerated_s: int = FREEZE_TOLERATED_S,
     ) -> None:
-        """Prepare a handler; nothing is asked or called yet.
+        """Prepare a handler without sending requests or calling functions.
 
         Args:
-            prepare: Called once an event of this VM is announced; its return approves the event.
-            recover: Called once the event is over, or was cancelled.
-            state_dir: Directory of the journal, for this handler alone; made if it is missing.
-            endpoint: As for `Client`.
-            name: This VM's name in Resources; empty to ask the service.
-            timeout_s: Seconds a call may take before it is asked to end.
-            freeze_tolerated_s: Freezes shorter than this are approved without a call; 0 for none.
+            prepare: Called when an event of this VM is announced; its return approves the event.
+            recover: Called when the event is over, or was cancelled.
+            state_dir: Directory of the journal, for this handler alone; created if it is missing.
+            endpoint: See `Client`.
+            name: This VM's name in Resources; empty to read it from the service.
+            timeout_s: Seconds before a call is asked to end.
+            freeze_tolerated_s: Shorter freezes are approved without a call; 0 for none.
 
         Raises:
-            ValueError: an argument cannot be used; the error names it.
+            ValueError: an argument is invalid; the error names it.
         """
         for argument, function in (("prepare", prepare), ("recover", recover)):
             if not callable(function):
@@ -96,19 +96,19 @@ class Handler:
         form: dict[str, object] = {"endpoint": endpoint, "name": name}
         self._settings = AgentSettings({**form, "state_dir": os.fspath(state_dir)})
         self._settings.rules = default_rules(((step,),), freeze_tolerated_s=freeze_tolerated_s)
-        self._settings.coordination = None  # asking the other VMs would start processes
+        self._settings.coordination = None  # to ask the other VMs would start processes
         self._functions = {"prepare": prepare, "recover": recover, "cancel": recover}
         self._holdings: _ApplicationHoldings | None = None
         self._thread: threading.Thread | None = None
-        #: Set while the call under way should end: the event is over, the time is up, or the
-        #: handler stops. A long function looks at it; a coroutine is cancelled instead.
+        #: Set when the running call should end: the event is over, the time is up, or the handler
+        #: stops. A long function should check it; a coroutine is cancelled instead.
         self.cancelled = threading.Event()
 
     @property
     def prepared(self) -> tuple[str, ...]:
-        """Ids of the events that are prepared for, or being so, and not recovered from.
+        """Ids of the events that are prepared for, or being prepared for, and not recovered from.
 
-        A process that was started again reads here whether it has to stay drained.
+        After a restart, a process reads here whether it must stay drained.
 
         Raises:
             OSError: the journal cannot be read.
@@ -119,17 +119,17 @@ class Handler:
         return tuple(str(event_id) for step in held for event_id in step["holders"])
 
     def start(self) -> Self:
-        """Follow the events in a thread, and return at once; no effect where it runs already.
+        """Follow the events in a thread, and return at once; do nothing if it runs already.
 
         Raises:
-            ValueError: a coroutine function without `async with`.
-            CallerError: another handler or agent uses `state_dir`, or other users can write there.
-            JournalLost: `state_dir` cannot be used.
+            ValueError: a coroutine function is used without `async with`.
+            CallerError: another handler or agent uses `state_dir`, or other users can write to it.
+            JournalLost: `state_dir` is unusable.
         """
         return self._start(None)
 
     def stop(self) -> None:
-        """Stop; a call under way is asked to end, and is made again by the next process."""
+        """Stop; a running call is asked to end, and the next process repeats it."""
         thread, holdings = self._thread, self._holdings
         if thread is None or holdings is None:
             return
@@ -142,7 +142,7 @@ class Handler:
         """Follow the events until `stop` is called from another thread, or until Ctrl-C.
 
         Raises:
-            CallerError, JournalLost: as for `start`.
+            CallerError, JournalLost: see `start`.
         """
         with self:
             assert self._thread is not None
@@ -162,7 +162,7 @@ class Handler:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        """Start; coroutine functions are run on this event loop."""
+        """Start; coroutine functions run on this event loop."""
         import asyncio  # noqa: PLC0415  not for those who have no event loop
 
         return self._start(asyncio.get_running_loop())
@@ -173,7 +173,7 @@ class Handler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop, while the event loop goes on."""
+        """Stop, while the event loop keeps running."""
         import asyncio  # noqa: PLC0415  the same
 
         await asyncio.to_thread(self.stop)
@@ -199,7 +199,7 @@ class Handler:
 
 
 class _ApplicationHoldings(Holdings):
-    """What the loop has in an application: no signals, no service manager, functions as steps."""
+    """Holdings in an application: without signals and service manager, with functions as steps."""
 
     def __init__(
         self,
@@ -213,12 +213,12 @@ class _ApplicationHoldings(Holdings):
         self.functions = _FunctionCalls(self.room, functions, cancelled=cancelled, loop=loop)
 
     def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:  # noqa: ARG002
-        """Return the calls, which outlive a loop that starts over."""
+        """Return the function calls, which outlive a restart of the loop."""
         return self.functions
 
 
 class _ApplicationLog(Log):
-    """Writes to the logger `forewarn` of the application."""
+    """Writes to the application's logger `forewarn`."""
 
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
         tail = "".join(f" {name}={value}" for name, value in ids.items())
@@ -228,7 +228,7 @@ class _ApplicationLog(Log):
 
 
 class _FunctionCalls(ChildProcesses):
-    """The calls of functions that run, by key."""
+    """The running function calls, by key."""
 
     def __init__(
         self,
@@ -253,21 +253,21 @@ class _FunctionCalls(ChildProcesses):
         self._running[intent.key] = Running(call, run)
 
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
-        """Find out what became of the calls of an earlier process, or of a loop before."""
+        """Return the fate of the calls of an earlier process, or of an earlier loop."""
         lost = {key: run for key, run in running.items() if key not in self._running}
         fates = {key: self._room.fate(str(run))[0] for key, run in lost.items()}
         self._room.sweep(tuple(str(run) for run in running.values()))
         return fates | dict.fromkeys(self._running, "running")
 
     def close(self) -> None:
-        """Ask the call under way to end, and wait for that."""
+        """Ask the running call to end, and wait for its end."""
         for running in self._running.values():
             assert isinstance(running.child, _FunctionCall)
             running.child.give_up()
 
 
 class _FunctionCall(Child):
-    """A call that runs, or ran; followed like a process."""
+    """A function call that runs or has ended, with the interface of a process."""
 
     def __init__(
         self, mark: str, cancelled: threading.Event, loop: asyncio.AbstractEventLoop | None
@@ -312,12 +312,12 @@ class _FunctionCall(Child):
 
         assert self._loop is not None
         self._future = asyncio.run_coroutine_threadsafe(result, self._loop)
-        if self._cancelled.is_set():  # meanwhile
+        if self._cancelled.is_set():  # it was set meanwhile
             self._future.cancel()
         self._future.result()
 
     def poll(self) -> int | None:
-        """Return 0, or 1 where it failed, or None while it runs."""
+        """Return 0, or 1 after a failure, or None while the call runs."""
         return self._status
 
     def terminate(self) -> None:
@@ -327,11 +327,11 @@ class _FunctionCall(Child):
             self._future.cancel()
 
     def kill(self) -> None:
-        """Ask again: a thread cannot be ended."""
+        """Ask again, because a thread cannot be killed."""
         self.terminate()
 
     def give_up(self) -> None:
-        """Ask the function to end; what it did by then is for the next process to repeat."""
+        """Ask the function to end; the next process repeats the call."""
         self._given_up = True
         self.terminate()
         assert self._thread is not None
@@ -345,9 +345,9 @@ class _FunctionCall(Child):
             end.close()
 
     def output(self) -> str:
-        """Return why it failed."""
+        """Return the reason of a failure."""
         return self._trouble[-OUTPUT_SHOWN_BYTES:]
 
     def trim(self) -> bool:
-        """Return False: nothing is printed into files."""
+        """Return False, because functions write no output files."""
         return False

@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for a client of a metadata service: requests and answers as bytes; pure.
+"""HTTP/1.1 for a client of a metadata service: requests and answers as bytes; pure.
 
 `http.client` would cost the agent 6 MiB. Source: C-7.
 """
@@ -15,10 +15,10 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from typing import Final
 
-HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
-BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document that is read, and a newline
+HEAD_BYTES_MAX = 64 * 1024  # the limit of other clients for status line and headers
+BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document, and a newline
 PORT = 80
-OWN_PARAMETERS = ("api-version", "wait", "incarnation")  # what a client chooses for each request
+OWN_PARAMETERS = ("api-version", "wait", "incarnation")  # the client sets these itself
 QUERY_CHARACTERS = frozenset(map(chr, range(0x21, 0x7F))) - set('"<>\\^`{|}#')
 AUTHORITY_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%"
@@ -26,7 +26,7 @@ AUTHORITY_CHARACTERS = frozenset(
 
 
 class EndpointInvalid(CallerError, ValueError):
-    """An endpoint that is neither an http URL nor a unix socket."""
+    """An endpoint that is neither an http URL nor a Unix socket."""
 
     code = "endpoint-invalid"
     message = "{endpoint!r} is not an endpoint: {reason}."
@@ -34,15 +34,15 @@ class EndpointInvalid(CallerError, ValueError):
 
 
 class ResponseInvalid(PeerError):
-    """What came back is not HTTP, is cut short or is far too long."""
+    """An answer that is not HTTP, is incomplete, or is far too long."""
 
     code = "response-invalid"
     message = "The answer of the metadata service is unusable: {reason}."
-    advice = "Ask again; connections that are cut are known to happen."
+    advice = "Ask again; interrupted connections are known to happen."
 
 
 class Endpoint(Value):
-    """Where a service listens."""
+    """The address of a service."""
 
     __slots__ = ("host", "path", "port", "query")
     host: Final[str]
@@ -51,13 +51,13 @@ class Endpoint(Value):
     query: Final[str]
 
     def __init__(self, host: str, port: int = PORT, *, path: str = "", query: str = "") -> None:
-        """Name an address and port, or with `path` a unix socket.
+        """Set an address and port, or with `path` a Unix socket.
 
         Args:
             host: The address.
             port: The port.
-            path: The path of the unix socket; empty for TCP.
-            query: What every request carries besides its own parameters, such as `vm=NAME`.
+            path: The path of the Unix socket; empty for TCP.
+            query: Parameters that every request has besides the client's own, such as `vm=NAME`.
         """
         self.host = host
         self.port = port
@@ -65,7 +65,7 @@ class Endpoint(Value):
         self.query = query
 
     def __str__(self) -> str:
-        """Return the endpoint as it would be configured."""
+        """Return the endpoint as written in a configuration."""
         if self.path:
             return f"unix:{self.path}"
         rest = f"{EVENTS_PATH}?{self.query}" if self.query else ""
@@ -73,7 +73,7 @@ class Endpoint(Value):
 
     @property
     def authority(self) -> str:
-        """What goes into the Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORT else f"{host}:{self.port}"
 
@@ -87,20 +87,22 @@ class HttpResponse(Value):
     body: Final[bytes]
 
     def __init__(self, status: int, headers: dict[str, str], *, body: bytes) -> None:
-        """Carry the three parts of it."""
+        """Set the three parts."""
         self.status = status
         self.headers = headers
         self.body = body
 
 
 def target_of(endpoint: str) -> Endpoint:
-    """Return the target an endpoint names: a base address, or the full one a person would ask.
+    """Return the endpoint in a base address or a full address.
 
-    Of a full address (`/metadata/scheduledevents?api-version=V&vm=NAME`) the parameters that a
-    client chooses for itself are left out; the others go with every request.
+    The client sets some parameters of a full address
+    (`/metadata/scheduledevents?api-version=V&vm=NAME`) itself and ignores them here; the others go
+    into every request.
 
     Raises:
-        EndpointInvalid: it names none; https is refused since no such service offers it.
+        EndpointInvalid: the address is malformed; https is refused, since no such service offers
+            it.
     """
     scheme, _, rest = endpoint.partition(":")
     if scheme == "unix" and rest.startswith("/"):
@@ -139,7 +141,7 @@ def request_bytes(
     headers: tuple[tuple[str, str], ...] = (),
     body: bytes = b"",
 ) -> bytes:
-    """Return a request as it goes over the wire."""
+    """Return a request in its wire format."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {target.authority}"]
     lines += [f"{name}: {value}" for name, value in headers]
     if body or method == "POST":
@@ -149,21 +151,21 @@ def request_bytes(
 
 
 class ResponseReader:
-    """Puts the bytes of one answer together, however they were cut."""
+    """Assembles the bytes of one answer, in whatever pieces they arrive."""
 
     def __init__(self, method: str = "GET") -> None:
-        """Expect the answer to a request of that method."""
+        """Expect the answer to a request with this method."""
         self._method = method
         self._bytes = bytearray()
-        self._at = 0  # what comes before was read
+        self._at = 0  # the bytes before this index were read
         self._searched = 0  # earlier bytes do not contain the end of the current part
         self._head: tuple[int, dict[str, str]] | None = None
-        self._chunk = -1  # bytes of the chunk being read; -1: its size comes next
+        self._chunk = -1  # bytes of the current chunk; -1: its size comes next
         self._chunks = bytearray()
         self.answer: HttpResponse | None = None
         """The answer, once complete."""
         self.keeps = False
-        """Whether the connection can be used for another request, once complete."""
+        """Whether the connection can be used for another request, once the answer is complete."""
 
     @property
     def begun(self) -> bool:
@@ -171,10 +173,10 @@ class ResponseReader:
         return self._head is not None or bool(self._bytes)
 
     def feed(self, data: bytes) -> bool:
-        """Take in bytes, or none where the peer has closed; return whether the answer is complete.
+        """Process received bytes, or none if the peer has closed; return whether all have arrived.
 
         Raises:
-            ResponseInvalid: it cannot become an answer any more.
+            ResponseInvalid: the answer is malformed.
         """
         assert self.answer is None
         self._bytes += data
@@ -186,7 +188,7 @@ class ResponseReader:
             )
         status, headers = self._head
         body = self._body(status, headers, closed=not data)
-        if len(self._bytes) > BODY_BYTES_MAX:  # framing of chunks included
+        if len(self._bytes) > BODY_BYTES_MAX:  # including the framing of chunks
             raise ResponseInvalid(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
         if body is None:
             if not data:
@@ -198,7 +200,7 @@ class ResponseReader:
         return True
 
     def _read_head(self) -> bool:
-        while True:  # ends: each round removes a 1xx answer, of which the real one follows
+        while True:  # each round removes a 1xx answer, after which the real one follows
             end = self._find(b"\r\n\r\n")
             if end < 0:
                 if len(self._bytes) > HEAD_BYTES_MAX:
@@ -212,9 +214,9 @@ class ResponseReader:
                 return True
 
     def _find(self, end: bytes) -> int:
-        """Return where the next end of that kind begins, or -1.
+        """Return the index of the next end marker, or -1.
 
-        Looks at each byte once, however the answer was cut: O(new bytes).
+        Reads each byte once, in whatever pieces the answer arrives: O(new bytes).
         """
         place = self._bytes.find(end, max(self._at, self._searched - len(end) + 1))
         self._searched = place if place >= 0 else len(self._bytes)
@@ -243,7 +245,7 @@ class ResponseReader:
         return bytes(self._bytes[:length]) if len(self._bytes) >= length else None
 
     def _read_chunks(self) -> bytes | None:
-        """Take in the chunks that are whole; return all, joined, once the last one has come."""
+        """Process the complete chunks; return all of them joined, once the last has arrived."""
         while self._chunk:
             if self._chunk < 0:
                 end = self._find(b"\r\n")
