@@ -13,7 +13,7 @@ from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import read_document
 from forewarn.replication.messages import (
-    ApprovalAnswer,
+    RequestAnswer,
     ApprovalRequest,
     Caller,
     DocumentChange,
@@ -26,7 +26,7 @@ from forewarn.settings import MetadataSettings
 class Nobody:
     """A control plane that is not there."""
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Never asked."""
         raise NotImplementedError(request)
 
@@ -34,7 +34,7 @@ class Nobody:
         """Never asked."""
         raise NotImplementedError(vm)
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Never asked."""
         raise NotImplementedError(vm, event_id)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.draft import Terms
     from forewarn.core.state import State
-    from forewarn.core.step import Outcome
+    from forewarn.core.step import StepResult
 
 _T = TypeVar("_T")
 
@@ -139,7 +139,7 @@ class Measured:
         self._step_ms = 0.0
         plain = step
 
-        def timed(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outcome:
+        def timed(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> StepResult:
             begun = time.perf_counter()
             try:
                 return plain(state, stimulus, now_ms=now_ms, terms=terms)

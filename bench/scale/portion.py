@@ -19,7 +19,7 @@ from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
-from forewarn.core.step import PORTION_MAX, Outcome, step
+from forewarn.core.step import PORTION_MAX, StepResult, step
 from forewarn.core.stimulus import ChangeTopology, Proceed
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
@@ -55,7 +55,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     terms = Terms(policy, "bench", lambda: ids.guid("event"))
     state = State()
 
-    def told(stimulus: Stimulus) -> Outcome:
+    def told(stimulus: Stimulus) -> StepResult:
         outcome = step(state, stimulus, now_ms=NOW_MS, terms=terms)
         state.adopt(outcome.changes)
         return outcome

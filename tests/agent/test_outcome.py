@@ -16,7 +16,7 @@ from forewarn.agent.hooks import HookRoom
 from forewarn.agent.settings import AgentSettings
 from forewarn.errors import PeerError
 from forewarn.replication.follower import FeedLost
-from forewarn.replication.messages import ApprovalAnswer
+from forewarn.replication.messages import RequestAnswer
 from tests.agent.making import event as shown_event
 from tests.metadata.feeds import run
 from tests.metadata.live import request, serving, with_settings
@@ -102,7 +102,7 @@ def test_node_asks_for_outcomes_of_its_own_vms(tmp_path: Path) -> None:
         node = await feed.node("n1")
         feed.control.outcomes |= {("web_0", "E"): "mine", ("web_1", "E"): "other"}
         mine = await node.follower.outcome("web_0", "E")
-        assert mine == ApprovalAnswer(accepted=True, outcome="mine")
+        assert mine == RequestAnswer(accepted=True, outcome="mine")
         with pytest.raises(FeedLost):
             await node.follower.outcome("web_1", "E")
         await node.stop()

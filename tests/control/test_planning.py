@@ -246,12 +246,14 @@ def test_owners_rest_after_what_disturbs_them_last() -> None:
     """Live work until its end, failures and what nobody knows until now; the later counts. F-3."""
     rested = {"shop": NOW_MS + 10**6, "bank": 5, "other": 7}
     of_vm = replace(OPERATION, of_vm=True, vms=("web_0",), duration_s=3600)
-    assert dict(state_of(taken(policy=resting(0), rested_ms=rested)).owners_disturbed) == {}
-    quiet = state_of(taken(policy=resting(1), rested_ms=rested)).owners_disturbed
+    assert dict(state_of(taken(policy=resting(0), last_disturbed_ms=rested)).owners_disturbed) == {}
+    quiet = state_of(taken(policy=resting(1), last_disturbed_ms=rested)).owners_disturbed
     rested["bank"] = NOW_MS  # a host with a VM of theirs has failed
     assert quiet == tuple(sorted(rested.items()))
     busy = dict(
-        state_of(taken([OPERATION, of_vm], policy=resting(1), rested_ms=rested)).owners_disturbed
+        state_of(
+            taken([OPERATION, of_vm], policy=resting(1), last_disturbed_ms=rested)
+        ).owners_disturbed
     )
     assert busy == {**rested, "shop": NOW_MS + 61 * MINUTE_MS}
     stuck = replace(of_vm, state=OperationState.RUNNING, alert=Alert.OVERDUE)

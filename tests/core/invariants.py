@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, State
-    from forewarn.core.step import Outcome
+    from forewarn.core.step import StepResult
     from forewarn.core.usage import Disturbed, Share
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.policy import Subject
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 S, E = OperationState, EventState
 
 
-def check_history(outcome: Outcome, *, now_ms: int, actor: str) -> None:
+def check_history(outcome: StepResult, *, now_ms: int, actor: str) -> None:
     """Each line is known by its name, says something, and is found by what it is about. A-6."""
     for entry in outcome.changes.entries:
         assert (entry.at_ms, entry.actor) == (now_ms, actor)
@@ -82,7 +82,7 @@ class Before:
     maintenances: dict[int, Maintenance]
 
 
-def check_images(outcome: Outcome, replay: Replay) -> None:
+def check_images(outcome: StepResult, replay: Replay) -> None:
     """What is said of a record to have changed is all that differs from before it. A-6, L-7."""
     rows: dict[tuple[str, str | int], Row | None] = {}
     for image in [image for entry in outcome.changes.entries for image in entry.images]:
@@ -98,7 +98,7 @@ def check_images(outcome: Outcome, replay: Replay) -> None:
             assert image.changed == differs
 
 
-def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
+def check_outcome(before: Before, outcome: StepResult, state: State) -> None:
     """What is to be published, begun, aborted and planned is what the step has made so. L-7."""
     changed = [key for key, view in state.views.items() if before.views.get(key) != view]
     assert sorted(key for key, view in outcome.changes.views.items() if view) == sorted(changed)
@@ -155,7 +155,7 @@ def everything_in(state: State) -> dict[str, object]:
     found: dict[str, object] = {}
     for name in ("operations", "aborts", "events", "enrolments", "views", "maintenances", "plans"):
         found[name] = dict(getattr(state, name))
-    for name in ("targets", "policies", "rested_ms", "waits"):
+    for name in ("targets", "policies", "last_disturbed_ms", "waits"):
         found[name] = dict(getattr(state, name))
     for name in ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by"):
         found[name] = dict(getattr(state.topology, name))

@@ -13,7 +13,7 @@ from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
 from forewarn.core.maintenance_why import why_host, why_maintenance
 from forewarn.core.phase import Checking
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import Outcome, next_deadline_ms
+from forewarn.core.step import StepResult, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Blocker
@@ -32,7 +32,7 @@ class MaintenanceRig(Rig):
     #: Whether plans are made.
     plans_made: bool = True
 
-    def _tell(self, stimulus: Stimulus) -> Outcome:
+    def _tell(self, stimulus: Stimulus) -> StepResult:
         outcome = super()._tell(stimulus)
         self.maintenances.update(outcome.changes.maintenances)
         self.plans.update(outcome.changes.plans)

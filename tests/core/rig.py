@@ -17,7 +17,7 @@ from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import key_of
 from forewarn.core.state import Entry, State
-from forewarn.core.step import PORTION_MAX, Outcome, next_deadline_ms, step
+from forewarn.core.step import PORTION_MAX, StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
@@ -74,14 +74,14 @@ class Rig:
         ids = copy.deepcopy(self.ids)
         return replace(self.terms(), new_guid=lambda: ids.guid("event"))
 
-    def tell(self, first: Stimulus, *more: Stimulus) -> Outcome:
+    def tell(self, first: Stimulus, *more: Stimulus) -> StepResult:
         """Step, adopt and note each, with all that follows; return the last one's outcome."""
         outcome = self._tell_all(first)
         for stimulus in more:
             outcome = self._tell_all(stimulus)
         return outcome
 
-    def _tell_all(self, stimulus: Stimulus) -> Outcome:
+    def _tell_all(self, stimulus: Stimulus) -> StepResult:
         outcome = self._tell(stimulus)
         rest = dict.fromkeys(outcome.rest)
         while rest:  # as the engine does: in portions, until nothing is left
@@ -98,7 +98,7 @@ class Rig:
     def _is_checked(self) -> bool:
         return self.checked and len(self.state.topology.hosts) <= CHECKED_MAX
 
-    def _tell(self, stimulus: Stimulus) -> Outcome:
+    def _tell(self, stimulus: Stimulus) -> StepResult:
         terms = self.terms()
         before = invariants.Before(dict(self.state.views), dict(self.state.maintenances))
         known = self.state.copy() if self._is_checked() else State()

@@ -16,7 +16,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.protocol.approvals import UnknownEvent
+from forewarn.protocol.approvals import CallerIdentity, UnknownEvent
 from forewarn.values import replace
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
@@ -120,10 +120,7 @@ def test_approval_counts_while_its_caller_is_still_that_vm(
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["web_0"], **now),)))
     event_id = rig.event_of(operation, "web").id
-    address, interface, instance_id = known
-    approval = Approve(
-        "web_0", (event_id,), address=address, interface=interface, instance_id=instance_id
-    )
+    approval = Approve("web_0", (event_id,), CallerIdentity(*known))
     if counts:
         rig.tell(approval)
         assert rig.events[event_id].approved_by == ("web_0",)

@@ -7,7 +7,16 @@ from enum import Enum
 
 import pytest
 
-from forewarn.core import admission, handlers, impact, naming, refusals, stimulus, targets, waves
+from forewarn.core import (
+    handlers,
+    impact,
+    naming,
+    operation_requests,
+    refusals,
+    stimulus,
+    targets,
+    waves,
+)
 from forewarn.core import maintenance as records
 from forewarn.core import maintenance_commands as commands
 from forewarn.core import maintenance_refusals as of_maintenance
@@ -119,7 +128,7 @@ def test_refusal_has_its_status() -> None:
     ("limit", "of"),
     [
         (impact.DURATION_S_MAX, 86_400),
-        (admission.AHEAD_S_MAX, 366 * 86_400),
+        (operation_requests.AHEAD_S_MAX, 366 * 86_400),
         (stimulus.TARGETS_MAX, 2000),
         (naming.DOMAIN_MAX, 999),
         (naming.ADDRESSES_MAX, 64),

@@ -17,7 +17,7 @@ from tests.core import invariants
 from tests.core.rig import Rig, small, small_fleet
 
 if TYPE_CHECKING:
-    from forewarn.core.step import Outcome
+    from forewarn.core.step import StepResult
     from forewarn.core.stimulus import Stimulus
 
 
@@ -193,7 +193,7 @@ class Mirrored(Rig):
 
     mirror: State = field(default_factory=State)
 
-    def _tell(self, stimulus: Stimulus) -> Outcome:
+    def _tell(self, stimulus: Stimulus) -> StepResult:
         outcome = super()._tell(stimulus)
         self.mirror.adopt(outcome.changes)
         assert self.mirror == self.state

@@ -112,8 +112,8 @@ def test_copy_knows_who_has_rested() -> None:
     rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
     rig.start("h0")
     rig.run()
-    assert "anna" in rig.state.rested_ms
-    assert rig.state.copy().rested_ms == rig.state.rested_ms
+    assert "anna" in rig.state.last_disturbed_ms
+    assert rig.state.copy().last_disturbed_ms == rig.state.last_disturbed_ms
 
 
 def test_what_comes_to_a_failed_host_takes_room() -> None:

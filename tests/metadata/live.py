@@ -13,7 +13,7 @@ from forewarn.clock import VirtualClock
 from forewarn.ids import Ids
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange, Publication
+from forewarn.replication.messages import Caller, DocumentChange, Publication, RequestAnswer
 from forewarn.settings import MetadataSettings
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ QUIET_S = 0.05
 class Control:
     """The control plane, as far as a metadata server sees it."""
 
-    answer: ApprovalAnswer | None = field(default_factory=lambda: ApprovalAnswer(True))
+    answer: RequestAnswer | None = field(default_factory=lambda: RequestAnswer(True))
     """What approvals get; None keeps them waiting."""
     enables: bool = True
     approvals: list[ApprovalRequest] = field(default_factory=list)
     enabled: list[str] = field(default_factory=list)
     groups: list[frozenset[str]] = field(default_factory=list)
     ages_ms: list[int] = field(default_factory=list)
-    waiting: list[asyncio.Future[ApprovalAnswer]] = field(default_factory=list)
+    waiting: list[asyncio.Future[RequestAnswer]] = field(default_factory=list)
     enabling: list[asyncio.Future[None]] = field(default_factory=list)
     on_enable: Callable[[str], None] | None = None
     left: set[tuple[str, frozenset[str]]] = field(default_factory=set)
@@ -70,11 +70,11 @@ class Control:
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[ApprovalAnswer]:
+    ) -> asyncio.Future[RequestAnswer]:
         """Note the approval; one for a VM that is elsewhere counts where it had been there."""
         future = asyncio.get_running_loop().create_future()
         if node_hosts and (request.vm, frozenset(node_hosts)) not in self.left:
-            future.set_result(ApprovalAnswer(accepted=False, error="It never was there."))
+            future.set_result(RequestAnswer(accepted=False, error="It never was there."))
             return future
         if request.vm in self.failing:
             future.cancel()
@@ -97,11 +97,11 @@ class Control:
             self.on_enable(vm)
         return future
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Return the outcomes that the test has set."""
         future = asyncio.get_running_loop().create_future()
         text = self.outcomes.get((vm, event_id), "")
-        future.set_result(ApprovalAnswer(accepted=bool(text), outcome=text))
+        future.set_result(RequestAnswer(accepted=bool(text), outcome=text))
         return future
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower, NodeIdentity
-from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
+from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import WHOLE, publication, run, until
 from tests.metadata.live import EVENTS, VM_A, VM_C, WAIT_S, Control, Raw, approval, request
@@ -56,14 +56,14 @@ def test_requests_travel_to_the_control_plane_and_back(feed: Feed) -> None:
 
     async def story() -> None:
         await feed.start()
-        assert await feed.follower.approve(ASKED) == ApprovalAnswer(True)
-        feed.control.answer = ApprovalAnswer(False, "No.")
-        assert await feed.follower.approve(ASKED) == ApprovalAnswer(False, "No.")
+        assert await feed.follower.approve(ASKED) == RequestAnswer(True)
+        feed.control.answer = RequestAnswer(False, "No.")
+        assert await feed.follower.approve(ASKED) == RequestAnswer(False, "No.")
         assert feed.control.approvals == [ASKED, ASKED]
         await feed.follower.enable("vm-a")
         assert feed.control.enabled == ["vm-a"]
         feed.follower.polled(frozenset({"b", "a"}))
-        feed.control.answer = ApprovalAnswer(True)
+        feed.control.answer = RequestAnswer(True)
         await feed.follower.approve(ASKED)
         assert feed.control.groups == [frozenset({"a", "b"})]
         feed.control.enables = False
@@ -71,7 +71,7 @@ def test_requests_travel_to_the_control_plane_and_back(feed: Feed) -> None:
         feed.control.answer = None
         slow, broken = feed.follower.approve(ASKED), feed.follower.approve(ASKED)
         await until(lambda: bool(feed.control.waiting[1:] and feed.control.enabling[1:]))
-        feed.control.waiting[0].set_result(ApprovalAnswer(True))
+        feed.control.waiting[0].set_result(RequestAnswer(True))
         feed.control.waiting[1].set_exception(RuntimeError())
         feed.control.enabling[1].cancel()
         assert (await slow).accepted

@@ -10,7 +10,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
+from forewarn.replication.messages import Caller, DocumentChange, RequestAnswer
 from tests.metadata.live import (
     EVENTS,
     FREEZE,
@@ -248,10 +248,10 @@ def test_approval_has_limits(live: Live) -> None:
 def test_refused_approval_has_the_status_of_the_setting(portable: bool, status: int) -> None:
     """An unknown, finished or foreign id gets the configured status. Source: A-3, S-4."""
     with serving(with_settings(unknown_event_status=status), portable=portable) as live:
-        live.control.answer = ApprovalAnswer(False, "Event A is not known.")
+        live.control.answer = RequestAnswer(False, "Event A is not known.")
         reply = live.post(approval("A"))
         assert (reply.status, reply.body) == (status, b'{"error":"Event A is not known."}')
-        live.control.answer = ApprovalAnswer(False)
+        live.control.answer = RequestAnswer(False)
         assert live.post(approval("A")).status == status
 
 
@@ -266,7 +266,7 @@ def test_approval_waits_until_it_is_durable(live: Live) -> None:
         with pytest.raises(BlockingIOError):
             raw.more()
         raw.sock.setblocking(True)
-        live.call(lambda: live.control.waiting[0].set_result(ApprovalAnswer(True)))
+        live.call(lambda: live.control.waiting[0].set_result(RequestAnswer(True)))
         assert raw.reply().status == 200
 
 
@@ -277,7 +277,7 @@ def test_approval_that_never_gets_durable_is_503(portable: bool) -> None:
         reply = live.post(approval("A"))
         assert reply.status == 503
         assert reply.headers["retry-after"] == "1"
-        live.call(lambda: live.control.waiting[0].set_result(ApprovalAnswer(True)))
+        live.call(lambda: live.control.waiting[0].set_result(RequestAnswer(True)))
         assert live.get().status == 200
 
 
@@ -288,6 +288,6 @@ def test_client_gone_before_the_outcome_harms_nobody(live: Live) -> None:
         raw.send(request(EVENTS, method="POST", body=approval("A")))
         while not live.call(lambda: live.control.waiting):
             pass
-    live.call(lambda: live.control.waiting[0].set_result(ApprovalAnswer(True)))
+    live.call(lambda: live.control.waiting[0].set_result(RequestAnswer(True)))
     assert live.get().status == 200
     assert live.clock.now_ms() == NOW_MS

@@ -13,7 +13,7 @@ from forewarn.metadata.http.response import Response
 from forewarn.metadata.identity import Peer
 from forewarn.metadata.responder import Hold, Reset, Responder, Send
 from forewarn.protocol.documents import Document
-from forewarn.replication.messages import ApprovalAnswer, DocumentChange, Publication
+from forewarn.replication.messages import DocumentChange, Publication, RequestAnswer
 from tests.metadata.live import (
     EVENTS,
     FREEZE,
@@ -177,9 +177,9 @@ def test_outcomes_of_approvals_are_counted(responder: Responder) -> None:
     told = [
         status_of(responder.decided(asked, outcome))
         for outcome in (
-            ApprovalAnswer(True),
-            ApprovalAnswer(False, "No."),
-            ApprovalAnswer(False),
+            RequestAnswer(True),
+            RequestAnswer(False, "No."),
+            RequestAnswer(False),
             None,
         )
     ]

@@ -15,11 +15,11 @@ from forewarn.metadata.routing import (
     AttestInstance,
     DescribeInstance,
     GiveToken,
-    Plan,
-    Planned,
     RefuseRequest,
+    RequestAction,
+    RoutedRequest,
     ShowDocument,
-    planned,
+    route,
 )
 from tests.metadata.live import SETTINGS, request, with_settings
 
@@ -28,17 +28,17 @@ V = "api-version=2020-07-01"
 HEADER = "Bad request. Required metadata header not specified"
 
 
-def plan_of(target: str, method: str = "GET", **more: object) -> Planned:
+def routed(target: str, method: str = "GET", **more: object) -> RoutedRequest:
     """What is planned for a request; settings are those that are named in `settings`."""
     settings = with_settings(**more.pop("settings", {}))  # type: ignore[arg-type]
     head = request(target, method=method, **more)  # type: ignore[arg-type]
-    return planned(parse_head(head.removesuffix(b"\r\n\r\n")), settings)
+    return route(parse_head(head.removesuffix(b"\r\n\r\n")), settings)
 
 
-def answer_of(plan: Plan) -> Response:
+def answer_of(action: RequestAction) -> Response:
     """The answer of a refusal."""
-    assert isinstance(plan, RefuseRequest)
-    return plan.answer
+    assert isinstance(action, RefuseRequest)
+    return action.answer
 
 
 def error_of(answer: Response | None) -> tuple[int, str]:
@@ -49,7 +49,7 @@ def error_of(answer: Response | None) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "plan"),
+    ("target", "action"),
     [
         (f"{EVENTS}?{V}", ShowDocument("2020-07-01")),
         (f"{EVENTS}/?{V}", ShowDocument("2020-07-01")),
@@ -79,10 +79,10 @@ def error_of(answer: Response | None) -> tuple[int, str]:
     ],
     ids=itertools.count(),
 )
-def test_request_is_understood(target: str, plan: Plan) -> None:
+def test_request_is_understood(target: str, action: RequestAction) -> None:
     """Path without its case, query in any order. Source: E-1, E-8, E-9, I-1, Z-3."""
-    found = plan_of(target, settings={"wait_timeout_s": 60.0})
-    assert found == Planned(plan, forwarded=False)
+    found = routed(target, settings={"wait_timeout_s": 60.0})
+    assert found == RoutedRequest(action, forwarded=False)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_request_is_understood(target: str, plan: Plan) -> None:
 )
 def test_method_and_path_are_refused(target: str, method: str, status: int, allow: str) -> None:
     """Other methods are told which there are, and an unknown path is not there. Source: E-5."""
-    answer = answer_of(plan_of(target, method).plan)
+    answer = answer_of(routed(target, method).action)
     assert (answer.status, dict(answer.headers).get("Allow", "")) == (status, allow)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_versions_are_listed(method: str) -> None:
     """In ascending order, without an api-version. Source: I-3."""
-    answer = answer_of(plan_of("/metadata/versions", method).plan)
+    answer = answer_of(routed("/metadata/versions", method).action)
     versions = json.loads(answer.body)["apiVersions"]
     assert answer.status == 200
     assert versions == sorted(versions)
@@ -149,8 +149,8 @@ def test_header_is_required(
     target: str, method: str, metadata: str, settings: dict[str, object], refused: bool
 ) -> None:
     """But by the version of its age, and by approvals where a setting says so. Source: E-2."""
-    plan = plan_of(target, method, metadata=metadata, settings=settings).plan
-    found = isinstance(plan, RefuseRequest) and error_of(plan.answer) == (400, HEADER)
+    action = routed(target, method, metadata=metadata, settings=settings).action
+    found = isinstance(action, RefuseRequest) and error_of(action.answer) == (400, HEADER)
     assert found is refused
 
 
@@ -172,7 +172,7 @@ def test_header_is_required(
 def test_version_must_be_one(query: str, told: str, unknown_status: int) -> None:
     """The newest three are named; only one that is unknown may be 404. Source: E-3, E-8."""
     settings = {"scheduledevents_unknown_version_status": unknown_status}
-    answer = answer_of(plan_of(EVENTS + query, settings=settings).plan)
+    answer = answer_of(routed(EVENTS + query, settings=settings).action)
     if told == "unknown" and unknown_status == 404:
         assert (answer.status, answer.body) == (
             404,
@@ -190,13 +190,13 @@ def test_version_must_be_one(query: str, told: str, unknown_status: int) -> None
 def test_settings_choose_the_versions() -> None:
     """A preview is served where it is switched on, and old ones may be left out. Source: V-4."""
     preview = f"{EVENTS}?api-version=2024-07-09"
-    assert isinstance(plan_of(preview).plan, RefuseRequest)
-    assert plan_of(preview, settings={"preview": True}).plan == ShowDocument("2024-07-09")
+    assert isinstance(routed(preview).action, RefuseRequest)
+    assert routed(preview, settings={"preview": True}).action == ShowDocument("2024-07-09")
     for version, known in (("2019-04-01", False), ("2019-08-01", True)):
-        found = plan_of(
+        found = routed(
             f"{EVENTS}?api-version={version}", settings={"min_api_version": "2019-08-01"}
         )
-        assert isinstance(found.plan, ShowDocument) is known
+        assert isinstance(found.action, ShowDocument) is known
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_settings_choose_the_versions() -> None:
 )
 def test_wait_that_means_nothing_is_refused(query: str) -> None:
     """Both are numbers, and whole for the incarnation. Source: E-9, E-8."""
-    status, sentence = error_of(answer_of(plan_of(f"{EVENTS}?{V}&{query}").plan))
+    status, sentence = error_of(answer_of(routed(f"{EVENTS}?{V}&{query}").action))
     assert status == 400
     assert "wait" in sentence
 
@@ -244,17 +244,17 @@ def test_what_somebody_else_answers_is_checked_first(
     target: str, method: str, metadata: str, status: int, sentence: str
 ) -> None:
     """What is wrong is known, for where somebody signs or gives tokens. Source: I-1, Z-3."""
-    plan = plan_of(target, method, metadata=metadata).plan
-    assert isinstance(plan, AttestInstance | GiveToken)
-    found_status, found = error_of(plan.refusal)
+    action = routed(target, method, metadata=metadata).action
+    assert isinstance(action, AttestInstance | GiveToken)
+    found_status, found = error_of(action.refusal)
     assert found_status == status
     assert sentence in found
 
 
 def test_approval_is_read_with_its_body() -> None:
     """Its version is checked before that. Source: A-2, V-3."""
-    assert isinstance(plan_of(f"{EVENTS}?{V}", "POST").plan, ApproveEvents)
-    assert isinstance(plan_of(EVENTS, "POST").plan, RefuseRequest)
+    assert isinstance(routed(f"{EVENTS}?{V}", "POST").action, ApproveEvents)
+    assert isinstance(routed(EVENTS, "POST").action, RefuseRequest)
 
 
 @pytest.mark.parametrize(
@@ -278,25 +278,25 @@ def test_other_hosts_are_refused_where_some_are_named() -> None:
     """A name that was bound to this address by somebody else gets nothing. Source: E-4."""
     settings = {"allowed_hosts": ("169.254.169.254",)}
     target = f"{EVENTS}?{V}"
-    assert isinstance(plan_of(target, settings=settings).plan, ShowDocument)
-    other = plan_of(target, host="evil.example:80", settings=settings)
-    assert error_of(answer_of(other.plan))[0] == 400
-    assert isinstance(plan_of(target, host="evil.example").plan, ShowDocument)
+    assert isinstance(routed(target, settings=settings).action, ShowDocument)
+    other = routed(target, host="evil.example:80", settings=settings)
+    assert error_of(answer_of(other.action))[0] == 400
+    assert isinstance(routed(target, host="evil.example").action, ShowDocument)
 
 
 def test_request_through_a_proxy_is_marked() -> None:
-    """Whatever the plan is, and the header that it drops is made up for. Source: E-4, S-6."""
+    """Whatever the action is, and the header that it drops is made up for. Source: E-4, S-6."""
     target = f"{EVENTS}?{V}"
-    assert not plan_of(target).forwarded
+    assert not routed(target).forwarded
     for each in (target, "/nowhere", f"{target}&n=1&n=1"):
-        assert plan_of(each, x_forwarded_for="10.0.0.1").forwarded
+        assert routed(each, x_forwarded_for="10.0.0.1").forwarded
     settings = {"proxy_without_header": True}
-    dropped = plan_of(target, metadata="", settings=settings)
-    assert error_of(answer_of(dropped.plan)) == (400, HEADER)
+    dropped = routed(target, metadata="", settings=settings)
+    assert error_of(answer_of(dropped.action)) == (400, HEADER)
     assert dropped.if_signed == ShowDocument("2020-07-01")
-    for whole in (plan_of(target, settings=settings), plan_of(target, metadata="")):
+    for whole in (routed(target, settings=settings), routed(target, metadata="")):
         assert whole.if_signed is None
-    assert plan_of(target, metadata="no", settings=settings).if_signed is None
+    assert routed(target, metadata="no", settings=settings).if_signed is None
 
 
 def test_settings_of_these_tests_are_the_defaults() -> None:

@@ -17,7 +17,7 @@ import pytest
 from forewarn.metadata import server
 from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.metadata.http.addresses import Listener
-from forewarn.replication.messages import ApprovalAnswer
+from forewarn.replication.messages import RequestAnswer
 from tests.metadata.hostile import GOOD
 from tests.metadata.live import (
     EVENTS,
@@ -265,7 +265,7 @@ def test_server_stops_as_soon_as_the_last_answer_is_sent(
         stopping = asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop)
         wait_until(lambda: live.server.service.emptied is not None)
         assert not stopping.done()
-        live.call(lambda: live.control.waiting[0].set_result(ApprovalAnswer(True)))
+        live.call(lambda: live.control.waiting[0].set_result(RequestAnswer(True)))
         stopping.result(WAIT_S)
         assert raw.reply().status == 200
         assert raw.closed()

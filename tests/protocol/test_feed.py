@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.protocol.approvals import CallerIdentity
 from forewarn.replication import portions
 from forewarn.replication.messages import (
     Ack,
     Answered,
-    ApprovalAnswer,
     ApprovalRequest,
     ApproveMessage,
     Asked,
     Caller,
-    CallerIdentity,
     DocumentChange,
     EnableMessage,
     FeedCurrent,
@@ -30,6 +29,7 @@ from forewarn.replication.messages import (
     PollMessage,
     Pong,
     Publication,
+    RequestAnswer,
     ServerMessage,
     line_of,
     read_asked,
@@ -65,7 +65,7 @@ CHANGES = st.builds(
 )
 
 
-ANSWERS = st.none() | st.builds(ApprovalAnswer, accepted=st.booleans(), error=TEXT)
+ANSWERS = st.none() | st.builds(RequestAnswer, accepted=st.booleans(), error=TEXT)
 TOLD = st.one_of(
     st.builds(FeedStart, epoch=TEXT, sequence=NUMBERS, checksum=NUMBERS, whole=st.booleans()),
     st.just(FeedCurrent()),

@@ -16,7 +16,7 @@ from tests.metadata.live import FREEZE, Control
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest
+    from forewarn.replication.messages import ApprovalRequest, RequestAnswer
 
 HOSTS = ("n1=h1", "n2=h2,h3", "n3=h4")
 
@@ -119,6 +119,6 @@ class Feed:
         concerned = self.server.apply(change)
         return await self.server.confirmed(change.sequence, 5.0, concerned)
 
-    async def ask(self, node: Node, request: ApprovalRequest) -> ApprovalAnswer:
+    async def ask(self, node: Node, request: ApprovalRequest) -> RequestAnswer:
         """Have a node hand on an approval."""
         return await node.follower.approve(request)

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
+from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from forewarn.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
 from tests.metadata.live import FREEZE
 from tests.replication.rig import WHOLE, Feed, Node, caller, shown
 
 OWN = ApprovalRequest("web_0", (FREEZE.event_id,), "10.0.0.1")
-ACCEPTED = ApprovalAnswer(accepted=True)
+ACCEPTED = RequestAnswer(accepted=True)
 
 
 def spool_of(node: Node, *, size_max: int = 10) -> Spool:
@@ -149,7 +149,7 @@ def test_node_accepts_only_what_its_vms_are_shown(
     async def story() -> None:
         _, node, spool = await away(tmp_path)
         error = str(UnknownEvent(event_id=request_.event_ids[0]))
-        assert await spool.approve(request_) == ApprovalAnswer(accepted=False, error=error)
+        assert await spool.approve(request_) == RequestAnswer(accepted=False, error=error)
         assert spool.waiting == 0
         await spool.stop()
         await node.stop()
@@ -218,7 +218,7 @@ def test_approval_goes_to_the_control_plane_while_it_is_there(tmp_path: Path) ->
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        feed.control.answer = ApprovalAnswer(accepted=False, error="late")
+        feed.control.answer = RequestAnswer(accepted=False, error="late")
         node = await feed.node("n1")
         spool = spool_of(node)
         assert await spool.approve(OWN) == feed.control.answer

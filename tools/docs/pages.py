@@ -15,7 +15,13 @@ from tools.docs.lifecycle import lifecycle_svg
 from tools.docs.outbox import outbox_page
 from tools.docs.phases import phases_svg
 from tools.docs.policy import policy_page
-from tools.docs.reference import causes_page, errors_page, settings_file, settings_page
+from tools.docs.reference import (
+    blockers_page,
+    causes_page,
+    errors_page,
+    settings_file,
+    settings_page,
+)
 from tools.docs.scenarios import scenarios_page
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -24,6 +30,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/phases.svg": phases_svg,
     "docs/reference/api.md": api_page,
     "docs/reference/azure.md": azure_page,
+    "docs/reference/blockers.md": blockers_page,
     "docs/reference/causes.md": causes_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,

@@ -1,4 +1,4 @@
-"""Writes the reference pages of causes, errors and settings from the code that defines them.
+"""Writes the pages of causes, blockers, errors and settings from the code that defines them.
 
 No prose about how things hang together goes in here; that is what `docs/explanation` is for.
 """
@@ -21,6 +21,7 @@ import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
+from forewarn.planning.blockers import MEANINGS
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
 
@@ -65,6 +66,21 @@ def _routine(traits: Traits) -> str:
     if not traits.routine:
         return "no"
     return "yes" if traits.source is Source.PLATFORM else "for the platform"
+
+
+def blockers_page() -> str:
+    """Return the table of why work waits, from the codes and their meanings."""
+    rows = [(f"`{code.value}`", *meaning) for code, meaning in MEANINGS.items()]
+    return page(
+        "Blockers",
+        "A blocker is the reason why an operation, a host, a wave or a maintenance does not go on.",
+        "`forewarn operation why`, the API, the page, the log and the metrics use these codes,"
+        " which stay.",
+        "Each blocker also has a sentence, the time since when it holds, and the earliest time at"
+        " which it can clear, where that is known.",
+        "",
+        *table(("code", "meaning", "what ends it"), rows),
+    )
 
 
 def errors_page() -> str:

@@ -60,7 +60,7 @@ class AnswerOverdue(OurError):
     advice = "Check that its database runs and answers (`/v1/health`), then try again."
 
 
-class OutcomeUnknown(OurError):
+class CallResultUnknown(OurError):
     """The change may still be carried out; the caller no longer waits for it."""
 
     code = "outcome-unknown"
@@ -184,7 +184,7 @@ class ControlClient:
 
         Raises:
             AnswerOverdue, Stopping: it was not started and will not be.
-            OutcomeUnknown: it was started and may still complete.
+            CallResultUnknown: it was started and may still complete.
             ConfirmationNeeded: a second principal must confirm it first.
         """
         confirmed: Confirmed | None = None
@@ -237,7 +237,7 @@ class ControlClient:
             late = here.time() >= timer.when()
             if changes and not asked.cancelled():
                 reason = f"{self.answer_timeout_s:g} s passed" if late else "the service stopped"
-                raise OutcomeUnknown(reason=reason) from None
+                raise CallResultUnknown(reason=reason) from None
             raise (AnswerOverdue(seconds=self.answer_timeout_s) if late else Stopping()) from None
         finally:
             timer.cancel()

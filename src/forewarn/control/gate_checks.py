@@ -139,7 +139,8 @@ def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lam
             problem = f"{shown_url(gate.url or gate.prometheus)} cannot be reached: {error}"
         if not problem:
             return ""
-    return f"gate {gate.name}: {clean_text(problem, REASON_MAX)}"
+    tries = f" (tried {gate.tries} times)" if gate.tries > 1 else ""
+    return f"gate {gate.name}: {clean_text(problem, REASON_MAX)}{tries}"
 
 
 def _polls(silent: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 Each use case is one transaction. The phases stand apart so that their order can be kept, and
 broken in the simulator: `commit`, then the caller publishes `Committed.change`, then begins
-`Committed.begin` (L-7). No thread, no clock and no network may live here: see `engine.py`.
+`Committed.follow_up` (L-7). No thread, no clock and no network may live here: see `engine.py`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class PlanningSnapshot:
     #: After how long nobody waits for the plan any more, in seconds; 0: as long as it takes.
     patience_s: float = 0
     #: Owner -> when they were last disturbed, ms since the epoch UTC.
-    rested_ms: Mapping[str, int] = field(default_factory=dict)
+    last_disturbed_ms: Mapping[str, int] = field(default_factory=dict)
     #: What was applied when it was taken; `policy` says the same, or what holds without it.
     applied: AppliedPolicy | None = None
 
@@ -104,7 +104,7 @@ def snapshot(
         state.plans.get(maintenance.plan),
         replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
         now_ms,
-        rested_ms=dict(state.rested_ms),
+        last_disturbed_ms=dict(state.last_disturbed_ms),
         applied=state.applied_policy,
     )
 
@@ -420,7 +420,7 @@ def _owners_disturbed(basis: PlanningSnapshot, live: Iterable[Live]) -> tuple[tu
     if not basis.policy.maintenance.owner_rest_s:
         return ()
     topology, now_ms = basis.topology, basis.now_ms
-    ends_ms = dict(basis.rested_ms)
+    ends_ms = dict(basis.last_disturbed_ms)
     for work in live:
         if work.whole_host:
             owners = owners_of(topology, topology.vms_on(work.host))

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
     from forewarn.core.topology import Group, Vm
+    from forewarn.protocol.approvals import CallerIdentity
 
 
 def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
     """Every valid id is approved, or was already, all or none. Source: A-1."""
     vm = draft.topology.vms.get(approval.vm)
-    if vm is not None and not _is_known_by(vm, approval):
+    if vm is not None and not _is_known_by(vm, approval.identity):
         vm = None
     own = vm.name if vm is not None and draft.topology.reads_alone(vm.name) else ""
     hosts = approval.node_hosts
@@ -52,12 +53,12 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
     return tuple(event.operation for event in events)
 
 
-def _is_known_by(vm: Vm, approval: stimuli.Approve) -> bool:
+def _is_known_by(vm: Vm, identity: CallerIdentity) -> bool:
     """Whether the VM's record still has what its approval was recognised by. Source: S-4, S-6."""
-    if approval.instance_id:
-        return vm.instance_id == approval.instance_id
-    if approval.address:
-        return approval.address in vm.addresses and vm.interface == approval.interface
+    if identity.instance_id:
+        return vm.instance_id == identity.instance_id
+    if identity.address:
+        return identity.address in vm.addresses and vm.interface == identity.interface
     return True
 
 

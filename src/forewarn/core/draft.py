@@ -1,7 +1,7 @@
 """One step in progress: its writes, their history entries, and its agenda.
 
 Every write changes the state in place, and is noted in `changes`, which are to be durable.
-Which change is right is decided in `step.py` and `admission.py`, never here.
+Which change is right is decided in `step.py` and `operation_requests.py`, never here.
 """
 
 from __future__ import annotations

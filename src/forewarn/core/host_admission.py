@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
-from forewarn.core.admission import work_before
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import Maintenance, Postponement, move_phase
 from forewarn.core.maintenance_refusals import PostponementRefused, UnknownMaintenance
+from forewarn.core.operation_requests import work_before
 from forewarn.core.owner_rest import owners_of
 from forewarn.core.phase import Announcing, Due, Phase, Planning, Working
 from forewarn.core.room import is_outdated, lack_of_room, planned_placements
@@ -61,8 +61,10 @@ class Admission:
             return Blocker(Code.UNKNOWN_HOST, host, now_ms)
         if known.health is Health.FAILED:
             return Blocker(Code.HOST_FAILED, host, now_ms)
-        if len(draft.state.operations) >= draft.policy.max_operations:
-            return Blocker(Code.BUDGET, "operations of the service", now_ms)
+        limit = draft.policy.max_operations
+        if len(draft.state.operations) >= limit:
+            text = f"{limit} operations are live, the limit that [lifecycle] max_operations sets"
+            return Blocker(Code.BUDGET, "operations of the service", now_ms, text=text)
         notice_s = draft.policy.notice_s[maintenance.shown_impact]
         if now_ms + notice_s * SECOND_MS + draft.policy.notice_margin_ms > wave.latest_start_ms:
             return Blocker(Code.NOTICE, f"wave {wave.number}", now_ms)
@@ -109,7 +111,7 @@ class Admission:
         if not rest_ms or self._wave_begun:
             return []
         owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
-        ends = [(owner, draft.state.rested_ms.get(owner, 0)) for owner in owners]
+        ends = [(owner, draft.state.last_disturbed_ms.get(owner, 0)) for owner in owners]
         return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int | None:

@@ -37,8 +37,8 @@ def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...
     return tuple(sorted(owners_of(topology, (*operation.vms, *there))))
 
 
-def note_end(rested_ms: dict[str, int], operation: Operation) -> None:
+def note_end(last_disturbed_ms: dict[str, int], operation: Operation) -> None:
     """Note that work has ended, for the owners it has disturbed."""
     assert operation.ended_ms is not None, operation
     for owner in operation.disturbed_owners:
-        rested_ms[owner] = max(operation.ended_ms, rested_ms.get(owner, 0))
+        last_disturbed_ms[owner] = max(operation.ended_ms, last_disturbed_ms.get(owner, 0))

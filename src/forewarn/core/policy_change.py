@@ -1,6 +1,6 @@
 """What follows from a policy that is applied while maintenances run. Source: F-2, F-3.
 
-Whether announced work still lies in open time is decided in `admission.py`.
+Whether announced work still lies in open time is decided in `operation_requests.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The whole state of the control plane, and the changes that one step makes to it.
 
 A step changes the state in place; what it has done is kept once it is durable, or undone.
-Which change is right is decided in `step.py` and `admission.py`, never here.
+Which change is right is decided in `step.py` and `operation_requests.py`, never here.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class State:
     #: What is taken of each budget, as of when it was `counted`.
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> when work last ended that disturbed them, ms since the epoch UTC. Source: F-3.
-    rested_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     #: Operation that could go on -> the one whose end it waits for, and back.
     waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
@@ -340,8 +340,8 @@ class State:
             self.wait(number, 0)
             self.wait_for_room(number, None)
             for owner in operation.disturbed_owners:
-                self._undo.append(partial(self._rest, owner, self.rested_ms.get(owner)))
-            note_end(self.rested_ms, operation)
+                self._undo.append(partial(self._rest, owner, self.last_disturbed_ms.get(owner)))
+            note_end(self.last_disturbed_ms, operation)
 
     def _follow_maintenance(self, maintenance: Maintenance) -> None:
         """Keep when a maintenance is due; forget what it has touched once it has ended."""
@@ -361,9 +361,9 @@ class State:
 
     def _rest(self, owner: str, since_ms: int | None) -> None:
         if since_ms is None:
-            self.rested_ms.pop(owner, None)
+            self.last_disturbed_ms.pop(owner, None)
         else:
-            self.rested_ms[owner] = since_ms
+            self.last_disturbed_ms[owner] = since_ms
 
     def _wait(self, number: int, blocker: int) -> None:
         before = self.waits.pop(number, 0)
@@ -430,7 +430,7 @@ class State:
                 mark=self.mark,
             )
         )
-        state.rested_ms.update(self.rested_ms)
+        state.last_disturbed_ms.update(self.last_disturbed_ms)
         for number, blocker in self.waits.items():
             state._wait(number, blocker)
         return state

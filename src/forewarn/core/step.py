@@ -43,7 +43,6 @@ from typing import TYPE_CHECKING
 from forewarn.core import (
     access,
     access_changes,
-    admission,
     approvals,
     confirmations,
     handlers,
@@ -59,6 +58,8 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.host_admission import start_shortage
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.operation_requests import no_room, work_before
+from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.phase import Checking
 from forewarn.planning.blockers import Blocker
 from forewarn.values import value
@@ -99,7 +100,7 @@ class FollowUp:
 
 
 @value
-class Outcome:
+class StepResult:
     """What follows from a step. The order of effects is: commit, publish, begin (and abort)."""
 
     #: To be committed in one transaction, and only then kept.
@@ -114,7 +115,7 @@ class Outcome:
     plan: tuple[int, ...] = ()
 
 
-def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outcome:
+def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> StepResult:
     """Apply a stimulus to the state; return the changes and what must follow them.
 
     The caller then calls `State.keep` once the changes are durable, or `State.rollback`.
@@ -136,7 +137,7 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
         raise
 
 
-def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
+def _outcome(draft: Draft, stimulus: Stimulus) -> StepResult:
     each: tuple[SingleStimulus, ...]
     if isinstance(stimulus, stimuli.Reports):
         each = stimulus.reports
@@ -149,7 +150,9 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> Outcome:
     rest = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
-    return Outcome(draft.changes, about, follow_up(draft), rest=rest, plan=_to_plan(maintenances))
+    return StepResult(
+        draft.changes, about, follow_up(draft), rest=rest, plan=_to_plan(maintenances)
+    )
 
 
 def follow_up(draft: Draft) -> FollowUp:
@@ -201,7 +204,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
     """Do what a stimulus asks for; a flat table that the type checker keeps complete."""
     match stimulus:
         case stimuli.RequestMaintenance():
-            return transitions.plan(draft, admission.plan(draft, stimulus))
+            return transitions.plan(draft, planned_operations(draft, stimulus))
         case stimuli.Approve():
             return approvals.approve(draft, stimulus)
         case stimuli.Acknowledge():
@@ -291,7 +294,7 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.PLANNED:
         return False
-    blocked = admission.work_before(draft, operation) if operation.routine else None
+    blocked = work_before(draft, operation) if operation.routine else None
     draft.state.wait(number, _number_of(blocked))
     if blocked is None:
         transitions.announce(draft, operation)
@@ -308,7 +311,7 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         transitions.cancel(draft, operation, withdrawn)
         return True
     reason = reason_to_start(draft, operation)
-    blocked = admission.work_before(draft, operation) if reason else None
+    blocked = work_before(draft, operation) if reason else None
     short = start_shortage(draft, operation) if reason and blocked is None else None
     draft.state.wait(operation.number, _number_of(blocked))
     draft.state.wait_for_room(operation.number, short)
@@ -316,7 +319,7 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         transitions.start(draft, operation, reason)
         return True
     if operation.not_before_ms <= draft.now_ms and operation.alert is Alert.NONE:
-        first = blocked or admission.no_room(operation, short)
+        first = blocked or no_room(operation, short)
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
     return False

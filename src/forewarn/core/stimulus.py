@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.access import AccessStimulus
 from forewarn.core.maintenance_stimuli import MaintenanceStimulus
+from forewarn.protocol.approvals import CallerIdentity
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -48,11 +49,8 @@ class Approve:
 
     vm: str
     event_ids: tuple[str, ...]
-    #: How the caller was known to be this VM, as its record had it then; empty: by no record. The
-    #: record may have changed since: an address may be another VM's by now. Source: S-6.
-    address: str = ""
-    interface: str = ""
-    instance_id: str = ""
+    #: How the caller was known to be this VM.
+    identity: CallerIdentity = CallerIdentity()
     #: Hosts of the node that hands it on where the VM is not that node's now: it must have been
     #: when the event was there. Empty: the VM is. Source: M-3, M-5.
     node_hosts: tuple[str, ...] = ()

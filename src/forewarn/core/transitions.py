@@ -1,7 +1,7 @@
 """How an operation and its events move together: planned, announced, started, ended, cancelled.
 
 Each function makes one joint move in a draft and writes its entry of history.
-*Whether* the move is due is decided in `step.py`; whether it may be announced in `admission.py`.
+*Whether* the move is due is decided in `step.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
-from forewarn.core.admission import plan as planned_operations
 from forewarn.core.agenda import StepRule
 from forewarn.core.host_admission import Admission, plan_again
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, TRAITS, Cause, Impact
@@ -23,6 +22,7 @@ from forewarn.core.maintenance import (
     move_phase,
     target_key,
 )
+from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.returns import followed_by
 from forewarn.core.room import lack_of_room, planned_placements

@@ -1,13 +1,12 @@
 """Everything a live operation waits for, in words for people: who, what, and until when.
 
-What blocks work is decided in `admission.py` and `step.py`.
+What blocks work is decided in `operation_requests.py` and `step.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.admission import no_room, waits_since_ms, work_before
 from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
 from forewarn.core.host_admission import start_shortage
 from forewarn.core.impact import SECOND_MS
@@ -17,6 +16,7 @@ from forewarn.core.lifecycle import (
     OperationState,
     progress_text,
 )
+from forewarn.core.operation_requests import no_room, waits_since_ms, work_before
 from forewarn.planning.blockers import Blocker, Code
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ import hmac
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
+from forewarn.protocol.approvals import CallerIdentity
+
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.replication.messages import Caller, DocumentChange
@@ -163,17 +165,17 @@ def _place(address: str, interface: str) -> Peer | str:
     return Peer(canonical(address), interface) if interface else canonical(address)
 
 
-def known_by(identified: IdentifiedVm, peer: Peer) -> tuple[str, str, str]:
-    """Return by what a VM was known: address, its interface, id of the instance. Source: S-6."""
+def known_by(identified: IdentifiedVm, peer: Peer) -> CallerIdentity:
+    """Return by what a VM was known. Source: S-6."""
     assert identified.caller is not None
     if identified.behind is not None:
         peer = identified.behind
     elif identified.signed:
-        return "", "", identified.caller.instance_id
+        return CallerIdentity(instance_id=identified.caller.instance_id)
     for address in identified.caller.addresses:
         if canonical(address) == peer.address:
-            return address, identified.caller.interface, ""
-    return "", "", ""
+            return CallerIdentity(address, identified.caller.interface)
+    return CallerIdentity()
 
 
 def canonical(address: str) -> str:

@@ -19,17 +19,17 @@ from forewarn.metadata.routing import (
     AttestInstance,
     DescribeInstance,
     GiveToken,
-    Planned,
     RefuseRequest,
+    RoutedRequest,
     ShowDocument,
     ShowOutcome,
-    planned,
     refused,
+    route,
 )
 from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.versions import EVENTS_PATH
-from forewarn.replication.messages import ApprovalRequest, CallerIdentity
+from forewarn.replication.messages import ApprovalRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.metadata.http.request_reader import PendingRequest
     from forewarn.metadata.identity import Peer
-    from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
+    from forewarn.replication.messages import Caller, DocumentChange, RequestAnswer
     from forewarn.settings import MetadataSettings
 
 KNOWN_MAX = 1024
@@ -99,7 +99,7 @@ class Responder:
         """Gives a VM, by its name, a token for a resource; None: nobody does. Source: Z-3."""
         self.attest: Callable[[Caller, str, str], Response] | None = None
         """Signs what a VM is, by api-version and nonce; None: nobody does. Source: I-1."""
-        self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
+        self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views whose VMs asked since somebody emptied this. Source: B-2."""
         self.figures = Figures()
@@ -119,10 +119,10 @@ class Responder:
         """Return the remaining requests of a VM's rate limit."""
         return self.limit.bucket(caller.vm, caller.addresses)
 
-    def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
+    def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
         """Read a request's head, and note what it means where it has no body."""
         request = requests.parse_head(raw[:-4])
-        meaning = request, planned(request, self.settings)
+        meaning = request, route(request, self.settings)
         if request.length == 0:
             requests.expects_continue(request)
             if len(raw) <= KNOWN_BYTES_MAX:
@@ -148,10 +148,10 @@ class Responder:
         if not self.bucket(identified.caller).take(*self.limit.times(now_s)):
             self.figures.throttled += 1
             return self._answer(asked, too_many(self.limit.retry_after_s()))
-        if asked.planned.forwarded and not identified.signed:
+        if asked.routed.forwarded and not identified.signed:
             return self._answer(asked, FORWARDED)
-        if identified.signed and asked.planned.if_signed is not None:
-            asked.planned = Planned(asked.planned.if_signed, asked.planned.forwarded)
+        if identified.signed and asked.routed.if_signed is not None:
+            asked.routed = RoutedRequest(asked.routed.if_signed, asked.routed.forwarded)
         asked.storable = identified.by_peer and self.fault is None
         return None
 
@@ -176,18 +176,18 @@ class Responder:
 
     def look_again(self, asked: PendingRequest, now_s: float) -> Send | Hold:
         """Return what a request for a document gets after its view changed. Source: E-9, B-1."""
-        view, plan = asked.view, asked.planned.plan
+        view, action = asked.view, asked.routed.action
         assert view is not None
-        assert isinstance(plan, ShowDocument)
+        assert isinstance(action, ShowDocument)
         if not view.enabled:  # never yet, or no longer
             if not asked.enable_by_s:
                 asked.enable_by_s = now_s + self.settings.enable_timeout_s
             return Hold(asked.enable_by_s, enable=True)
         asked.enable_by_s = 0.0
         ahead = 0 if asked.disturbance is None else asked.disturbance.incarnation_ahead
-        if asked.ends_s and view.document.incarnation + ahead == plan.incarnation:
+        if asked.ends_s and view.document.incarnation + ahead == action.incarnation:
             return Hold(asked.ends_s)
-        return self._document(asked, view, plan, ahead=ahead)
+        return self._document(asked, view, action, ahead=ahead)
 
     def late(self, asked: PendingRequest, now_s: float) -> Send:
         """Return the answer to a request whose longest hold time has passed."""
@@ -196,25 +196,25 @@ class Responder:
             shown = self.look_again(asked, now_s)
             assert isinstance(shown, Send)
             return shown
-        if isinstance(asked.planned.plan, ApproveEvents):
+        if isinstance(asked.routed.action, ApproveEvents):
             self.figures.approvals_unanswered += 1
         return self._answer(asked, BUSY)
 
-    def decided(self, asked: PendingRequest, outcome: ApprovalAnswer | None) -> Send:
+    def decided(self, asked: PendingRequest, answer: RequestAnswer | None) -> Send:
         """Return what the control plane decided; None: nothing. Source: A-1, A-3, A-6, X-1."""
-        if isinstance(asked.planned.plan, ShowOutcome):
-            if outcome is None:
+        if isinstance(asked.routed.action, ShowOutcome):
+            if answer is None:
                 return self._answer(asked, BUSY)
-            body = outcome.outcome.encode()
+            body = answer.outcome.encode()
             return self._answer(asked, Response(200, body, JSON) if body else NOT_FOUND)
-        if outcome is None:
+        if answer is None:
             self.figures.approvals_unanswered += 1
             return self._answer(asked, BUSY)
-        if outcome.accepted:
+        if answer.accepted:
             self.figures.approvals_accepted += 1
             return self._answer(asked, APPROVED)
         self.figures.approvals_refused += 1
-        error = outcome.error or "Bad request. An event id is not known"
+        error = answer.error or "Bad request. An event id is not known"
         return self._answer(asked, refusal(self.settings.unknown_event_status, error))
 
     def malformed(self, error: CallerError) -> Pieces:
@@ -230,7 +230,7 @@ class Responder:
             return self._answer(asked, NOT_FOUND)
         if gone.hold_s and asked.disturbance is not CUT:
             asked.disturbance, asked.view = CUT, None
-            asked.planned = Planned(RefuseRequest(NOT_FOUND), forwarded=False)
+            asked.routed = RoutedRequest(RefuseRequest(NOT_FOUND), forwarded=False)
             return Hold(now_s + gone.hold_s, then_respond=True)
         return Reset()
 
@@ -247,38 +247,38 @@ class Responder:
     def _carry_out(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
     ) -> Reaction:
-        plan = asked.planned.plan
-        if isinstance(plan, ShowDocument):
-            if plan.wait_s and asked.view is None:
+        action = asked.routed.action
+        if isinstance(action, ShowDocument):
+            if action.wait_s and asked.view is None:
                 asked.storable = False
-                asked.ends_s = now_s + plan.wait_s
+                asked.ends_s = now_s + action.wait_s
             asked.view = self.snapshot.view(caller.view)
             return self.look_again(asked, now_s)
-        if isinstance(plan, ApproveEvents):
+        if isinstance(action, ApproveEvents):
             return self._approve(asked, caller, peer, now_s=now_s)
-        if isinstance(plan, ShowOutcome):
+        if isinstance(action, ShowOutcome):
             until_s = now_s + self.settings.approve_timeout_s
-            return Hold(until_s, outcome=(caller.vm, plan.event_id))
-        if isinstance(plan, DescribeInstance):
-            return self._answer(asked, described(caller, plan))
-        if isinstance(plan, GiveToken):
-            return self._answer(asked, self._token(caller, plan))
-        if isinstance(plan, AttestInstance):
-            return self._answer(asked, self._attested(caller, plan))
-        assert isinstance(plan, RefuseRequest)
-        return self._answer(asked, plan.answer)
+            return Hold(until_s, outcome=(caller.vm, action.event_id))
+        if isinstance(action, DescribeInstance):
+            return self._answer(asked, described(caller, action))
+        if isinstance(action, GiveToken):
+            return self._answer(asked, self._token(caller, action))
+        if isinstance(action, AttestInstance):
+            return self._answer(asked, self._attested(caller, action))
+        assert isinstance(action, RefuseRequest)
+        return self._answer(asked, action.answer)
 
-    def _token(self, caller: Caller, plan: GiveToken) -> Response:
+    def _token(self, caller: Caller, action: GiveToken) -> Response:
         """Return a token; where nothing gives any, the VM has no identity. Source: Z-3."""
-        if plan.refusal or self.give_token is None:
-            return plan.refusal or NO_IDENTITY
-        return self.give_token(caller.vm, plan.resource)
+        if action.refusal or self.give_token is None:
+            return action.refusal or NO_IDENTITY
+        return self.give_token(caller.vm, action.resource)
 
-    def _attested(self, caller: Caller, plan: AttestInstance) -> Response:
+    def _attested(self, caller: Caller, action: AttestInstance) -> Response:
         """Return a signed document; where nothing signs, the path does not exist. Source: I-1."""
         if self.attest is None:
             return NOT_FOUND
-        return plan.refusal or self.attest(caller, plan.version, plan.nonce)
+        return action.refusal or self.attest(caller, action.version, action.nonce)
 
     def _approve(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
@@ -290,16 +290,16 @@ class Responder:
             return self._answer(asked, refused(error))
         identified = self.callers.find(peer, asked.request)
         assert identified.caller is caller
-        known = CallerIdentity(*known_by(identified, peer))  # the control plane looks once more
+        known = known_by(identified, peer)  # the control plane looks once more
         request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
         return Hold(now_s + self.settings.approve_timeout_s, approval=request)
 
     def _document(
-        self, asked: PendingRequest, view: PublishedView, plan: ShowDocument, *, ahead: int
+        self, asked: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int
     ) -> Send:
-        rendered = view.ahead(plan.version, by=ahead) if ahead else view.rendered(plan.version)
+        rendered = view.ahead(action.version, by=ahead) if ahead else view.rendered(action.version)
         head, body = rendered.head, rendered.body
-        if plan.unless and matches(plan.unless, rendered.etag):
+        if action.unless and matches(action.unless, rendered.etag):
             head, body = rendered.head_unchanged(), b""
         return _sent(asked, head, body, is_document=True)
 
@@ -324,10 +324,10 @@ def too_many(retry_after_s: int) -> Response:
     return Response(429, b"Throttle Result: Too Many Requests", TEXT, headers)
 
 
-def described(caller: Caller, plan: DescribeInstance) -> Response:
+def described(caller: Caller, action: DescribeInstance) -> Response:
     """Return a part of the VM's instance metadata. Source: I-1, I-2, I-4."""
     try:
-        body, is_text = instance.render(caller, plan.version, path=plan.path, form=plan.form)
+        body, is_text = instance.render(caller, action.version, path=action.path, form=action.form)
     except CallerError as error:
         return refused(error)
     return Response(200, body, TEXT if is_text else JSON)

@@ -1,6 +1,6 @@
-"""What a request asks for: a plan made of the request and the settings alone; pure.
+"""What a request asks for: an action made of the request and the settings alone; pure.
 
-A plan is made once for all requests of the same bytes.
+An action is made once for all requests of the same bytes.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ShowOutcome:
     event_id: str
 
 
-Plan = (
+RequestAction = (
     RefuseRequest
     | ShowDocument
     | ApproveEvents
@@ -130,30 +130,30 @@ Plan = (
 
 
 @value
-class Planned:
-    """A plan and what has to be known about the caller before it counts."""
+class RoutedRequest:
+    """An action and what has to be known about the caller before it counts."""
 
-    plan: Plan
+    action: RequestAction
     forwarded: bool
     """Whether it came through a proxy; only a signed one may. Source: E-4, S-6."""
-    if_signed: Plan | None = None
+    if_signed: RequestAction | None = None
     """What is done instead where a proxy's signature is right: it drops the VM's headers."""
 
 
-def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
+def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
     """Return the action for a request from a known VM."""
     forwarded = "x-forwarded-for" in request.headers
     host = host_of_header(request.headers.get("host", ""))
     if settings.allowed_hosts and host not in settings.allowed_hosts:
-        return Planned(RefuseRequest(HOST_REFUSED), forwarded)
+        return RoutedRequest(RefuseRequest(HOST_REFUSED), forwarded)
     try:
-        plan = _plan(request, settings)
+        action = _action(request, settings)
         if settings.proxy_without_header and "metadata" not in request.headers:
             given = replace(request, headers={**request.headers, "metadata": "true"})
-            return Planned(plan, forwarded, _plan(given, settings))
-        return Planned(plan, forwarded)
+            return RoutedRequest(action, forwarded, _action(given, settings))
+        return RoutedRequest(action, forwarded)
     except CallerError as error:
-        return Planned(RefuseRequest(refused(error)), forwarded)
+        return RoutedRequest(RefuseRequest(refused(error)), forwarded)
 
 
 def refused(error: CallerError) -> Response:
@@ -167,15 +167,15 @@ def event_versions(settings: MetadataSettings) -> tuple[str, ...]:
     return tuple(each for each in versions if each >= settings.min_api_version)
 
 
-def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
+def _action(request: HttpRequest, settings: MetadataSettings) -> RequestAction:
     path = request.path
     if path == EVENTS_PATH:
-        return _plan_events(request, settings)
+        return _events(request, settings)
     if path == VERSIONS_PATH:
         refusal_or_none = _not_get(request) or _without_header(request)
         return RefuseRequest(refusal_or_none or Response(body=instance.versions_body()))
     if path == INSTANCE_PATH or (path.startswith(INSTANCE_PATH + "/") and "/." not in path):
-        return _plan_instance(request, settings)
+        return _instance(request, settings)
     if path == TOKEN_PATH and request.method == "GET":
         resource = request.query.get("resource", "")
         missing = None if resource else refusal(400, "invalid_request")
@@ -185,13 +185,13 @@ def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
         event_id = path.removeprefix(OUTCOMES_PATH).upper()
         return RefuseRequest(refusal_or_none) if refusal_or_none else ShowOutcome(event_id)
     if path == ATTESTED_PATH:
-        return _plan_attested(request, settings)
+        return _attested(request, settings)
     if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
         return RefuseRequest(_not_allowed("GET, HEAD, POST"))
     return RefuseRequest(NOT_FOUND)
 
 
-def _plan_events(request: HttpRequest, settings: MetadataSettings) -> Plan:
+def _events(request: HttpRequest, settings: MetadataSettings) -> RequestAction:
     if request.method not in ("GET", "HEAD", "POST"):
         return RefuseRequest(_not_allowed("GET, HEAD, POST"))
     version = request.query.get("api-version", "")
@@ -205,10 +205,10 @@ def _plan_events(request: HttpRequest, settings: MetadataSettings) -> Plan:
         return RefuseRequest(wrong)
     if request.method == "POST":
         return ApproveEvents()
-    return _plan_show(request, version, settings)
+    return _show(request, version, settings)
 
 
-def _plan_show(request: HttpRequest, version: str, settings: MetadataSettings) -> ShowDocument:
+def _show(request: HttpRequest, version: str, settings: MetadataSettings) -> ShowDocument:
     unless = request.headers.get("if-none-match", "")
     wait = request.query.get("wait")
     if wait is None:
@@ -224,7 +224,7 @@ def _plan_show(request: HttpRequest, version: str, settings: MetadataSettings) -
     return ShowDocument(version, unless, wait_s, int(incarnation))
 
 
-def _plan_instance(request: HttpRequest, settings: MetadataSettings) -> Plan:
+def _instance(request: HttpRequest, settings: MetadataSettings) -> RequestAction:
     refusal_or_none = (
         _not_get(request)
         or _without_header(request)
@@ -236,7 +236,7 @@ def _plan_instance(request: HttpRequest, settings: MetadataSettings) -> Plan:
     return DescribeInstance(request.query["api-version"], path, request.query.get("format", ""))
 
 
-def _plan_attested(request: HttpRequest, settings: MetadataSettings) -> AttestInstance:
+def _attested(request: HttpRequest, settings: MetadataSettings) -> AttestInstance:
     versions = tuple(each for each in INSTANCE_VERSIONS if each >= ATTESTED_SINCE)
     nonce = request.query.get("nonce", "")
     wrong = (

@@ -36,7 +36,6 @@ class Code(Word):
     DRIVER = "driver"
     OPERATOR = "operator"
     PLANNING = "planning"
-    WAVE = "wave"
     GATE = "gate"
 
 
@@ -65,8 +64,73 @@ SENTENCES: dict[Code, str] = {
     Code.DRIVER: "the driver works on {subject}",
     Code.OPERATOR: "{name} waits for an operator: {subject}",
     Code.PLANNING: "a plan of {subject} is being made",
-    Code.WAVE: "{name} waits for the hosts of {subject}",
     Code.GATE: "gate {subject} is being checked",
+}
+#: Code -> what it means and what ends it, for the reference page of blockers.
+MEANINGS: dict[Code, tuple[str, str]] = {
+    Code.UNKNOWN_HOST: (
+        "A maintenance names a host that has left the fleet.",
+        "The host is added again, or the maintenance is cancelled.",
+    ),
+    Code.HOST_FAILED: (
+        "The host has failed, or VMs are to go to one that has.",
+        "An operator repairs it: `forewarn host repair`.",
+    ),
+    Code.HOST_BUSY: ("Other work is announced or runs on the host.", "That work ends."),
+    Code.VM_BUSY: ("Other work runs on the VM.", "That work ends."),
+    Code.FAULT_DOMAIN: (
+        "A group on the host is disturbed in another fault domain.",
+        "The work there ends.",
+    ),
+    Code.ARRIVALS: ("Work moves VMs to the host.", "That work ends."),
+    Code.BUDGET: (
+        "A budget, or `[lifecycle] max_operations`, leaves no room.",
+        "Other work ends, a failed host is repaired, or another policy is applied.",
+    ),
+    Code.CAPACITY: (
+        "The VMs that must leave the host fit nowhere, or their memory is not known.",
+        "Room becomes free on other hosts, or `memory_mib` is set.",
+    ),
+    Code.WINDOW: ("No window is open for the host, or a freeze holds.", "The next window opens."),
+    Code.WINDOW_TOO_SHORT: (
+        "No window of the host is ever long enough for the work.",
+        "Another policy is applied, or a maintenance with a shorter duration is created.",
+    ),
+    Code.DEADLINE: (
+        "The host cannot be done before the maintenance's deadline.",
+        "A maintenance with a later deadline is created.",
+    ),
+    Code.OWNER_REST: (
+        "An owner with VMs on the host was disturbed more recently than the policy's `owner_rest`.",
+        "The owner has rested.",
+    ),
+    Code.PREVIOUS_WAVE: ("An earlier wave is not over.", "The last host of that wave is done."),
+    Code.PAUSE: ("The policy's pause after the last wave runs.", "The pause is over."),
+    Code.NOTICE: ("The VMs have not had their whole notice.", "The notice is over."),
+    Code.POSTPONED: ("The host was postponed on request.", "The time that was granted comes."),
+    Code.EARLIEST_START: ("The maintenance has an earliest start.", "That time comes."),
+    Code.APPROVAL: (
+        "A group has not approved its event.",
+        "The group approves, an operator approves for it, or NotBefore comes.",
+    ),
+    Code.COUPLED: (
+        "Another deletion of the same request is not approved.",
+        "It is approved, or NotBefore comes.",
+    ),
+    Code.TIME: ("NotBefore, or an earliest start, has not come.", "That time comes."),
+    Code.DRIVER: ("The driver works.", "The driver reports that the work has ended."),
+    Code.OPERATOR: (
+        "The driver has failed or waits for people, or the maintenance does not run.",
+        "An operator ends or retries the operation, or starts or resumes the maintenance.",
+    ),
+    Code.PLANNING: (
+        "A plan is being made, or could not be made.",
+        "The plan takes force; after a failure another is made within a minute.",
+    ),
+    Code.GATE: (
+        "The gate after the last wave is being checked, as often as its `tries` say.",
+        "The gate passes; if its last try fails, the maintenance is stopped.",
+    ),
 }
 #: Subject of a window's blocker where freezes alone close the time, and its sentences.
 FREEZE = "a freeze"
@@ -82,7 +146,7 @@ _OF_CAPACITY = {
 }
 #: Subjects that need an article in a sentence.
 _WITH_ARTICLE = {"fleet": "the fleet"}
-assert set(SENTENCES) == set(Code), "every code has a sentence"
+assert set(SENTENCES) == set(MEANINGS) == set(Code), "every code has a sentence and a meaning"
 
 
 @value

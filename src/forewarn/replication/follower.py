@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.replication.messages import (
-        ApprovalAnswer,
         ApprovalRequest,
         DocumentChange,
+        RequestAnswer,
         VmPoll,
     )
 
@@ -149,7 +149,7 @@ class Follower:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._number = 0
-        self._pending: dict[int, tuple[bytes, asyncio.Future[ApprovalAnswer]]] = {}
+        self._pending: dict[int, tuple[bytes, asyncio.Future[RequestAnswer]]] = {}
         self._polled: dict[str, float] = {}
         """Group -> when a VM of it asked last, by the event loop's clock, in seconds."""
         self.followed = asyncio.Event()
@@ -200,7 +200,7 @@ class Follower:
                 future.exception()  # the caller may be gone
         self._pending.clear()
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Hand an approval on; while the feed is away it waits for it. Source: A-6."""
         return self._ask(partial(feed.ApproveMessage, request=request))
 
@@ -208,7 +208,7 @@ class Follower:
         """Ask the control plane to enable a group. Source: B-1."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def answered(future: asyncio.Future[ApprovalAnswer]) -> None:
+        def answered(future: asyncio.Future[RequestAnswer]) -> None:
             failed = future.cancelled() or future.exception() is not None
             if done.done():
                 return
@@ -220,7 +220,7 @@ class Follower:
         self._ask(partial(feed.EnableMessage, vm=vm)).add_done_callback(answered)
         return done
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Ask the control plane for the outcome of a VM's event. Source: X-1."""
         return self._ask(partial(feed.OutcomeMessage, vm=vm, event_id=event_id))
 
@@ -258,8 +258,8 @@ class Follower:
     def _ask(
         self,
         message: Callable[[int], feed.ApproveMessage | feed.EnableMessage | feed.OutcomeMessage],
-    ) -> asyncio.Future[ApprovalAnswer]:
-        future: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+    ) -> asyncio.Future[RequestAnswer]:
+        future: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= PENDING_MAX:
             future.set_exception(FeedLost())
             return future

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from forewarn.errors import PeerError
+from forewarn.protocol.approvals import CallerIdentity
 from forewarn.protocol.documents import Document, ScheduledEvent
 
 if TYPE_CHECKING:
@@ -106,17 +107,6 @@ class NodeTroubles(msgspec.Struct, frozen=True):
     """What some asked for that is not theirs, the latest ones."""
 
 
-class CallerIdentity(Row, frozen=True):
-    """How a node knew a VM: as its record had it there. All empty: by no record. Source: S-6."""
-
-    address: str = ""
-    """One of the VM's addresses, as its record writes it."""
-    interface: str = ""
-    """The interface on which that address counts; empty: any."""
-    instance_id: str = ""
-    """What a proxy signed for it."""
-
-
 class ApprovalRequest(Row, frozen=True):
     """A StartRequest body from a VM: approve all these events, or none."""
 
@@ -129,8 +119,11 @@ class ApprovalRequest(Row, frozen=True):
     """How the node knew the VM; it counts only while the VM's record still says so."""
 
 
-class ApprovalAnswer(Row, frozen=True):
-    """What became of an approval; `accepted` is said only when it is durable. Source: A-6."""
+class RequestAnswer(Row, frozen=True):
+    """What became of a VM's request: an approval, a first poll, or a question about an outcome.
+
+    An approval is `accepted` only when it is durable. Source: A-6.
+    """
 
     accepted: bool
     error: str = ""
@@ -182,7 +175,7 @@ class Answered(Row, frozen=True, tag="answered"):
     """What became of a node's request."""
 
     number: int
-    answer: ApprovalAnswer | None
+    answer: RequestAnswer | None
     """None: it could not be handed on."""
 
 
@@ -308,13 +301,13 @@ Asked: TypeAlias = (
 class Upstream(Protocol):
     """What the metadata plane asks of the control plane; no call may block the event loop."""
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Approve; the future is done once the outcome is durable."""
 
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Enable the group of this VM, which asks for the first time. Source: B-1."""
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Look up the outcome of a VM's event. Source: X-1."""
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
@@ -329,7 +322,7 @@ class FeedControlPlane(Upstream, Protocol):
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[ApprovalAnswer]:
+    ) -> asyncio.Future[RequestAnswer]:
         """Approve; where the VM is not the node's now, it must have been when it was asked.
 
         Args:

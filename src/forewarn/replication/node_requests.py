@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.replication.messages import (
-        ApprovalAnswer,
         ApprovalRequest,
         FeedControlPlane,
+        RequestAnswer,
         VmPoll,
     )
     from forewarn.replication.scopes import ScopedFeed, Scopes
@@ -46,7 +46,7 @@ class NodeRequests:
         self._feed = feed
         self._on_lie = on_lie
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Approve for a VM of its hosts, or for one that was when it approved. Source: M-3, M-5."""
         if self._feed.serves(self._scopes.state.callers.get(request.vm)):
             return self._upstream.approve(request)
@@ -62,11 +62,11 @@ class NodeRequests:
         refused.cancel()
         return refused
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Look up the outcome of an event of a VM of its hosts."""
         if self._serves(vm, "show an outcome to"):
             return self._upstream.outcome(vm, event_id)
-        refused: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+        refused: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         refused.cancel()
         return refused
 
@@ -86,7 +86,7 @@ class NodeRequests:
         if own:
             self._upstream.vms_polled(own)
 
-    def _judged(self, vm: str, done: asyncio.Future[ApprovalAnswer]) -> None:
+    def _judged(self, vm: str, done: asyncio.Future[RequestAnswer]) -> None:
         refused = not done.cancelled() and not done.exception() and not done.result().accepted
         if refused and vm not in self._feed.former:
             self._lied("approve for vm", vm)

@@ -14,7 +14,6 @@ from forewarn.replication import messages as feed
 from forewarn.replication.messages import (
     Ack,
     Answered,
-    ApprovalAnswer,
     ApproveMessage,
     EnableMessage,
     FeedCurrent,
@@ -24,6 +23,7 @@ from forewarn.replication.messages import (
     Ping,
     PollMessage,
     Pong,
+    RequestAnswer,
     VmPollsMessage,
 )
 from forewarn.replication.nodes import COST_BYTES, POLLED_COST
@@ -208,13 +208,13 @@ class NodeSession:
             raise FeedUnreadable(reason="a node asks more than it may at a time")
         self._requests += 1
 
-    def _approved(self, number: int, done: asyncio.Future[ApprovalAnswer]) -> None:
+    def _approved(self, number: int, done: asyncio.Future[RequestAnswer]) -> None:
         failed = done.cancelled() or done.exception() is not None
         self._answer(Answered(number, None if failed else done.result()))
 
     def _enabled(self, number: int, done: asyncio.Future[None]) -> None:
         failed = done.cancelled() or done.exception() is not None
-        self._answer(Answered(number, None if failed else ApprovalAnswer(accepted=True)))
+        self._answer(Answered(number, None if failed else RequestAnswer(accepted=True)))
 
     def _answer(self, message: Answered) -> None:
         self._answers.append((self.feed.log.next, feed.line_of(message)))

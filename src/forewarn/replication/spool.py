@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from forewarn.errors import ForewarnError
 from forewarn.protocol.approvals import UnknownEvent
 from forewarn.replication import messages as feed
-from forewarn.replication.messages import ApprovalAnswer, ApproveMessage, FeedUnreadable
+from forewarn.replication.messages import ApproveMessage, FeedUnreadable, RequestAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Spool:
         self._files = store.files
         self._size_max = size_max
         self._waiting: dict[bytes, ApprovalRequest] = {}
-        self._under_way: dict[asyncio.Future[ApprovalAnswer], ApprovalRequest] = {}
+        self._under_way: dict[asyncio.Future[RequestAnswer], ApprovalRequest] = {}
         self._arrived = asyncio.Event()
         self._load()
         follower.on_lost = self._take_over
@@ -60,9 +60,9 @@ class Spool:
         """Return how many approvals are to be delivered."""
         return len(self._waiting)
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Hand an approval on, or accept it here while the control plane is away. M-3, A-6."""
-        answer: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if not self._follower.followed.is_set():
             self._accept(request, answer)
             return answer
@@ -76,7 +76,7 @@ class Spool:
         """Ask the control plane to enable a group. Source: B-1."""
         return self._follower.enable(vm)
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Ask the control plane for the outcome of a VM's event. Source: X-1."""
         return self._follower.outcome(vm, event_id)
 
@@ -96,7 +96,7 @@ class Spool:
         self._follower.on_lost = lambda: None
 
     def _answered(
-        self, asked: asyncio.Future[ApprovalAnswer], answer: asyncio.Future[ApprovalAnswer]
+        self, asked: asyncio.Future[RequestAnswer], answer: asyncio.Future[RequestAnswer]
     ) -> None:
         self._under_way.pop(answer, None)
         if answer.done():
@@ -114,12 +114,12 @@ class Spool:
             if not answer.done():
                 self._accept(request, answer)
 
-    def _accept(self, request: ApprovalRequest, answer: asyncio.Future[ApprovalAnswer]) -> None:
+    def _accept(self, request: ApprovalRequest, answer: asyncio.Future[RequestAnswer]) -> None:
         """Make an approval durable here and answer it; one that cannot be is not answered."""
         unknown = self._unknown(request)
         if unknown:
             error = str(UnknownEvent(event_id=unknown[0]))
-            answer.set_result(ApprovalAnswer(accepted=False, error=error))
+            answer.set_result(RequestAnswer(accepted=False, error=error))
             return
         line = feed.line_of(ApproveMessage(0, request))
         if line not in self._waiting:
@@ -135,7 +135,7 @@ class Spool:
             self._arrived.set()
             text, facts = "an approval of %s waits for the control plane", {"action": "spool.kept"}
             _LOG.info(text, request.vm, extra=facts)
-        answer.set_result(ApprovalAnswer(accepted=True))
+        answer.set_result(RequestAnswer(accepted=True))
 
     def _unknown(self, request: ApprovalRequest) -> list[str]:
         """Return the events among these that the VM is not shown now. Source: A-3, M-5."""

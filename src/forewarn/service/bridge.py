@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.core.stimulus import Approve, Enable, GroupsPolled
 from forewarn.errors import CallerError
-from forewarn.replication.messages import ApprovalAnswer, PublishResult
+from forewarn.replication.messages import PublishResult, RequestAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -88,7 +88,7 @@ class Bridge:
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
         #: Finds the outcome of a VM's event, on a thread; set by the service.
-        self.find_outcome: Callable[[str, str], ApprovalAnswer] = no_outcome
+        self.find_outcome: Callable[[str, str], RequestAnswer] = no_outcome
         self._lookups = 0
         #: Called on the event loop with the groups that asked, once a second, and how long ago
         #: that was, in ms; must be quick.
@@ -173,21 +173,14 @@ class Bridge:
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[ApprovalAnswer]:
+    ) -> asyncio.Future[RequestAnswer]:
         """Approve events for a VM; done once that is durable. Source: A-6."""
         assert self._control is not None
         actor = f"vm {request.vm} at {request.address}"
-        known = request.identity
-        approval = Approve(
-            request.vm,
-            request.event_ids,
-            address=known.address,
-            interface=known.interface,
-            instance_id=known.instance_id,
-            node_hosts=tuple(sorted(node_hosts)),
-        )
+        hosts = tuple(sorted(node_hosts))
+        approval = Approve(request.vm, request.event_ids, request.identity, hosts)
         asked = self._control.submit(approval, actor)
-        answer: asyncio.Future[ApprovalAnswer] = self._loop.create_future()
+        answer: asyncio.Future[RequestAnswer] = self._loop.create_future()
         asked.add_done_callback(lambda done: self._tell(_approved, done, answer))
         return answer
 
@@ -200,9 +193,9 @@ class Bridge:
         asked.add_done_callback(lambda done: self._tell(_enabled, done, answer))
         return answer
 
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[ApprovalAnswer]:
+    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Look up the outcome of a VM's event, on a thread. Source: X-1."""
-        answer: asyncio.Future[ApprovalAnswer]
+        answer: asyncio.Future[RequestAnswer]
         if self._lookups >= LOOKUPS_MAX:
             answer = self._loop.create_future()
             answer.cancel()
@@ -236,19 +229,19 @@ class Bridge:
         self.call(lambda: settle(done, answer))
 
 
-def no_outcome(_vm: str, _event_id: str) -> ApprovalAnswer:
+def no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
     """Find nothing."""
-    return ApprovalAnswer(accepted=False)
+    return RequestAnswer(accepted=False)
 
 
-def _approved(done: Future[Committed], answer: asyncio.Future[ApprovalAnswer]) -> None:
+def _approved(done: Future[Committed], answer: asyncio.Future[RequestAnswer]) -> None:
     if answer.done():
         return
     error = done.exception()
     if error is None:
-        answer.set_result(ApprovalAnswer(accepted=True))
+        answer.set_result(RequestAnswer(accepted=True))
     elif isinstance(error, CallerError):
-        answer.set_result(ApprovalAnswer(accepted=False, error=str(error)))
+        answer.set_result(RequestAnswer(accepted=False, error=str(error)))
     else:
         answer.set_exception(error)
 

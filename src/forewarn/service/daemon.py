@@ -34,7 +34,7 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
-from forewarn.replication.messages import ApprovalAnswer
+from forewarn.replication.messages import RequestAnswer
 from forewarn.service.bridge import Bridge
 from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
@@ -295,14 +295,14 @@ class Daemon:
         """Call `answer` once the run loop has answered, or has ended."""
         self.control.read(lambda _: None).add_done_callback(lambda _: answer())
 
-    def _find_outcome(self, vm: str, event_id: str) -> ApprovalAnswer:
+    def _find_outcome(self, vm: str, event_id: str) -> RequestAnswer:
         """Return the outcome of an event that names a VM, as JSON; on a thread. Source: X-1."""
         event = self.store.event(event_id)
         operation = self.store.operation(event.operation) if event else None
         if event is None or operation is None or vm not in event.resources:
-            return ApprovalAnswer(accepted=False)
+            return RequestAnswer(accepted=False)
         outcome = EventOutcome(event, operation).form()
-        return ApprovalAnswer(accepted=True, outcome=json.dumps(outcome))
+        return RequestAnswer(accepted=True, outcome=json.dumps(outcome))
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return the counters of the metadata processes of this service, by their names."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 STEPS_MAX = 200
 """Steps in which what follows from a blocker's end must have come."""
 S = OperationState
-UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.WAVE, Code.UNKNOWN_HOST})
+UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.UNKNOWN_HOST})
 """What only the work of others ends, or nothing that can be drawn here."""
 
 

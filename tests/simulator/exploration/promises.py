@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
-    from forewarn.core.step import Outcome
+    from forewarn.core.step import StepResult
     from forewarn.core.stimulus import Stimulus
     from tests.simulator.exploration.situations import Situation
 
@@ -46,7 +46,11 @@ def check_untouched(before: Situation, same: bool) -> None:
 
 
 def check_step(
-    before: Situation, stimulus: Stimulus, outcome: Outcome, after: Situation, policy: NoticePolicy
+    before: Situation,
+    stimulus: Stimulus,
+    outcome: StepResult,
+    after: Situation,
+    policy: NoticePolicy,
 ) -> tuple[tuple[str, int], ...]:
     """Check a step; return the events whose time has come with it, and the notice of each."""
     _check_history(outcome)
@@ -72,7 +76,7 @@ def check_step(
     return tuple(due)
 
 
-def _check_history(outcome: Outcome) -> None:
+def _check_history(outcome: StepResult) -> None:
     """Invariant 10: the images in history are the records written, last of each."""
     told = {
         (image.kind, image.key): image.row
@@ -88,7 +92,11 @@ def _check_history(outcome: Outcome) -> None:
 
 
 def _check_changes(
-    before: Situation, stimulus: Stimulus, outcome: Outcome, after: Situation, policy: NoticePolicy
+    before: Situation,
+    stimulus: Stimulus,
+    outcome: StepResult,
+    after: Situation,
+    policy: NoticePolicy,
 ) -> None:
     """Check a change as that of a random world, and that no id was given out twice."""
     state = before.state
@@ -155,7 +163,7 @@ def _approved_by_all(operation: Operation, state: State) -> bool:
     return all(e.state is not E.SCHEDULED for e in events if e.group in state.enrolments)
 
 
-def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: State) -> None:
+def _check_begin(before: State, stimulus: Stimulus, outcome: StepResult, after: State) -> None:
     """Invariant 9: a driver is told to begin what has just started, and nothing else."""
     begin = [each.number for each in outcome.follow_up.begin]
     if len(set(begin)) != len(begin):
@@ -180,7 +188,7 @@ def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: Sta
         raise Violation("L-7", f"{sorted(aborts)} are to be aborted, not {sorted(owed)}")
 
 
-def _check_taken_up(outcome: Outcome, after: State) -> None:
+def _check_taken_up(outcome: StepResult, after: State) -> None:
     """L-7: a notice that nobody is known to have seen is given again after a start."""
     for operation in after.operations.values():
         unseen = operation.state is S.ANNOUNCED and not operation.notice.shown_ms

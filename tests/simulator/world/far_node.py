@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.replication.messages import (
-        ApprovalAnswer,
         ApprovalRequest,
         DocumentChange,
+        RequestAnswer,
         Upstream,
     )
     from forewarn.replication.nodes import FeedPace
@@ -175,7 +175,7 @@ class FarNode(SimulatedNode):
         wire = self._place.wire
         return self.believes and wire.leads_to(own.loop) and not wire.is_slow
 
-    def lie(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def lie(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Ask for what no VM asked it, as a node does that was taken over. Source: M-5."""
         return self.loop.run(self._follower.approve, request)
 

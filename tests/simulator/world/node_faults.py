@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections import Counter
 
-    from forewarn.replication.messages import ApprovalAnswer, DocumentChange
+    from forewarn.replication.messages import DocumentChange, RequestAnswer
     from tests.simulator.world.far_node import FarNode
     from tests.simulator.world.metadata_node import SimulatedNode
     from tests.simulator.world.random_fleet import RandomFleet
@@ -110,7 +110,7 @@ class NodeFaults:
         vm, event_id = dice.pick(lies)
         self._counts["node", "asked for another's VM"] += 1
 
-        def answered(done: asyncio.Future[ApprovalAnswer]) -> None:
+        def answered(done: asyncio.Future[RequestAnswer]) -> None:
             if not done.cancelled():  # the service had it
                 accepted = not done.exception() and done.result().accepted
                 world.queue.after(0, partial(self._lied, node, vm, accepted=accepted))
@@ -185,5 +185,5 @@ def _free(node: FarNode) -> None:
     node.disk.full = False
 
 
-def _give_up(lie: asyncio.Future[ApprovalAnswer]) -> None:
+def _give_up(lie: asyncio.Future[RequestAnswer]) -> None:
     lie.cancel()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forewarn.metadata.responder import Reaction
     from forewarn.metadata.service import MetadataService
     from forewarn.metadata.snapshot import PublishedView, Remembered
-    from forewarn.replication.messages import ApprovalAnswer
+    from forewarn.replication.messages import RequestAnswer
 
 PIPELINE_BYTES_MAX = 128 * 1024  # kept while an answer is held; then the transport stops reading
 WRITE_BYTES_MAX = 64 * 1024  # answers to pipelined requests gathered for one write
@@ -157,13 +157,13 @@ class Connection:
             self._finish()
             return
         self.held.close = True
-        if not isinstance(self.held.planned.plan, ApproveEvents):
+        if not isinstance(self.held.routed.action, ApproveEvents):
             self._time_up()
 
     def make_way(self) -> bool:
         """Close for a newcomer's sake; False where an approval is under way."""
         held = self.held
-        if held is not None and isinstance(held.planned.plan, ApproveEvents):
+        if held is not None and isinstance(held.routed.action, ApproveEvents):
             return False
         if self.over or self.stalled or self.unfinished:
             self.abandon()
@@ -341,7 +341,7 @@ class Connection:
             future = service.upstream.outcome(*hold.outcome)
             future.add_done_callback(partial(self._decided, asked))
 
-    def _decided(self, asked: PendingRequest, future: asyncio.Future[ApprovalAnswer]) -> None:
+    def _decided(self, asked: PendingRequest, future: asyncio.Future[RequestAnswer]) -> None:
         failed = future.cancelled() or future.exception() is not None
         if self.held is asked:
             outcome = None if failed else future.result()

@@ -12,7 +12,7 @@ from forewarn.metadata.http import request as requests
 if TYPE_CHECKING:
     from forewarn.metadata.fault import InjectedFault
     from forewarn.metadata.http.request import ChunkedBody, HttpRequest
-    from forewarn.metadata.routing import Planned
+    from forewarn.metadata.routing import RoutedRequest
     from forewarn.metadata.snapshot import PublishedView
     from forewarn.replication.messages import Caller
 
@@ -28,17 +28,17 @@ class PendingRequest:
         "disturbance",
         "enable_by_s",
         "ends_s",
-        "planned",
         "raw",
         "request",
+        "routed",
         "storable",
         "view",
     )
 
-    def __init__(self, raw: bytes, meaning: tuple[HttpRequest, Planned]) -> None:
+    def __init__(self, raw: bytes, meaning: tuple[HttpRequest, RoutedRequest]) -> None:
         """Start with what the bytes alone say."""
         self.raw = raw
-        self.request, self.planned = meaning
+        self.request, self.routed = meaning
         self.close = self.request.close
         self.body = b""
         self.body_unread = False
@@ -57,10 +57,10 @@ class PendingRequest:
 class RequestParser(Protocol):
     """What is known about requests already read, and how an unknown one is read."""
 
-    known: dict[bytes, tuple[HttpRequest, Planned]]
+    known: dict[bytes, tuple[HttpRequest, RoutedRequest]]
     """Bytes of a whole request without a body -> what they mean."""
 
-    def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
+    def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
         """Read a head, its empty line included, and note it in `known` where it may be."""
 
 
