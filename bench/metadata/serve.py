@@ -13,11 +13,11 @@ from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import read_document
 from forewarn.replication.messages import (
-    RequestAnswer,
     ApprovalRequest,
     Caller,
     DocumentChange,
     Publication,
+    RequestAnswer,
     VmPoll,
 )
 from forewarn.settings import MetadataSettings

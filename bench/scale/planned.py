@@ -19,7 +19,7 @@ from bench.scale.portion import NOW_MS, fleet
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.planning import made, plan_made, snapshot, task_of
-from forewarn.core import maintenance_stimuli as stimuli
+from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
 from forewarn.ids import Ids

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from forewarn.control.planning import plan_made, snapshot, task_of
-from forewarn.core import maintenance_stimuli as stimuli
+from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy

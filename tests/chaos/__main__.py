@@ -147,7 +147,9 @@ class Campaign:
                 break
             before = f"&before={page['next']}"
         history: list[dict[str, object]] = []
-        while entries := _insist(operators, f"/v1/history?limit=500&after={len(history)}")["entries"]:
+        while entries := _insist(operators, f"/v1/history?limit=500&after={len(history)}")[
+            "entries"
+        ]:
             history += entries
         return Evidence(
             self.record,

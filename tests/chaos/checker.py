@@ -111,8 +111,7 @@ def _begun_early(evidence: Evidence) -> Iterator[str]:
     evicted = {
         name
         for each in evidence.operations.values()
-        if each["operation"]["cause"] == "eviction"
-        and each["operation"]["state"] == "succeeded"
+        if each["operation"]["cause"] == "eviction" and each["operation"]["state"] == "succeeded"
         for name in each["operation"]["vms"]
     }
     for begun in evidence.begun:

@@ -234,8 +234,6 @@ class Probes:
             each.stop()
 
 
-
-
 def _prober(address: str, port: int, path: str, times: list[int]) -> Callable[[], None]:
     def probe() -> None:
         if ask(address, port, "GET", path, limit_s=1.0)[0] == 200:

@@ -255,8 +255,18 @@ class PatroniDatabase(Database):
         here = f"http://{self.addresses[name]}"
         words = [
             *("etcd", "--name", name, "--data-dir", str(self.directory / f"etcd-{name}")),
-            *("--listen-client-urls", f"{here}:{ETCD}", "--advertise-client-urls", f"{here}:{ETCD}"),
-            *("--listen-peer-urls", f"{here}:2380", "--initial-advertise-peer-urls", f"{here}:2380"),
+            *(
+                "--listen-client-urls",
+                f"{here}:{ETCD}",
+                "--advertise-client-urls",
+                f"{here}:{ETCD}",
+            ),
+            *(
+                "--listen-peer-urls",
+                f"{here}:2380",
+                "--initial-advertise-peer-urls",
+                f"{here}:2380",
+            ),
             *("--initial-cluster", peers, "--unsafe-no-fsync"),
         ]
         self.launch(name, "etcd", [*AS_POSTGRES, *words])

@@ -11,10 +11,10 @@ from forewarn.control.driver_calls import CallLimits, DriverSetup
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance_why import why_maintenance
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.why import why_maintenance
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.replication.messages import PublishResult

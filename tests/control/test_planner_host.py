@@ -13,14 +13,17 @@ from forewarn.control.driver_calls import DaemonThreads
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance_stimuli import (
+from forewarn.core.stimulus import (
     ApplyPolicy,
+    Approve,
+    ChangeTopology,
+    Complete,
     CreateMaintenance,
+    GroupsPolled,
     PauseMaintenance,
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.stimulus import Approve, ChangeTopology, Complete, GroupsPolled
 from forewarn.core.topology import Host
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.store.errors import StoreContradiction, StoreFull

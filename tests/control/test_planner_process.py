@@ -19,7 +19,7 @@ from forewarn.control.planner_host import PlannerProcess, PlannerProcessFailed
 from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import Postponement
-from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
+from forewarn.core.stimulus import CreateMaintenance, StartMaintenance
 from forewarn.core.waves import PLAN_AGAIN_S
 from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running

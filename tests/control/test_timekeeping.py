@@ -8,13 +8,14 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
     ClockMarked,
+    CreateMaintenance,
     GroupsPolled,
     RequestMaintenance,
+    StartMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
 from tests.control.rig import WAIT_S, Running

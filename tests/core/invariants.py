@@ -10,15 +10,20 @@ from forewarn.core.actions import ACTIONS
 from forewarn.core.draft import Draft
 from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
-from forewarn.core.maintenance import Maintenance, Target, TargetState
-from forewarn.core.maintenance_progress import TargetProgress
-from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance
-from forewarn.core.phase import Checking, Halted
+from forewarn.core.maintenance import (
+    Checking,
+    Halted,
+    Maintenance,
+    Target,
+    TargetProgress,
+    TargetState,
+)
 from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Proceed, Stimulus
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Usage, share_of_host, share_of_vms
+from forewarn.core.why import blocker_of, why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.planning.blockers import Code
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from forewarn.control.planning import plan_made, snapshot, task_of
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
-from forewarn.core.maintenance_why import why_host, why_maintenance
-from forewarn.core.phase import Checking
+from forewarn.core.maintenance import Checking, Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import StepResult, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.why import why_host, why_maintenance
 from forewarn.planning.blockers import Blocker
 from tests.core.rig import Rig
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_refusals import (
+from forewarn.core.maintenance import Halted, MaintenanceState, Planning
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import (
     MaintenanceWrongState,
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.phase import Halted, Planning
-from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import (
     Complete,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.document import View, ahead_of, fresh, refreshed
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission
 from forewarn.core.impact import SECOND_MS, Cause
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.phase import Working
+from forewarn.core.maintenance import MaintenanceState, Working
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import step
 from forewarn.core.stimulus import Cancel, ChangeTopology, Enable, NoticeShown, Tick

@@ -19,12 +19,10 @@ from forewarn.core import (
 )
 from forewarn.core import maintenance as records
 from forewarn.core import maintenance_commands as commands
-from forewarn.core import maintenance_refusals as of_maintenance
-from forewarn.core import maintenance_stimuli as words
 from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.labels import NothingSelected, SelectorInvalid
 from forewarn.core.lifecycle import Execution, Notice
-from forewarn.core.phase import Planning
+from forewarn.core.maintenance import Planning
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS
 from forewarn.core.state import Changes, Entry, State
@@ -52,6 +50,7 @@ SAID: dict[str, object] = {
     "Execution.progress_percent": -1,
     "Execution.interruption_ms": -1,
     "Event.state": "scheduled",
+    "Approve.identity": approvals.CallerIdentity(),
     "Vm.os_type": "Linux",
     "DriverProgressed.percent": -1,
     "DriverDone.interruption_ms": -1,
@@ -66,7 +65,6 @@ SAID: dict[str, object] = {
 VALUES = (
     *KINDS.values(),
     *(each for each in vars(stimulus).values() if isinstance(each, type)),
-    *(each for each in vars(words).values() if isinstance(each, type)),
     *(Notice, Execution, Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
 )
 OF_VALUES = [
@@ -100,13 +98,13 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.TooManyUserOperations: 409,
     refusals.AlreadyAsked: 409,
     refusals.WrongState: 409,
-    of_maintenance.UnknownMaintenance: 404,
-    of_maintenance.UnknownPlan: 404,
-    of_maintenance.MaintenanceInvalid: 422,
-    of_maintenance.MaintenanceWrongState: 409,
-    of_maintenance.MaintenanceImpossible: 409,
-    of_maintenance.PostponementRefused: 409,
-    of_maintenance.PlanSuperseded: 409,
+    refusals.UnknownMaintenance: 404,
+    refusals.UnknownPlan: 404,
+    refusals.MaintenanceInvalid: 422,
+    refusals.MaintenanceWrongState: 409,
+    refusals.MaintenanceImpossible: 409,
+    refusals.PostponementRefused: 409,
+    refusals.PlanSuperseded: 409,
     NothingSelected: 404,
     SelectorInvalid: 400,
 }
@@ -116,7 +114,7 @@ def test_refusal_has_its_status() -> None:
     """The HTTP status by which a client tells what kind of refusal it is. Source: A-3, O-1."""
     found = {
         each
-        for module in (refusals, of_maintenance)
+        for module in (refusals,)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, CallerError) and each is not CallerError
     }
@@ -158,6 +156,6 @@ def test_limit_is_what_it_was(limit: int, of: int) -> None:
 
 
 def test_health_is_told_by_its_word() -> None:
-    """What is known of a host stands in the API as one of three words."""
+    """What is known of a host stands in the API as one of three stimulus."""
     assert [each.value for each in Health] == ["healthy", "degraded", "failed"]
     assert small().health("h0") is Health.HEALTHY

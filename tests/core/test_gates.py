@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_refusals import PlanSuperseded
-from forewarn.core.phase import Checking
+from forewarn.core.maintenance import Checking, MaintenanceState
+from forewarn.core.refusals import PlanSuperseded
 from forewarn.core.stimulus import ChangeTopology, Complete, Enable, GroupsPolled, Recover, Tick
 from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Vm

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
 from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.maintenance import HOSTS_MAX, MaintenanceState
-from forewarn.core.maintenance_refusals import MaintenanceInvalid, PostponementRefused
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
@@ -20,7 +19,14 @@ from forewarn.core.naming import (
     TEXT_LENGTH_MAX,
 )
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import FleetContradiction, InUse, NoticeTooShort, TooManyOperations
+from forewarn.core.refusals import (
+    FleetContradiction,
+    InUse,
+    MaintenanceInvalid,
+    NoticeTooShort,
+    PostponementRefused,
+    TooManyOperations,
+)
 from forewarn.core.step import PORTION_MAX, step
 from forewarn.core.stimulus import (
     TARGETS_MAX,

@@ -6,18 +6,17 @@ from collections import Counter
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState, TargetState
-from forewarn.core.maintenance_refusals import (
+from forewarn.core.maintenance import MaintenanceState, Planning, TargetState
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import (
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
+    Unknown,
 )
-from forewarn.core.phase import Planning
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import Unknown
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Complete, DriverFailed, Recover, Repair, Tick
 from forewarn.planning.blockers import Code

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_refusals import MaintenanceImpossible
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import MaintenanceImpossible
 from forewarn.core.stimulus import Complete, DriverFailed
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.lifecycle import IllegalMove
-from forewarn.core.maintenance import move_phase
-from forewarn.core.phase import (
+from forewarn.core.maintenance import (
     PHASE_MOVES,
     Announcing,
     Checking,
@@ -15,6 +14,7 @@ from forewarn.core.phase import (
     Phase,
     Planning,
     Working,
+    move_phase,
 )
 from forewarn.values import replace
 from tests.core.maintenance import fleet

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance_refusals import PlanSuperseded
+from forewarn.core.refusals import PlanSuperseded
 from forewarn.core.stimulus import PutOff, RequestMaintenance
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import MaintenanceState, postponed_hosts
-from forewarn.core.maintenance_refusals import PlanSuperseded, PostponementRefused
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import PlanSuperseded, PostponementRefused
 from forewarn.planning.blockers import Code
 from forewarn.planning.policy import MaintenancePolicy
 from tests.core.maintenance import MaintenanceRig, fleet

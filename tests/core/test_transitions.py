@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from forewarn.core.impact import Cause, Impact, Source
@@ -25,6 +27,7 @@ from forewarn.core.lifecycle import (
     with_execution,
 )
 from forewarn.core.refusals import Unknown, WrongState
+from forewarn.core.step import _HANDLERS
 from forewarn.core.stimulus import (
     Acknowledge,
     Cancel,
@@ -38,6 +41,7 @@ from forewarn.core.stimulus import (
     Repair,
     Reports,
     Retry,
+    SingleStimulus,
     Stimulus,
 )
 from forewarn.core.topology import Health
@@ -508,3 +512,8 @@ def test_vm_goes_where_the_driver_has_said_or_else_where_it_was_asked() -> None:
     chosen = with_execution(operation, placements=(("web_0", "h2"),))
     assert chosen.destination_of("web_0") == "h2"
     assert chosen.destination_of("db_0") == "h1"
+
+
+def test_every_stimulus_has_a_handler() -> None:
+    """What can happen is handled: the table of handlers has an entry for each stimulus."""
+    assert set(get_args(SingleStimulus)) == set(_HANDLERS)

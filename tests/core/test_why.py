@@ -7,16 +7,14 @@ from collections import Counter
 import pytest
 
 from forewarn.control.planning import asked_of, plan_of
-from forewarn.core import maintenance_stimuli as words
+from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_refusals import PostponementRefused
-from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.core.maintenance import MaintenanceState, Planning
 from forewarn.core.outlook import GroupOutlook, outlook
-from forewarn.core.phase import Planning
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import PostponementRefused
 from forewarn.core.stimulus import (
     ChangeTopology,
     DriverBegun,
@@ -28,7 +26,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, Health, Host, Vm
-from forewarn.core.why import why
+from forewarn.core.why import blocker_of, why, why_host, why_maintenance, why_wave
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope

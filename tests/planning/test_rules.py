@@ -268,7 +268,9 @@ def test_vms_that_return_leave_the_room_of_the_next_wave() -> None:
     to_hosts = [{move.to_host for move in entry.moves} for entry in found.entries]
     assert (waves(found), to_hosts) == (["h0", "h1", "h2"], [{"h2"}, {"h2"}, set()])
     first = found.waves[0]
-    assert first.latest_end_ms - first.latest_start_ms == (600 + found.asked.duration_s + 1500) * 1000
+    assert (
+        first.latest_end_ms - first.latest_start_ms == (600 + found.asked.duration_s + 1500) * 1000
+    )
 
 
 def test_vms_that_fit_nowhere_block() -> None:

@@ -10,9 +10,8 @@ import pytest
 from forewarn.control import planner_host
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.state import State
-from forewarn.core.stimulus import ChangeTopology, DriverDone
+from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, DriverDone, StartMaintenance
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.planning.blockers import Code
 from tests.simulator.transcripts.commands import CommandRunner

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forewarn.core import stimulus as words
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance_stimuli import ApplyPolicy, CreateMaintenance
+from forewarn.core.stimulus import ApplyPolicy, CreateMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from forewarn.core.access import AccessToken, Principal, Role
-from forewarn.core.confirmation import Confirmation
+from forewarn.core.access import AccessToken, Confirmation, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,
@@ -28,14 +27,19 @@ from forewarn.core.lifecycle import (
     OperationState,
 )
 from forewarn.core.maintenance import (
+    Announcing,
+    Checking,
+    Due,
+    Halted,
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
+    Planning,
     Target,
     TargetState,
+    Working,
 )
 from forewarn.core.naming import DOMAIN_MAX, MEMORY_MIB_MAX
-from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes

@@ -13,9 +13,8 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
-from forewarn.core.maintenance_stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, StartMaintenance
 from forewarn.core.topology import Host
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import (

@@ -10,7 +10,7 @@ from forewarn.api.control_client import Confirming
 from forewarn.api.path_table import match_path
 from forewarn.api.responses import error_body
 from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
-from forewarn.core.confirmation import Confirmation
+from forewarn.core.access import Confirmation
 from forewarn.core.confirmations import UnknownConfirmation
 from forewarn.core.stimulus import AskConfirmation, DropConfirmation
 from forewarn.errors import CallerError

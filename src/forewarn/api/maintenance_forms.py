@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
-from forewarn.core import maintenance_stimuli as stimuli
+from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import DURATION_S_MAX, TRAITS, TargetKind
 from forewarn.core.labels import select
 from forewarn.core.maintenance import HOSTS_MAX
-from forewarn.core.maintenance_refusals import MaintenanceInvalid
 from forewarn.core.policy import maintenance_policy
+from forewarn.core.refusals import MaintenanceInvalid
 from forewarn.planning.policy import Budget, Scope
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Boolean, Choice, Duration, Integer, Text, Timestamp

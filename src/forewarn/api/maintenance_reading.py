@@ -18,8 +18,8 @@ from forewarn.api.maintenance_schemas import (
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.api.schemas import TEXTS
-from forewarn.core.maintenance_refusals import UnknownMaintenance
-from forewarn.core.maintenance_why import why_maintenance
+from forewarn.core.refusals import UnknownMaintenance
+from forewarn.core.why import why_maintenance
 from forewarn.store.maintenances import HostState
 from forewarn.validation.fields import NAME, Boolean, Integer
 from forewarn.validation.forms import Field

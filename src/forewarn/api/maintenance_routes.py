@@ -17,13 +17,11 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXTS
 from forewarn.control.planning import plan_of, snapshot, task_of
-from forewarn.core import maintenance_stimuli as stimuli
-from forewarn.core.impact import TRAITS
+from forewarn.core import stimulus as stimuli
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Maintenance, MaintenancePlan
-from forewarn.core.maintenance_refusals import UnknownPlan
+from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.outlook import outlook
-from forewarn.core.refusals import Unknown
+from forewarn.core.refusals import Unknown, UnknownPlan
 from forewarn.core.returns import return_time_s
 from forewarn.core.room import room_of
 from forewarn.planning.difference import difference
@@ -83,21 +81,8 @@ async def _preview(call: ApiCall) -> ApiResponse:
     for host in asked.hosts:
         if host not in topology.hosts:
             raise Unknown(kind="host", name=host)
-    maintenance = Maintenance(
-        0,
-        asked.cause,
-        asked.impact or TRAITS[asked.cause].impact,
-        asked.hosts,
-        0,
-        call.actor,
-        asked.duration_s,
-        earliest_ms=asked.earliest_ms,
-        deadline_ms=asked.deadline_ms,
-        budgets=asked.budgets,
-        canary_hosts=asked.canary_hosts,
-        move_s=asked.move_s,
-    )
     now_ms = call.control.clock.now_ms()
+    maintenance = asked.maintenance(0, now_ms, call.actor)
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
         wanted = replace(maintenance, return_s=return_time_s(asked, view.policy))

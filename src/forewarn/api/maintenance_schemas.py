@@ -17,11 +17,14 @@ from forewarn.api.schemas import (
 )
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.maintenance import (
+    Announcing,
+    Checking,
+    Due,
+    Halted,
     Maintenance,
     MaintenanceState,
     Postponement,
 )
-from forewarn.core.phase import Announcing, Checking, Due, Halted
 from forewarn.planning.blockers import Code
 from forewarn.store.maintenances import HostState
 from forewarn.validation.durations import written

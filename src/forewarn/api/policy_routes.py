@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import READERS
-from forewarn.core.maintenance_stimuli import ApplyPolicy
 from forewarn.core.refusals import Unknown
+from forewarn.core.stimulus import ApplyPolicy
 from forewarn.planning.windows import open_spans, without
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer

@@ -12,7 +12,7 @@ from forewarn.api.maintenance_forms import (
 from forewarn.api.maintenance_reading import ONE, number_of
 from forewarn.api.maintenance_routes import moved
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
-from forewarn.core.maintenance_refusals import PostponementRefused
+from forewarn.core.refusals import PostponementRefused
 
 
 async def _postpone_hosts(call: ApiCall) -> ApiResponse:

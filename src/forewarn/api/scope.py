@@ -14,10 +14,9 @@ from forewarn.control.plane import StateView
 from forewarn.core.access import Permission, actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
-from forewarn.core.maintenance_stimuli import PostponeHosts
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
-from forewarn.core.stimulus import Acknowledge, ChangeTopology, RequestMaintenance
+from forewarn.core.stimulus import Acknowledge, ChangeTopology, PostponeHosts, RequestMaintenance
 from forewarn.core.topology import Topology
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.store.reading import StoreReader, owners_text

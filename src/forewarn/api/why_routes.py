@@ -15,9 +15,8 @@ from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE
 from forewarn.core.access import Permission
-from forewarn.core.maintenance_refusals import UnknownMaintenance
-from forewarn.core.maintenance_why import blocker_of, why_host, why_maintenance, why_wave
-from forewarn.core.refusals import Unknown, UnknownOperation
+from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
+from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field

@@ -17,8 +17,8 @@ from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, SUBSCRIPTION, ArmResponse, ArmRoute
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.vm_values import provider_id
-from forewarn.core.maintenance_stimuli import ApplyPolicy
 from forewarn.core.policy import maintenance_policy
+from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import GroupKind
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.validation.fields import NAME, ValidationFailed

@@ -26,9 +26,17 @@ from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
 from forewarn.core.access import Principal
-from forewarn.core.maintenance_stimuli import CreateMaintenance, PlannerReport
 from forewarn.core.step import PORTION_MAX, FollowUp
-from forewarn.core.stimulus import ChangeTopology, NoticeShown, NotShown, Proceed, Stimulus, Tick
+from forewarn.core.stimulus import (
+    ChangeTopology,
+    CreateMaintenance,
+    NoticeShown,
+    NotShown,
+    PlannerReport,
+    Proceed,
+    Stimulus,
+    Tick,
+)
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import NodeTroubles, PublishResult
 from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane, StateView
     from forewarn.control.publishing import PublicationEnded
     from forewarn.control.service_state import ServiceStatus
-    from forewarn.core.maintenance_stimuli import PlannerReport
     from forewarn.core.step import FollowUp
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlannerReport, Stimulus
 
 
 T = TypeVar("T")

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from forewarn.control import publication
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance_refusals import MaintenanceWrongState
-from forewarn.core.maintenance_stimuli import WORDS, OperatorWord
 from forewarn.core.policy import maintenance_policy
-from forewarn.core.refusals import Unknown, WrongState
+from forewarn.core.refusals import MaintenanceWrongState, Unknown, WrongState
 from forewarn.core.state import Entry
 from forewarn.core.step import FollowUp, next_deadline_ms, step
 from forewarn.core.stimulus import (
+    WORDS,
     Cancel,
     ChangeTopology,
     Complete,
     GroupsPolled,
+    OperatorWord,
     Recover,
     Retry,
 )

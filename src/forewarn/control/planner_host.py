@@ -19,9 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.inbox import Stopping
-from forewarn.core.maintenance import MaintenancePlan
-from forewarn.core.maintenance_stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
-from forewarn.core.phase import Checking
+from forewarn.core.maintenance import Checking, MaintenancePlan
+from forewarn.core.stimulus import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.errors import ForewarnError, OurError
 from forewarn.planning.plan_text import plan_text, read_plan
 from forewarn.values import replace
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from forewarn.control.planning import PlannerTask
     from forewarn.control.replica import StateReplica
     from forewarn.core.maintenance import Maintenance
-    from forewarn.core.maintenance_stimuli import CreateMaintenance, PlannerReport
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import CreateMaintenance, PlannerReport, Stimulus
 
 
 log = logging.getLogger("forewarn.control")

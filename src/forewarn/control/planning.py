@@ -22,11 +22,11 @@ from forewarn.core.maintenance import (
     Target,
     postponed_hosts,
 )
-from forewarn.core.maintenance_stimuli import PlanMade
 from forewarn.core.naming import RACK
-from forewarn.core.owner_rest import owners_of
 from forewarn.core.policy import maintenance_policy
+from forewarn.core.stimulus import PlanMade
 from forewarn.core.topology import Health
+from forewarn.core.usage import owners_of
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check

@@ -9,14 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS, Cause
-from forewarn.core.maintenance_stimuli import ApplyPolicy, StartMaintenance
-from forewarn.core.stimulus import Acknowledge, AskConfirmation, Confirmed, RequestMaintenance
+from forewarn.core.stimulus import (
+    Acknowledge,
+    ApplyPolicy,
+    AskConfirmation,
+    Confirmed,
+    RequestMaintenance,
+    StartMaintenance,
+)
 from forewarn.errors import CallerError
 from forewarn.planning.policy import ConfirmedAct
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.core.confirmation import Confirmation
+    from forewarn.core.access import Confirmation
     from forewarn.core.draft import Draft
     from forewarn.core.state import State
     from forewarn.core.stimulus import DropConfirmation, Stimulus
@@ -79,7 +85,7 @@ def _is_small(state: State, policy: MaintenancePolicy, number: int) -> bool:
     return maintenance is None or len(maintenance.hosts) <= policy.confirm_above
 
 
-def ask(draft: Draft, stimulus: AskConfirmation) -> tuple[int, ...]:
+def ask(draft: Draft, stimulus: AskConfirmation) -> None:
     """Keep a call until it is confirmed or expires; once, however often it comes.
 
     Raises:
@@ -89,14 +95,13 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> tuple[int, ...]:
     waiting = draft.state.confirmations
     call = stimulus.call
     if any(each.is_same_as(call) for each in waiting.values()):
-        return ()
+        return
     if len(waiting) >= WAITING_MAX:
         raise ConfirmationsFull(limit=WAITING_MAX)
     expires_ms = draft.now_ms + draft.maintenance_policy.confirm_within_s * SECOND_MS
     asked = replace(call, number=draft.next_number(), expires_ms=expires_ms)
     text = f"{asked.id} of {asked.principal} waits for a second person: {asked.request}"
     draft.put("confirmation.asked", text, asked)
-    return ()
 
 
 def confirm(draft: Draft, stimulus: Confirmed) -> None:

@@ -6,10 +6,10 @@ Which change is right is decided in `step.py` and `operation_requests.py`, never
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
 
-from forewarn.core.access import AccessToken, Principal
-from forewarn.core.agenda import Agenda, StepRule
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance import target_key
 from forewarn.core.policy import maintenance_policy
@@ -27,6 +27,53 @@ if TYPE_CHECKING:
     from forewarn.core.topology import FleetChange, Topology
     from forewarn.core.usage import Disturbed
     from forewarn.planning.policy import MaintenancePolicy
+
+
+class StepRule(IntEnum):
+    """The rules of a step; the first rule that has a key runs next."""
+
+    #: A maintenance stops, is done, or ends its wave.
+    CONCLUDE = 1
+    #: Announced work that waits for no other work is withdrawn, starts or waits.
+    START_UNBOUND = 2
+    #: Announced routine work and work on a VM is withdrawn, starts or waits.
+    START = 3
+    #: Planned work is announced or waits.
+    ANNOUNCE = 4
+    #: Hosts of a maintenance's wave that is due are announced.
+    WAVE = 5
+    #: A group's documents are brought up to date.
+    DOCUMENTS = 6
+
+
+#: A rule, what goes first under it, and the number or the group that is to be looked at.
+Key: TypeAlias = "tuple[StepRule, int, int] | tuple[StepRule, int, str]"
+
+
+class Agenda:
+    """An ordered set of keys; to add or take one costs the logarithm of how many there are."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._heap: list[Key] = []
+        self._keys: set[Key] = set()
+
+    def add(self, rule: StepRule, subject: int | str, first: int = 0) -> None:
+        """Add a number or a group; the smallest `first` under a rule goes first."""
+        key: Key = (rule, first, subject)  # type: ignore[assignment]  # each rule has one type
+        if key not in self._keys:
+            self._keys.add(key)
+            heappush(self._heap, key)
+
+    def next_rule(self) -> StepRule | None:
+        """Return the rule that runs next; None if the agenda is empty."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self) -> int | str:
+        """Remove and return the next number or group."""
+        key = heappop(self._heap)
+        self._keys.discard(key)
+        return key[2]
 
 
 @value
@@ -95,14 +142,6 @@ class Draft:
         """When they were applied, ms since the epoch UTC; 0: never."""
         applied = self.applied_policy
         return applied.applied_ms if applied else 0
-
-    def principal(self, name: str) -> Principal | None:
-        """Return a principal's bindings; None if it has none."""
-        return self.state.principals.get(name)
-
-    def token(self, token_id: str) -> AccessToken | None:
-        """Return a token by its id; None if there is none."""
-        return self.state.tokens.get(token_id)
 
     def operations(self, *places: Place) -> list[Operation]:
         """The live operations at any of these places, in their numbers' order."""

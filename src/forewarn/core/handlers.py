@@ -1,6 +1,6 @@
 """What each stimulus does to a draft, before the joint rules of `step.py` are applied.
 
-Each function validates, writes, and returns the numbers of the operations it was about.
+Each function validates, writes, and returns the numbers of the operations it was about, if any.
 No rule about what follows from the write may live here.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import fleet_changes, targets, transitions
+from forewarn.core import confirmations, fleet_changes, targets, transitions
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
@@ -21,6 +21,7 @@ from forewarn.core.lifecycle import (
     move_alert,
     with_execution,
 )
+from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.values import replace
@@ -35,6 +36,11 @@ MARK_COARSENESS_S = MINUTE_S
 NAMED_MAX = 20
 #: An absence of the service that is shorter, in seconds, is not worth a write for each group.
 AWAY_S_MIN = 2 * MARK_COARSENESS_S
+
+
+def request(draft: Draft, asked: stimuli.RequestMaintenance) -> tuple[int, ...]:
+    """Plan the work that somebody asks for. See O-2."""
+    return transitions.plan(draft, planned_operations(draft, asked))
 
 
 def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
@@ -91,7 +97,7 @@ def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
     return tuple(about)
 
 
-def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
+def begun(draft: Draft, report: stimuli.DriverBegun) -> None:
     """Note that the driver has begun."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.execution.begun_ms:
@@ -99,28 +105,25 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
         if begun.alert is Alert.OVERDUE:  # its clock starts over
             begun = move_alert(begun, AlertMove.RESTART)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
-    return ()
 
 
-def progressed(draft: Draft, report: stimuli.DriverProgressed) -> tuple[int, ...]:
+def progressed(draft: Draft, report: stimuli.DriverProgressed) -> None:
     """Keep how far the driver is. Source: R-1."""
     assert -1 <= report.percent <= 100, report
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
         transitions.progress(draft, operation, report)
-    return ()
 
 
-def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
+def done(draft: Draft, report: stimuli.DriverDone) -> None:
     """End an operation whose driver has done its work. See L-5."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
         measured = with_execution(operation, interruption_ms=report.interruption_ms)
         transitions.end(draft, measured, failed=False)
-    return ()
 
 
-def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
+def broke(draft: Draft, report: stimuli.DriverFailed) -> None:
     """A failed execution keeps its events and its reason until people decide. Source: L-8."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and operation.alert is not Alert.STUCK:
@@ -128,10 +131,9 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
         stuck = replace(move_alert(operation, AlertMove.BREAK), reason=reason)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
         targets.driver_failed(draft, stuck)
-    return ()
 
 
-def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
+def aborted(draft: Draft, report: stimuli.DriverAborted) -> None:
     """Note that a driver has aborted an operation, or cannot be notified. See L-7."""
     operation = draft.state.aborts.get(report.operation)
     if operation:
@@ -140,10 +142,9 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
         if report.failed:
             text = f"the driver could not be notified that {settled.id} has ended: {report.failed}"
         draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, settled)
-    return ()
 
 
-def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
+def shown(draft: Draft, report: stimuli.NoticeShown) -> None:
     """Note that a notice is published, or give it again if that came late. See N-1."""
     for number in report.operations:
         operation = draft.operation(number)
@@ -158,10 +159,9 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
         shown = replace(operation, notice=notice)
         draft.put("operation.shown", f"the notice of {shown.id} is published", shown)
         draft.look_at(number)
-    return ()
 
 
-def not_shown(draft: Draft, report: stimuli.NotShown) -> tuple[int, ...]:
+def not_shown(draft: Draft, report: stimuli.NotShown) -> None:
     """Report that an operation goes on although some VMs may not know. Source: M-4."""
     for number in report.operations:
         operation = draft.operation(number)
@@ -174,7 +174,6 @@ def not_shown(draft: Draft, report: stimuli.NotShown) -> tuple[int, ...]:
             )
             text = f"node {nodes} did not show {operation.id} in time: {vms} may not know of it"
             draft.put("operation.not-shown", text, operation)
-    return ()
 
 
 def _served(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -190,27 +189,25 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:NAMED_MAX]) + more
 
 
-def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:
+def marked(draft: Draft, report: stimuli.ClockMarked) -> None:
     """Keep the mark of the service's clock: no transition, and so no history. See N-4."""
     draft.changes.mark = (report.boot, report.ahead_ms)
     draft.state.set_mark(draft.changes.mark)
-    return ()
 
 
-def put_off(draft: Draft, report: stimuli.PutOff) -> tuple[int, ...]:
+def put_off(draft: Draft, report: stimuli.PutOff) -> None:
     """Keep every notice whole where the clock goes ahead while no time passes. See N-4."""
     for operation in draft.operations(("state", OperationState.ANNOUNCED.value)):
         transitions.put_off(draft, operation, report.by_ms)
-    return ()
 
 
-def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
+def enable(draft: Draft, enabling: stimuli.Enable) -> None:
     """The first GET of a group enables Scheduled Events for it. Source: B-1."""
     group = draft.topology.groups.get(enabling.group)
     if group is None:
         raise Unknown(kind="group", name=enabling.group)
     if draft.enabled(group.name):
-        return ()
+        return
     enrolment = Enrolment(group.name, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
     last = draft.changes.last_number
     views = [fresh(key, group.name, last) for key in draft.topology.views_of(group.name)]
@@ -219,10 +216,9 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
     draft.show(group.name)
     for operation, _ in draft.live_events_in(group.name):  # it may be approved already: N-3
         draft.look_at(operation.number)
-    return ()
 
 
-def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
+def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
     """Note when groups asked, to the minute; also where the clock was put back since. B-2, F-5."""
     at_ms = draft.now_ms - report.age_ms
     for group in sorted(report.groups):
@@ -233,17 +229,15 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
         elif enrolment.polled_ms <= at_ms - MARK_COARSENESS_S * SECOND_MS:
             draft.mark(replace(enrolment, polled_ms=at_ms))
-    return ()
 
 
-def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
+def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
     """Change the fleet's layout."""
     fleet_changes.change(draft, change)
     recount(draft, change.groups)
-    return ()
 
 
-def tick(draft: Draft) -> tuple[int, ...]:
+def tick(draft: Draft, _: stimuli.Tick | None = None) -> None:
     """Do what time alone makes due, but starting: that is a joint rule. See B-2, L-8.
 
     Costs the work that is due, once: blocked work waits for the end of its blocker.
@@ -264,14 +258,13 @@ def tick(draft: Draft) -> tuple[int, ...]:
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     state.ticked_ms = draft.now_ms
-    return ()
+    confirmations.expire(draft)
 
 
-def proceed(draft: Draft, going_on: stimuli.Proceed) -> tuple[int, ...]:
+def proceed(draft: Draft, going_on: stimuli.Proceed) -> None:
     """Look again at the operations that an earlier step had no room for."""
     for number in going_on.operations:
         draft.look_at(number)
-    return ()
 
 
 def _disable(draft: Draft, enrolment: Enrolment) -> None:
@@ -285,7 +278,7 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
         wake_coupled(draft, operation, deletion_key(operation))
 
 
-def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
+def recover(draft: Draft, recovery: stimuli.Recover) -> None:
     """Resume work that a crash cut off: unseen notices, unbegun operations, aborts. L-7.
 
     Costs all live operations: everything that waits is looked at once, at each start.
@@ -298,7 +291,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
         elif operation.state is OperationState.RUNNING and not operation.execution.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.state.aborts
-    return tick(draft)
+    tick(draft)
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:

@@ -23,10 +23,10 @@ from forewarn.core.lifecycle import (
 from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     MAINTENANCE_MOVES,
+    PHASE_MOVES,
     Maintenance,
     MaintenanceState,
 )
-from forewarn.core.phase import PHASE_MOVES
 from forewarn.core.records import KINDS, Record, from_row
 from forewarn.core.state import Image
 from forewarn.errors import OurError

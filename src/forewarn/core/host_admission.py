@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING
 from forewarn.core import transitions
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
-from forewarn.core.maintenance import Maintenance, Postponement, move_phase
-from forewarn.core.maintenance_refusals import PostponementRefused, UnknownMaintenance
+from forewarn.core.maintenance import (
+    Announcing,
+    Due,
+    Maintenance,
+    Phase,
+    Planning,
+    Postponement,
+    Working,
+    move_phase,
+)
 from forewarn.core.operation_requests import work_before
-from forewarn.core.owner_rest import owners_of
-from forewarn.core.phase import Announcing, Due, Phase, Planning, Working
+from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.room import is_outdated, lack_of_room, planned_placements
 from forewarn.core.topology import Health
-from forewarn.core.usage import subjects_of_host
+from forewarn.core.usage import owners_of, subjects_of_host
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.policy import subject_text
@@ -30,7 +37,7 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-    from forewarn.core.maintenance_stimuli import PostponeHosts
+    from forewarn.core.stimulus import PostponeHosts
     from forewarn.planning.plan import Wave
     from forewarn.planning.policy import Subject
     from forewarn.planning.windows import Span
@@ -233,7 +240,7 @@ def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Sub
     return [(each, count, limits[each]) for each, count in wanted.items() if each in limits]
 
 
-def postpone(draft: Draft, word: PostponeHosts) -> None:
+def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
     """An owner's later start is granted within policy and deadline, or refused. Source: F-8.
 
     It is granted for all hosts or for none; costs the hosts of the maintenance.
@@ -269,6 +276,7 @@ def postpone(draft: Draft, word: PostponeHosts) -> None:
         if operation is not None and operation.state is OperationState.ANNOUNCED:
             transitions.cancel(draft, operation, f"postponed for {word.by}")
     plan_rest_again(draft, postponed, f"{postponed.id} is planned again: hosts were postponed")
+    return (word.maintenance,)
 
 
 def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:

@@ -5,26 +5,105 @@ Source: F-1. When a move is due is decided beside this, never here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import IllegalMove
-from forewarn.core.phase import (
-    PHASE_MOVES,
-    Announcing,
-    Due,
-    Halted,
-    Phase,
-    Planning,
-    Working,
-)
 from forewarn.values import Word, replace, value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forewarn.core.lifecycle import Operation
     from forewarn.planning.plan import Wave
     from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import Budget
+
+
+@value
+class Planning:
+    """A plan is being made, without which no wave is announced."""
+
+    #: When it is to be made, ms since the epoch UTC; None: now.
+    at_ms: int | None = None
+    #: Why none could be made before; empty: nothing went wrong.
+    reason: str = ""
+
+
+@value
+class Due:
+    """The next wave has its time."""
+
+    wave: int
+    #: When it is announced, ms since the epoch UTC.
+    at_ms: int
+
+
+@value
+class Announcing:
+    """The hosts of a wave are being announced, in portions."""
+
+    wave: int
+    #: When it came due, ms since the epoch UTC.
+    at_ms: int
+
+
+@value
+class Working:
+    """Every host of a wave that may be is announced; they are waited for."""
+
+    wave: int
+    #: The plan being made meanwhile, for new budgets of announced hosts; None: not needed.
+    plan: Planning | None = None
+
+
+@value
+class Checking:
+    """The wave is over; the maintenance waits for the result of its gate. Source: F-5."""
+
+    gate: str
+
+
+@value
+class Halted:
+    """The maintenance is paused or stopped, or has ended. Source: F-5, F-6."""
+
+    #: Why, for people; empty: no reason was given.
+    reason: str = ""
+    #: The wave that it stood in.
+    wave: int | None = None
+    #: The gate that was to be checked.
+    gate: str | None = None
+    #: The plan being made all the same, for the budgets of hosts that stay announced.
+    plan: Planning | None = None
+    #: Whether announced hosts stay announced. Source: F-6.
+    keeps_announced: bool = False
+
+
+Phase: TypeAlias = Planning | Due | Announcing | Working | Checking | Halted
+
+PHASES: tuple[type[Phase], ...] = (Planning, Due, Announcing, Working, Checking, Halted)
+
+#: Each legal move with what it is called. Every phase can be halted; there it stays once ended.
+PHASE_MOVES: dict[tuple[type[Phase], type[Phase]], str] = {
+    (Planning, Planning): "no wave, or no plan",
+    (Planning, Due): "planned",
+    (Due, Planning): "planned again",
+    (Due, Announcing): "due",
+    (Announcing, Planning): "blocked, or planned again",
+    (Announcing, Working): "announced",
+    (Announcing, Checking): "over",
+    (Working, Working): "its budgets planned again",
+    (Working, Planning): "over",
+    (Working, Checking): "over, with a gate",
+    (Checking, Planning): "passed",
+    (Halted, Planning): "resumed",
+    (Halted, Working): "resumed in a wave",
+    (Halted, Checking): "resumed before a check",
+    **{(phase, Halted): "halted" for phase in PHASES},
+}
+
 
 #: Hosts that one maintenance may name.
 HOSTS_MAX = 100_000
@@ -288,3 +367,67 @@ def postponed_hosts(maintenance: Maintenance) -> tuple[tuple[str, int, str], ...
 def counted(count: int, noun: str = "host") -> str:
     """Return a count with its noun: `1 host`, `2 hosts`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@dataclass(slots=True)
+class TargetProgress:
+    """The hosts that one maintenance has touched."""
+
+    targets: dict[str, Target] = field(default_factory=dict)
+    working: dict[str, None] = field(default_factory=dict)
+    #: Hosts that failed, and those whose drivers have, by name.
+    failed: dict[str, None] = field(default_factory=dict)
+
+    def put(self, target: Target) -> None:
+        """Count a host in its current state."""
+        self.drop(target.host)
+        self.targets[target.host] = target
+        if target.state is TargetState.WORKING:
+            self.working[target.host] = None
+        if is_failed(target):
+            self.failed[target.host] = None
+
+    def drop(self, host: str) -> None:
+        """Remove a host from the counts."""
+        self.targets.pop(host, None)
+        self.working.pop(host, None)
+        self.failed.pop(host, None)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many hosts it has touched, works on, and has seen fail."""
+        return len(self.targets), len(self.working), len(self.failed)
+
+    @property
+    def worked_on(self) -> list[Target]:
+        """The hosts it works on; costs them."""
+        return [self.targets[host] for host in self.working]
+
+
+def is_failed(target: Target) -> bool:
+    """Whether a host counts against its maintenance's limit of failures."""
+    return target.state is TargetState.FAILED or bool(target.reason)
+
+
+class Maintenances:
+    """The progress of every maintenance that has not ended; a change costs its host."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._of: dict[int, TargetProgress] = {}
+
+    def of(self, number: int) -> TargetProgress:
+        """Return the progress of a maintenance; callers must not change it."""
+        return self._of.get(number) or TargetProgress()
+
+    def put(self, before: Target | None, after: Target | None) -> None:
+        """Take a change in."""
+        if after is not None:
+            self._of.setdefault(after.maintenance, TargetProgress()).put(after)
+        elif before is not None:
+            self._of[before.maintenance].drop(before.host)
+
+    def drop(self, number: int) -> Iterable[str]:
+        """Forget a maintenance that has ended; return the hosts it had touched."""
+        known = self._of.pop(number, None)
+        return known.targets if known else ()

@@ -7,46 +7,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import maintenance_stimuli as stimuli
-from forewarn.core.host_admission import postpone
-from forewarn.core.impact import (
-    DURATION_S_MAX,
-    SECOND_MS,
-    TRAITS,
-    Cause,
-    Source,
-    TargetKind,
-)
+from forewarn.core import stimulus as stimuli
+from forewarn.core.host_admission import plan_rest_again
+from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Cause, Source, TargetKind
 from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     HOSTS_MAX,
+    Checking,
+    Due,
+    Halted,
     Maintenance,
     MaintenanceMove,
     MaintenanceState,
+    Phase,
+    Planning,
     TargetState,
+    Working,
     counted,
     move_maintenance,
     move_phase,
     postponed_hosts,
 )
-from forewarn.core.maintenance_refusals import (
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
+from forewarn.core.refusals import (
     MaintenanceImpossible,
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
+    Unknown,
     UnknownMaintenance,
 )
-from forewarn.core.maintenance_why import NEVER_CLEARS, why_impossible
-from forewarn.core.phase import Checking, Due, Halted, Phase, Planning, Working
-from forewarn.core.policy_change import apply_policy
-from forewarn.core.refusals import Unknown
 from forewarn.core.returns import return_time_s
 from forewarn.core.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
+from forewarn.core.why import NEVER_CLEARS, why_impossible
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance import MaintenancePlan
+    from forewarn.core.stimulus import ApplyPolicy
 
 #: Where the same hosts have waited for long, it is the eighth part of that, up to this, in seconds:
 #: each plan is kept in history, and names every host that cannot be done.
@@ -54,64 +53,15 @@ PLAN_AGAIN_S_MAX = 600
 WAITED_PARTS = 8
 
 
-def handle(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:  # noqa: C901
-    """Do what a stimulus asks for, by a flat table; return the maintenance it is about."""
-    match stimulus:
-        case stimuli.CreateMaintenance():
-            return (create(draft, stimulus),)
-        case stimuli.ApplyPolicy():
-            apply_policy(draft, stimulus)
-            return ()
-        case stimuli.StartMaintenance():
-            start(draft, stimulus)
-        case stimuli.PauseMaintenance():
-            pause(draft, stimulus)
-        case stimuli.ResumeMaintenance():
-            resume(draft, stimulus)
-        case stimuli.CancelMaintenance():
-            cancel(draft, stimulus)
-        case stimuli.PostponeHosts():
-            postpone(draft, stimulus)
-        case stimuli.PlanMade():
-            plan_made(draft, stimulus)
-        case stimuli.PlanFailed():
-            plan_failed(draft, stimulus)
-        case stimuli.GatePassed():
-            gate_passed(draft, stimulus)
-        case _:
-            assert isinstance(stimulus, stimuli.GateFailed), stimulus
-            gate_failed(draft, stimulus)
-    return (stimulus.maintenance,)
-
-
-def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
+def create(draft: Draft, asked: stimuli.CreateMaintenance) -> tuple[int, ...]:
     """Create a draft; the planner plans it separately. Costs its hosts. See F-1."""
     _check(draft, asked)
-    maintenance = Maintenance(
-        draft.next_number(),
-        asked.cause,
-        asked.impact or TRAITS[asked.cause].impact,
-        tuple(sorted(asked.hosts)),
-        draft.now_ms,
-        draft.actor,
-        asked.duration_s,
-        reason=asked.reason,
-        description=asked.description,
-        earliest_ms=asked.earliest_ms,
-        deadline_ms=asked.deadline_ms,
-        priority=asked.priority,
-        budgets=asked.budgets,
-        canary_hosts=asked.canary_hosts,
-        max_failures=asked.max_failures,
-        gate=asked.gate,
-        move_s=asked.move_s,
-        return_s=return_time_s(asked, draft.policy),
-        moved_ms=draft.now_ms,
-    )
-    count = len(maintenance.hosts)
-    text = f"{maintenance.id} is a draft: {asked.cause.value} of {counted(count)}"
+    maintenance = asked.maintenance(draft.next_number(), draft.now_ms, draft.actor)
+    maintenance = replace(maintenance, return_s=return_time_s(asked, draft.policy))
+    hosts = counted(len(maintenance.hosts))
+    text = f"{maintenance.id} is a draft: {asked.cause.value} of {hosts}"
     draft.put("maintenance.created", text, maintenance)
-    return maintenance.number
+    return (maintenance.number,)
 
 
 def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
@@ -150,7 +100,7 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
     return "" if hosts.issuperset(asked.canary_hosts) else "a canary host is not among its hosts"
 
 
-def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
+def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     """Start a draft: plan it from now; its waves follow. See F-1.
 
     Raises:
@@ -166,9 +116,10 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
     )
     started = move_phase(started, Planning(reason=maintenance.halt_reason))
     draft.put("maintenance.started", f"{started.id} is running", started)
+    return (word.maintenance,)
 
 
-def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
+def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
     """A pause announces no further host, and withdraws announced ones. Source: F-6."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
     phase = maintenance.phase
@@ -184,9 +135,10 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
     draft.put("maintenance.paused", _because(f"{paused.id} is paused", word.reason), paused)
     if not word.keep_announced:
         withdraw(draft, paused)
+    return (word.maintenance,)
 
 
-def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
+def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
     """Resume a maintenance; hosts that failed are tried again. See F-1."""
     halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
@@ -222,9 +174,10 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         resumed = replace(move_phase(resumed, after), rests_until_ms=rests_until_ms)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
     draft.look_at(number)
+    return (word.maintenance,)
 
 
-def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
+def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
     """Cancel a maintenance: withdraw announced work; running work ends first. See F-6."""
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
@@ -238,6 +191,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     draft.put("maintenance.cancelled", text, cancelled)
     if cancelled.return_s:
         draft.wake_arrivals(cancelled.hosts)
+    return (word.maintenance,)
 
 
 def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
@@ -348,3 +302,50 @@ def _movable(draft: Draft, number: int, *states: MaintenanceState, asked: str) -
 
 def _because(text: str, reason: str) -> str:
     return f"{text}: {reason}" if reason else text
+
+
+def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
+    """Put a policy in force and plan hosts again that are not announced yet.
+
+    Announced work stays, unless its time is no longer open, and starts once the new budgets have
+    room. Costs the hosts that maintenances work on.
+    """
+    if word.policy == draft.maintenance_policy:
+        return
+    longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
+    applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, word.policy)
+    draft.put("policy.applied", _sentence(word), applied)
+    for number in tuple(draft.maintenances):
+        maintenance = draft.maintenances.get(number)
+        if maintenance is None or not maintenance.live:
+            continue
+        withdraw(draft, maintenance)
+        if maintenance.rests_until_ms and longer_ms:
+            rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0) or None
+            maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
+            text = f"{maintenance.id} pauses as long as the new policy says"
+            draft.put("maintenance.pause-changed", text, maintenance)
+        text = f"{maintenance.id} is planned by the new policy"
+        plan_rest_again(draft, maintenance, text)
+        _plan_limits_again(draft, number, text)
+
+
+def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
+    """Request a plan for the budgets of announced work, even if every host is announced."""
+    maintenance = draft.maintenances.get(number)
+    if maintenance is None or maintenance.plan_wanted or not draft.progress(number).counts[1]:
+        return
+    phase = maintenance.phase
+    if isinstance(phase, Working) or maintenance.keeps_announced:
+        planned = move_phase(maintenance, replace(phase, plan=Planning()))
+        draft.put("maintenance.replanning", text, planned)
+
+
+def _sentence(word: ApplyPolicy) -> str:
+    policy = word.policy
+    parts = (
+        counted(len(policy.budgets), "budget"),
+        counted(len(policy.windows), "window"),
+        counted(len(policy.freezes), "freeze"),
+    )
+    return f"the maintenance policy has {', '.join(parts)}"

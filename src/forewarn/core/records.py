@@ -12,8 +12,7 @@ from operator import attrgetter, itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from forewarn.core.access import AccessToken, Principal, Role
-from forewarn.core.confirmation import Confirmation
+from forewarn.core.access import AccessToken, Confirmation, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import (
@@ -27,14 +26,16 @@ from forewarn.core.lifecycle import (
     OperationState,
 )
 from forewarn.core.maintenance import (
+    PHASES,
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
+    Phase,
+    Planning,
     Postponement,
     Target,
     TargetState,
 )
-from forewarn.core.phase import PHASES, Phase, Planning
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.planning.plan_text import budgets_text, plan_text, read_budgets, read_plan

@@ -14,7 +14,7 @@ from forewarn.core import transitions
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.lifecycle import Move, OperationState, move_event
 from forewarn.core.maintenance_commands import pause
-from forewarn.core.maintenance_stimuli import PauseMaintenance
+from forewarn.core.stimulus import PauseMaintenance
 from forewarn.protocol.documents import Document
 from forewarn.values import replace
 
@@ -28,7 +28,7 @@ REASON = "a backup was restored"
 UNKNOWN = "unknown since a backup was restored; its driver is asked"
 
 
-def restored(draft: Draft, restore: Restored) -> tuple[int, ...]:
+def restored(draft: Draft, restore: Restored) -> None:
     """Go on from a backup. Costs the whole state. Source: U-2, U-3."""
     for name in draft.topology.groups:
         _raise_documents(draft, name, restore.incarnation)
@@ -44,7 +44,6 @@ def restored(draft: Draft, restore: Restored) -> tuple[int, ...]:
             _doubt(draft, operation)
         else:
             transitions.cancel(draft, operation, REASON)
-    return ()
 
 
 def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:

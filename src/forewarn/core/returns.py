@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance import Maintenance
-    from forewarn.core.maintenance_stimuli import CreateMaintenance
     from forewarn.core.policy import NoticePolicy
+    from forewarn.core.stimulus import CreateMaintenance
 
 
 def return_time_s(asked: CreateMaintenance, policy: NoticePolicy) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from forewarn.core.access import AccessToken, Principal
-from forewarn.core.confirmation import Confirmation
+from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
@@ -20,15 +19,14 @@ from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
+    Maintenances,
     Target,
     target_key,
 )
-from forewarn.core.maintenance_progress import Maintenances
-from forewarn.core.owner_rest import note_end
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, Row, key_of
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
-from forewarn.core.usage import UNCOUNTED_MAX, Usage
+from forewarn.core.usage import UNCOUNTED_MAX, Usage, note_end
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -261,9 +259,7 @@ class State:
                 self.put(record)
             elif (before := self.record(kind, key)) is not None:
                 self.remove(before)
-        for (
-            maintenance
-        ) in changes.maintenances.values():  # one that has ended takes its hosts along
+        for maintenance in changes.maintenances.values():  # an ended one takes its hosts along
             self.put(maintenance)
         self.last_number = changes.last_number
         self.mark = changes.mark or self.mark
@@ -412,24 +408,12 @@ class State:
     def copy(self) -> State:
         """Return an independent copy of the state, for another thread; costs all records."""
         state = State()
-        state.adopt(
-            Changes(
-                self.last_number,
-                topology=self.topology.copy(),
-                operations={**self.operations, **self.aborts},
-                events=dict(self.events),
-                enrolments=dict(self.enrolments),
-                views=dict(self.views),
-                plans=dict(self.plans),
-                maintenances=dict(self.maintenances),
-                targets=dict(self.targets),
-                policies=dict(self.policies),
-                principals=dict(self.principals),
-                tokens=dict(self.tokens),
-                confirmations=dict(self.confirmations),
-                mark=self.mark,
-            )
-        )
+        changes = Changes(self.last_number, topology=self.topology.copy(), mark=self.mark)
+        for kind, table in TABLES.items():
+            if kind not in OF_TOPOLOGY:
+                getattr(changes, table).update(getattr(self, table))
+        changes.operations |= self.aborts
+        state.adopt(changes)
         state.last_disturbed_ms.update(self.last_disturbed_ms)
         for number, blocker in self.waits.items():
             state._wait(number, blocker)

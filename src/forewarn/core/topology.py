@@ -29,14 +29,44 @@ from forewarn.core.naming import (
     check_name,
     check_text,
 )
-from forewarn.core.placements import Placements, update_placements
 from forewarn.core.refusals import FleetContradiction
 from forewarn.planning.windows import group_word
 from forewarn.protocol.versions import VERSIONS
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+#: Host or group -> names of its VMs, sorted.
+Placements: TypeAlias = "dict[str, tuple[str, ...]]"
+_V = TypeVar("_V")
+_NOBODY: frozenset[str] = frozenset()
+
+
+def update_placements(
+    placements: Placements,
+    place: Callable[[_V], str],
+    *,
+    left: Mapping[str, _V],
+    come: Mapping[str, _V],
+) -> None:
+    """Index VMs under their new host or group instead of the old; costs the VMs there."""
+    gone: dict[str, set[str]] = {}
+    for name, vm in left.items():
+        gone.setdefault(place(vm), set()).add(name)
+    new: dict[str, list[str]] = {}
+    for name, vm in come.items():
+        new.setdefault(place(vm), []).append(name)
+    for key, names in new.items():
+        there, without = placements.get(key, ()), gone.pop(key, _NOBODY)
+        placements[key] = tuple(sorted({*there} - without | {*names} if there else names))
+    for key, without in gone.items():
+        rest = tuple(each for each in placements[key] if each not in without)
+        if rest:
+            placements[key] = rest
+        else:
+            del placements[key]
+
 
 _R = TypeVar("_R")
 #: An address, or an address with its interface, or an instance id.

@@ -27,8 +27,8 @@ from forewarn.core.lifecycle import (
     progress_text,
     with_execution,
 )
-from forewarn.core.owner_rest import disturbed_owners
 from forewarn.core.topology import FleetChange, Health
+from forewarn.core.usage import disturbed_owners
 from forewarn.values import replace
 
 if TYPE_CHECKING:

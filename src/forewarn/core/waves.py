@@ -9,21 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
-from forewarn.core.agenda import StepRule
+from forewarn.core.draft import StepRule
 from forewarn.core.host_admission import Admission, plan_again
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
+    Announcing,
+    Checking,
+    Due,
+    Halted,
     Maintenance,
     MaintenanceMove,
+    Planning,
     Target,
+    Working,
     counted,
     move_maintenance,
     move_phase,
     target_key,
 )
 from forewarn.core.operation_requests import plan as planned_operations
-from forewarn.core.phase import Announcing, Checking, Due, Halted, Planning, Working
 from forewarn.core.returns import followed_by
 from forewarn.core.room import lack_of_room, planned_placements
 from forewarn.core.stimulus import RequestMaintenance

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
-from forewarn.core.host_admission import start_shortage
+from forewarn.core.host_admission import Admission, start_shortage
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import (
     Alert,
@@ -16,11 +16,16 @@ from forewarn.core.lifecycle import (
     OperationState,
     progress_text,
 )
+from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
 from forewarn.core.operation_requests import no_room, waits_since_ms, work_before
+from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
+    from forewarn.core.lifecycle import Operation
+    from forewarn.planning.plan import Wave
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
@@ -89,3 +94,167 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
     due_ms = operation.execution.started_ms + operation.duration_s * SECOND_MS
     clears_ms = due_ms if due_ms > now_ms else 0
     return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)
+
+
+#: What keeps a host from being done until people change the policy or the maintenance.
+NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
+
+
+def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
+    """Return what a maintenance waits for first, None if it has ended. Costs its working hosts."""
+    if not maintenance.live:
+        return None
+    halted = _why_halted(draft, maintenance)
+    if halted is not None:
+        return halted
+    phase = maintenance.phase
+    if isinstance(phase, Checking):
+        return Blocker(Code.GATE, phase.gate, maintenance.moved_ms)
+    if maintenance.plan_wanted:
+        return _planning(maintenance)
+    working = draft.progress(maintenance.number).worked_on
+    if working:
+        number = min(target.operation for target in working)
+        operation = draft.operation(number)
+        return blocker_of(draft, operation) if operation else None
+    if maintenance.halt_reason:
+        return _planning(maintenance)
+    plan = draft.plans.get(maintenance.plan)
+    if plan is None or isinstance(phase, Planning) or not plan.waves:
+        blocked = plan.body.blocked if plan else ()
+        first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
+        if first is not None:
+            return _of_host(*first)
+        refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
+        if refused is not None:
+            return refused
+        return _planning(maintenance)
+    return _of_wave(plan.waves[0])
+
+
+def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
+    """Return what a wave waits for first; None if it is over, or never was in the plan."""
+    plan = draft.plans.get(maintenance.plan)
+    waves = plan.waves if plan else ()
+    wave = next((each for each in waves if each.number == number), None)
+    if wave is None or not maintenance.live:
+        return None
+    if number == maintenance.wave or wave is waves[0]:
+        return why_maintenance(draft, maintenance)
+    return _why_halted(draft, maintenance) or _of_wave(wave)
+
+
+def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
+    """Return what a host of a maintenance waits for first; None if it is done. Costs the hosts."""
+    if not maintenance.live:
+        return None
+    target = draft.target(maintenance.number, host)
+    if target is not None:
+        operation = draft.operation(target.operation)
+        return blocker_of(draft, operation) if operation is not None else None
+    first = _why_halted(draft, maintenance) or _why_postponed(draft, maintenance, host)
+    if first is not None:
+        return first
+    known = draft.topology.hosts.get(host)
+    if known is None or known.health is Health.FAILED:
+        code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
+        return _of_host(host, Blocker(code, host, maintenance.moved_ms))
+    plan = draft.plans.get(maintenance.plan)
+    if plan is None:
+        return why_maintenance(draft, maintenance)
+    blocked = dict(plan.body.blocked)
+    if host in blocked and not _is_repaired(draft, host, blocked[host]):
+        return _of_host(host, blocked[host])
+    for wave in plan.waves:
+        if host in wave.hosts:
+            return why_wave(draft, maintenance, wave.number)
+    return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+
+
+def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
+    """Whether a host that had failed when the plan was made can be planned again."""
+    known = draft.topology.hosts.get(host)
+    failed = known is None or known.health is Health.FAILED
+    return blocker.code is Code.HOST_FAILED and not failed
+
+
+def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return what an operation waits for first, None if it has ended."""
+    waiting = why(draft, operation)
+    return of_operation(waiting[0], operation) if waiting else None
+
+
+def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
+    """Return the blocker of an operation with its name, for a list of several."""
+    return replace(blocker, text=f"{operation.id} of {operation.target}: {blocker.text}")
+
+
+def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
+    """Return why a host of a draft can never be done now; None if no such host is known."""
+    owed_s = draft.policy.notice_s[maintenance.shown_impact]
+    owed_s += maintenance.host_s
+    deadline_ms = maintenance.deadline_ms
+    if deadline_ms is not None and deadline_ms < draft.now_ms + owed_s * SECOND_MS:
+        late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
+        return _of_host(maintenance.hosts[0], late)
+    plan = draft.plans.get(maintenance.plan)
+    blocked = plan.body.blocked if plan and not maintenance.plan_wanted else ()
+    return next((_of_host(host, each) for host, each in blocked if each.code in NEVER_CLEARS), None)
+
+
+def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
+    """Return that an operator must resume a maintenance; None if it runs."""
+    if maintenance.running:
+        return None
+    if maintenance.state is MaintenanceState.DRAFT:
+        impossible = why_impossible(draft, maintenance)
+        if impossible is not None:
+            return impossible
+    subject = {
+        MaintenanceState.DRAFT: f"start {maintenance.id}",
+        MaintenanceState.PAUSED: f"resume {maintenance.id}, which is paused",
+    }.get(maintenance.state, f"look at {maintenance.id}, which is stopped, and resume it")
+    if maintenance.halt_reason:
+        subject += f" ({maintenance.halt_reason})"
+    return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
+
+
+def _planning(maintenance: Maintenance) -> Blocker:
+    """Return that a plan is made, or will be; and why none could be before."""
+    text = f"no plan of {maintenance.id} could be made: {maintenance.halt_reason}"
+    return Blocker(
+        Code.PLANNING,
+        maintenance.id,
+        maintenance.moved_ms,
+        maintenance.due_ms or 0,
+        text=text if maintenance.halt_reason else "",
+    )
+
+
+def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
+    for each in maintenance.postponed:
+        if each.host == host and each.until_ms > draft.now_ms:
+            later = Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+            return _of_host(host, later)
+    return None
+
+
+def _of_host(host: str, blocker: Blocker) -> Blocker:
+    """Return the blocker of a host as that of its maintenance."""
+    return replace(blocker, text=blocker.sentence(host))
+
+
+def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
+    """Return what keeps a wave that was due from being announced; costs its hosts at most."""
+    admission = Admission(draft, maintenance)
+    for host in wave.hosts:
+        blocker = admission.blocker(host, wave)
+        if blocker is not None and blocker.code is not Code.NOTICE:  # which a new plan gives
+            return _of_host(host, blocker)
+    return None
+
+
+def _of_wave(wave: Wave) -> Blocker:
+    """Return what a wave waits for, which clears when it is announced."""
+    waits = wave.waits
+    return replace(waits, clears_ms=wave.shown_ms, text=waits.sentence(str(wave.number), "wave"))

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.phase import Checking
+from forewarn.core.maintenance import Checking
 from forewarn.drivers.simulated import SimulatedDriver, end_ms
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_stimuli import (
+from forewarn.core.policy import maintenance_policy
+from forewarn.core.stimulus import (
     ApplyPolicy,
     CancelMaintenance,
     CreateMaintenance,
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.policy import maintenance_policy
 from forewarn.emulator.default_fleet import ACTOR, SCENARIO
 from forewarn.emulator.scenario import Until
 from forewarn.emulator.scenario_machines import Touched

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.access import AccessToken, Principal
-from forewarn.core.confirmation import Confirmation
+from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from forewarn.core.access import AccessToken, Principal
-from forewarn.core.confirmation import Confirmation
+from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState

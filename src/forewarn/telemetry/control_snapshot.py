@@ -16,8 +16,8 @@ from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.impact import Impact
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_why import blocker_of, why_maintenance
 from forewarn.core.topology import Health
+from forewarn.core.why import blocker_of, why_maintenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,16 +13,16 @@ from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.maintenance_stimuli import (
+from forewarn.core.policy import maintenance_policy
+from forewarn.core.step import step
+from forewarn.core.stimulus import (
     ApplyPolicy,
     GatePassed,
     PlanMade,
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.maintenance_why import why_host, why_maintenance
-from forewarn.core.policy import maintenance_policy
-from forewarn.core.step import step
+from forewarn.core.why import why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.planning.blockers import NO_OTHER_HOST, Code

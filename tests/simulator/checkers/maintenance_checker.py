@@ -658,7 +658,7 @@ class MaintenanceChecker:
         maintenance, policy = self._maintenances[operation.maintenance], self.policy
         name, end_ms = (
             f"{operation.id} of {maintenance.id}",
-            last_ms + maintenance.span_s(operation.cause) * 1000,
+            last_ms + maintenance.span_s(operation) * 1000,
         )
         self.premises["15: work meets a window"] += bool(policy.windows or policy.freezes)
         if closed(

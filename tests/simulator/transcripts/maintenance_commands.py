@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import maintenance_stimuli as stimuli
+from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance_why import why_host, why_maintenance
+from forewarn.core.why import why_host, why_maintenance
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.store import HistoryPage

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, cast
 from forewarn.control.gate_checks import Gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance import Maintenance
-from forewarn.core.maintenance_stimuli import GateFailed, GatePassed
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import GateFailed, GatePassed
 from forewarn.drivers import Progress
 from forewarn.protocol.versions import VERSIONS
 from tests.simulator.world.agent_habits import AgentHabits

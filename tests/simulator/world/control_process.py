@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from forewarn.control.gate_checks import Gate
     from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.maintenance_stimuli import PlannerReport
     from forewarn.core.policy import NoticePolicy
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlannerReport, Stimulus
     from forewarn.drivers import Driver, Task
     from forewarn.replication.messages import DocumentChange, PublishResult
     from tests.simulator.world.crash_points import CrashPoint

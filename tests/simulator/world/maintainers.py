@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from forewarn.core import maintenance_stimuli as stimuli
+from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.labels import select
 from forewarn.core.lifecycle import OperationState

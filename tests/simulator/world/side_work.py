@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.control.gate_checks import POLLS_TRIES, run_gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance import Maintenance
-from forewarn.core.maintenance_stimuli import GateFailed, GatePassed
+from forewarn.core.stimulus import GateFailed, GatePassed
 from tests.simulator.world.crash_points import NeverReturns, Violation
 from tests.simulator.world.event_queue import MINUTE_MS, SECOND_MS
 
