@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.cli.maintenance_output import failed_hosts
 from forewarn.cli.reports import COLUMNS, as_csv
 from tests.api.live import Live
 from tests.cli.conftest import Run
@@ -34,6 +35,26 @@ def test_plan_says_where_vms_go_or_whose_room_is_missing(run: Run, live: Live) -
     live.fleet(vms={"w": {"host": "n2", "memory_mib": 4096}})
     full = run("maintenance", "plan", "n1", "--move-vms", "5m")
     assert "the VMs of host n1 fit nowhere; most room is left on n2 (capacity)" in full.out
+
+
+def test_show_says_whether_vms_return(run: Run) -> None:
+    """The way back is asked for together with the time to leave. Source: F-1."""
+    run("maintenance", "create", "h1", "--move-vms", "5m", "--return-vms")
+    assert "and return within PT20M after the work" in run("maintenance", "show", "m-1").out
+    asked = run("maintenance", "create", "h1", "--return-vms")
+    assert "give the time to move them, too" in asked.err
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("stopped", "1 host: `forewarn maintenance resume` plans it again"),
+        ("running", "1 host: not planned again"),
+    ],
+)
+def test_show_says_whether_failed_hosts_are_planned_again(state: str, text: str) -> None:
+    """A host that failed is tried again once somebody resumes its stopped maintenance. F-5."""
+    assert failed_hosts({"failed": 1, "state": state}) == text
 
 
 def test_report_names_each_host_and_its_times(run: Run, live: Live) -> None:

@@ -304,7 +304,7 @@ def test_plan_that_moves_vms_is_a_picture(page: Browser, service: Live) -> None:
     form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M", "move_vms": "PT5M"}
     service.call("POST", "/v1/maintenances", form)
     show(page, f"{service.url}/#/maintenances/m-1")
-    page.see("leave and stay away")
+    page.see("leave their hosts first")
     page.until("document.querySelectorAll('meter').length >= 6")
     page.see("of 8,192 MiB")
 

@@ -123,6 +123,7 @@ def worlds(draw: st.DrawFn) -> World:
         tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),
         draw(st.sampled_from([600, 3600])),
         draw(st.sampled_from([0, 1200])),
+        draw(st.sampled_from([0, 0, 1500])),
         earliest_ms=draw(st.sampled_from([0, NOW_MS + 3 * HOUR_MS])),
         deadline_ms=draw(st.sampled_from([0, 0, NOW_MS + 5 * DAY_MS])),
         postponed=tuple((name, NOW_MS + DAY_MS, "o1") for name in draw(some)),

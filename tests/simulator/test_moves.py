@@ -46,16 +46,17 @@ def fullest(state: State) -> int:
     for vm in state.topology.vms.values():
         used[vm.host] += vm.memory_mib
     for operation in state.operations.values():
-        for name, to in operation.execution.placements:
-            vm = state.topology.vms[name]
-            used[to] += vm.memory_mib if vm.host != to else 0
+        under_way = operation.state is not OperationState.PLANNED
+        for name in operation.vms if under_way else ():
+            vm, to = state.topology.vms[name], operation.destination_of(name)
+            used[to] += vm.memory_mib if to not in {"", vm.host} else 0
     return max(used.values())
 
 
-def carried_out(deployment: ScriptedDeployment, *hosts: str) -> set[str]:
+def carried_out(deployment: ScriptedDeployment, *hosts: str, return_vms: bool = False) -> set[str]:
     """Have hosts emptied and rebooted; return those that were empty when their reboot began."""
     service, checker, queue = deployment.service, deployment.checker, deployment.queue
-    asked = CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, move_s=600)
+    asked = CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, move_s=600, return_vms=return_vms)
     created = service.submit(asked, "operator").result().maintenance
     assert created is not None
     service.submit(StartMaintenance(created.number), "operator").result()
@@ -98,6 +99,22 @@ def test_hosts_at_80_percent_are_emptied_and_refilled(
         after = homes(deployment.checker.state.topology)
         assert sum(after.values()) == count * len(SIZES_MIB)
         assert len(after) > count * 3 // 4  # refilled, but for those that were done last
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.nightly)])
+def test_vms_return_to_hosts_at_80_percent(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every host is emptied, rebooted and refilled with its own VMs; they always fit. F-1, F-3."""
+    monkeypatch.setattr(planner_host, "APART_MIN", 10_000)  # simulated time has one thread
+    deployment = CommandRunner().deployment
+    with closing(deployment.disk), deployment.captured_logs():
+        change = fleet(count, SIZES_MIB)
+        deployment.service.submit(change, "operator").result()
+        hosts = [host.name for host in change.hosts]
+        assert carried_out(deployment, *hosts, return_vms=True) == set(hosts)
+        after = deployment.checker.state.topology.vms
+        assert {vm.name: vm.host for vm in change.vms} == {
+            name: vm.host for name, vm in after.items()
+        }
 
 
 def test_fleet_without_room_says_capacity_for_the_hosts_concerned() -> None:

@@ -84,6 +84,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("state", maintenance["state"]),
             ("because", maintenance["halt_reason"]),
             ("progress", progress(maintenance)),
+            ("failed", failed_hosts(maintenance)),
             ("started", when(maintenance["started"], now_ms)),
             ("gate", maintenance["gate"] + (" (being checked)" if maintenance["checking"] else "")),
             ("next wave", when(maintenance["next_wave"], now_ms)),
@@ -112,6 +113,17 @@ def _moves(maintenance: Answer) -> str:
         return f"{text}, and stay away"
     within = iso_duration(maintenance["return_s"])
     return f"{text}, and return within {within} after the work, notice included"
+
+
+def failed_hosts(maintenance: Answer) -> str:
+    """Return how many hosts have failed, and whether they are planned again."""
+    count = maintenance["failed"]
+    if not count:
+        return ""
+    again = maintenance["state"] == "stopped"
+    them = "it" if count == 1 else "them"
+    verb = f"`forewarn maintenance resume` plans {them} again" if again else "not planned again"
+    return f"{count} {noun(count, 'host')}: {verb}"
 
 
 def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, object]]:
@@ -224,7 +236,7 @@ def print_moves(answer: Answer) -> None:
         (wave, host, counts.total(), _some([f"{to} ({n})" for to, n in sorted(counts.items())]))
         for (wave, host), counts in sorted(to_hosts.items())
     ]
-    print_table(("wave", "host", "vms", "they go to, and stay"), rows[:MOVES_MAX])
+    print_table(("wave", "host", "vms", "they go to"), rows[:MOVES_MAX])
     if len(rows) > MOVES_MAX:
         print(f"and {len(rows) - MOVES_MAX} hosts more; --json has all")
     known = [each for each in answer["room"] if each["memory_mib"]]

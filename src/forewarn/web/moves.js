@@ -59,7 +59,7 @@ export function roomPicture({ plan, room }) {
         open: opened.get(number) ?? place === 0,
         ontoggle: (event) => opened.set(number, event.target.open),
       },
-      h("summary", {}, `Wave ${number}: ${plural(moves.length, "VM")} leave and stay away`),
+      h("summary", {}, `Wave ${number}: ${plural(moves.length, "VM")} leave their hosts first`),
       h("ul", {}, lists.slice(0, HOSTS_SHOWN_MAX)),
       table(
         `Memory in wave ${number}`,

@@ -349,6 +349,8 @@ class InvariantChecker(StateChecker):
         """Say why an announced operation may not start now, its budgets included."""
         if operation.maintenance and self.queue.now_ms < self._policy_ms + LATE_MS:
             return "its budgets are found by a new policy"
+        if operation.is_return and self.maintenance.holds(operation):
+            return "its VM cannot return yet"
         return super().in_its_way(operation) or self.maintenance.lacks_room(operation)
 
     def check_progress(self, service: SimulatedControl) -> None:
@@ -393,7 +395,8 @@ class InvariantChecker(StateChecker):
             if each.number != operation.number
             and (each.state is S.RUNNING or (each.state is S.ANNOUNCED and is_routine(each)))
         ]
-        if any(obstacle(operation, each, self.state.topology) for each in others):
+        held = operation.is_return and self.maintenance.holds(operation)
+        if held or any(obstacle(operation, each, self.state.topology) for each in others):
             self._clear_ms.pop(operation.number, None)
             return
         since_ms = self._clear_ms.setdefault(operation.number, self.queue.now_ms)
@@ -413,7 +416,8 @@ class InvariantChecker(StateChecker):
         if halted_ms is None or not self._is_late(max(halted_ms, self.sound_since_ms(None))):
             return
         for operation in self.state.operations.values():
-            if operation.maintenance == number and operation.state is S.ANNOUNCED:
+            own = operation.maintenance == number and not operation.is_return
+            if own and operation.state is S.ANNOUNCED:
                 raise Violation("F-6", f"{operation.id} is announced, and m-{number} is halted")
 
     def _check_running(self, operation: Operation, now_ms: int) -> None:

@@ -173,6 +173,9 @@ class MaintenanceChecker:
             self._seen[operation.number] = now
             if not operation.maintenance or now == was:
                 continue
+            if operation.is_return:
+                self._check_return(operation)
+                continue
             if now == ANNOUNCED:
                 self._announced_ahead_ms[operation.number] = ahead_ms
                 self._check_hold(operation, ahead_ms)
@@ -263,7 +266,7 @@ class MaintenanceChecker:
     def lacks_room(self, operation: Operation) -> str:
         """Name a budget that announced work of a maintenance would break if it started now."""
         maintenance = self.state.maintenances.get(operation.maintenance)
-        if maintenance is None:
+        if maintenance is None or operation.is_return:
             return ""
         waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
         budgets = (*self.policy.budgets, *maintenance.budgets)
@@ -275,7 +278,7 @@ class MaintenanceChecker:
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
         kept = plan_of(plan, asked_of(maintenance))
-        entries = tuple(_filled(plan, kept.entries, topology))
+        entries = tuple(_filled(plan, kept.entries, topology, returning=bool(maintenance.return_s)))
         touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
         beside = Beside(
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
@@ -297,19 +300,57 @@ class MaintenanceChecker:
 
     def _check_room(self, operation: Operation) -> None:
         """F-3: the VMs on a destination and all those on their way to it fit there together."""
+        self.premises["15: VMs move to a host with room"] += bool(_moves_of(operation))
+        lack = self._lack_of_room(operation)
+        if lack:
+            raise Violation("15", f"{operation.id} takes VMs to {lack}")
+
+    def _lack_of_room(self, operation: Operation) -> str:
+        """Return a destination that has failed or has no room for its VMs; empty: all have."""
         topology, arriving = self.state.topology, Counter[str]()
-        to_hosts = {to for _, to in operation.execution.placements}
+        moves = dict(_moves_of(operation))
         for each in self.state.operations.values():
-            for vm, to in each.execution.placements if each.state.value != "planned" else ():
-                if to in to_hosts and vm in topology.vms and topology.vms[vm].host != to:
-                    arriving[to] += topology.vms[vm].memory_mib
-        for host in to_hosts:
-            self.premises["15: VMs move to a host with room"] += 1
-            used = sum(topology.vms[vm].memory_mib for vm in topology.vms_on(host))
-            most = topology.hosts[host].memory_mib
-            if used + arriving[host] > most:
-                text = f"{operation.id} takes VMs to {host}: {used} and {arriving[host]} of {most}"
-                raise Violation("15", f"{text} MiB")
+            if each.state.value != "planned" or each.is_return:
+                moves |= dict(_moves_of(each))
+        to_hosts = {to for _, to in _moves_of(operation)}
+        for vm, to in moves.items():
+            if to in to_hosts and vm in topology.vms and topology.vms[vm].host != to:
+                arriving[to] += topology.vms[vm].memory_mib
+        for name in to_hosts:
+            host = topology.hosts.get(name)
+            if host is None or host.health.value == "failed":
+                return f"{name}, which has failed"
+            there = [topology.vms[vm].memory_mib for vm in topology.vms_on(name)]
+            ours = [
+                topology.vms[vm].memory_mib for vm, _ in _moves_of(operation) if vm in topology.vms
+            ]
+            if not all((*there, *ours)) or sum(there) + arriving[name] > host.memory_mib:
+                return f"{name}: {sum(there)} and {arriving[name]} of {host.memory_mib} MiB"
+        return ""
+
+    def _check_return(self, operation: Operation) -> None:
+        """F-1: a VM returns to a host that its maintenance is done with, and that has room."""
+        if operation.state.value in {ANNOUNCED, RUNNING}:
+            self.premises["F-1: a VM returns"] += 1
+            self._check_room(operation)
+            if self.holds(operation):
+                raise Violation("F-1", f"{operation.id} goes back to a host that is not done")
+
+    def holds(self, operation: Operation) -> bool:
+        """Whether a VM's return waits for its maintenance, or for a host."""
+        topology = self.state.topology
+        vm = topology.vms.get(operation.target)
+        if vm is None or topology.hosts[vm.host].health.value == "failed":
+            return True
+        if operation.state.value != RUNNING and self._lack_of_room(operation):
+            return True
+        if operation.maintenance not in self.state.maintenances:
+            return False
+        target = self.state.targets.get(f"{operation.maintenance}/{operation.destination}")
+        if target is None or target.state is TargetState.FAILED:
+            return True
+        work = self.state.operations.get(target.operation)
+        return work is not None and not work.is_return
 
     def _check_plan(self, plan: MaintenancePlan, now_ms: int, *, stepped_ms: int) -> None:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
@@ -415,13 +456,13 @@ class MaintenanceChecker:
         host = self.state.topology.hosts.get(operation.host)
         if host is None or host.health.value == "failed" or operation.replaced_by:
             return
-        if operation.host in {each.host for each in postponed} or maintenance.move_s:
+        if operation.host in {each.host for each in postponed} or self._lack_of_room(operation):
             return
         if set(self.state.topology.vms_on(operation.host)) != set(operation.vms):
             return  # VMs have arrived or gone
         if abs(ahead_ms - self._announced_ahead_ms[operation.number]) > CLOCK_OFF_MS:
             return
-        duration_ms = maintenance.duration_s * 1000
+        duration_ms = maintenance.span_s(operation) * 1000
         ended_ms = operation.ended_ms or 0
         end_ms = max(ended_ms, operation.not_before_ms) + duration_ms
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
@@ -487,7 +528,7 @@ class MaintenanceChecker:
         name = f"{host} of {maintenance.id} is postponed"
         if granted.until_ms > first_ms + self.policy.postpone_max_s * 1000:
             raise Violation("F-8", f"{name} for longer than the policy allows")
-        end_ms = granted.until_ms + (maintenance.move_s + maintenance.duration_s) * 1000
+        end_ms = granted.until_ms + maintenance.host_s * 1000
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("F-8", f"{name} beyond the deadline")
 
@@ -669,8 +710,15 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} ends after the deadline")
 
 
+def _moves_of(operation: Operation) -> tuple[tuple[str, str], ...]:
+    """Return where an operation's VMs go, as far as that is known."""
+    if operation.is_return:
+        return ((operation.target, operation.destination),)
+    return operation.execution.placements
+
+
 def _filled(
-    plan: MaintenancePlan, entries: Iterable[PlanEntry], topology: Topology
+    plan: MaintenancePlan, entries: Iterable[PlanEntry], topology: Topology, *, returning: bool
 ) -> Iterator[PlanEntry]:
     """Yield entries with what a kept plan leaves out: VMs that move, and groups on hosts then."""
     number = {name: place for place, name in enumerate(topology.vms)}
@@ -686,7 +734,7 @@ def _filled(
                 moves=tuple(VmMove(number[vm], to) for vm, to in moves[entry.host] if vm in number),
             )
         for vm, to in (move for each in moves.values() for move in each if move[0] in at):
-            if to in on:
+            if to in on and not returning:
                 on[at[vm]].discard(vm)
                 on[to].add(vm)
                 at[vm] = to

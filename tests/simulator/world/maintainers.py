@@ -72,6 +72,7 @@ def maintain(people: Operators, dice: Dice) -> None:
     cause = dice.pick((Cause.HOST_REBOOT, Cause.HOST_UPDATE, Cause.NETWORK_UPDATE))
     updates = cause is Cause.HOST_UPDATE and dice.chance(300)
     earliest_ms = now_ms + dice.between(1, 12) * HOUR_MS if dice.chance(200) else 0
+    move_s = dice.pick(DURATIONS_S) if dice.chance(300) else 0
     ask = stimuli.CreateMaintenance(
         cause,
         hosts,
@@ -84,7 +85,8 @@ def maintain(people: Operators, dice: Dice) -> None:
         canary_hosts=hosts[:1] if dice.chance(200) else (),
         max_failures=dice.pick((0, 1, 5)),
         gate=dice.pick((GATE, POLLS)) if dice.chance(500) else "",
-        move_s=dice.pick(DURATIONS_S) if dice.chance(300) else 0,
+        move_s=move_s,
+        return_vms=bool(move_s) and dice.chance(500),
     )
     answer = people.ask(ask, "operator")
     if answer.done() and answer.exception() is None:
