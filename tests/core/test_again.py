@@ -78,7 +78,7 @@ def test_hosts_that_cannot_be_done_are_planned_less_and_less_often() -> None:
     waited_s = sum(pauses[:12])
     assert pauses[12] == max(60, waited_s // 8)
     assert rig.waits(number).code is Code.HOST_FAILED
-    assert rig.waits(number).text == "host h0 has failed; repair it first"
+    assert rig.waits(number).text == "host h0 has failed; repair it first, then it is planned again"
     rig.tell(Repair("h0"))
     assert rig.run() == [{"h0"}]
 

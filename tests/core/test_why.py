@@ -231,7 +231,7 @@ def test_host_says_what_it_waits_for_before_its_wave() -> None:
     text = "host h2 is postponed at the request of alice"
     assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms, text)
     rig.ask(Cause.HARDWARE_FAILURE, "h1")
-    text = "host h1 has failed; repair it first"
+    text = "host h1 has failed; repair it first, then it is planned again"
     assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms, text=text)
     gone = ChangeTopology(removed=(("vm", "web_4"), ("host", "h4")))
     rig.tell(gone)

@@ -42,7 +42,7 @@ class Code(Word):
 #: Code -> its sentence; `{who}` is `host h1` or `wave 2`, `{name}` the bare name.
 SENTENCES: dict[Code, str] = {
     Code.UNKNOWN_HOST: "{who} is not in the fleet",
-    Code.HOST_FAILED: "{who} has failed; repair it first",
+    Code.HOST_FAILED: "{who} has failed; repair it first, then it is planned again",
     Code.HOST_BUSY: "{who} waits for {subject} to end",
     Code.VM_BUSY: "{name} waits for {subject} to end",
     Code.FAULT_DOMAIN: "{subject} disturbs a group of {who} in another fault domain",
