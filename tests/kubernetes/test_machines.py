@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.impact import Cause, Impact
+from forewarn.core.lifecycle import FollowedBy
+from forewarn.drivers import Task
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.nodes import MARK
 from forewarn.drivers.task_records import TaskAborted, TaskSuperseded
+from forewarn.values import replace
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (
     MIGRATIONS,
@@ -28,6 +31,19 @@ def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> N
     made = [each for each in cluster.changes if each == f"POST {MIGRATIONS}"]
     assert len(made) == 2
     assert {cluster.objects[f"{VMIS}/{vm}"]["status"]["nodeName"] for vm in "ab"} == {"h2"}
+    assert not cluster.node()["spec"]
+
+
+def test_emptied_node_takes_nobody_before_the_work_that_follows(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """The maintenance's own work on the node gives it back. Source: F-1, R-5."""
+    given = task(**MOVE)
+    move = replace(given.operation, maintenance=9, followed_by=FollowedBy.WORK)
+    assert carried_out(driver, Task(move, given.generation)).done
+    assert cluster.node()["spec"] == {"unschedulable": True}
+    work = replace(move, number=99, vms=(), followed_by=FollowedBy.NOTHING)
+    assert carried_out(driver, Task(work, given.generation)).done
     assert not cluster.node()["spec"]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import with_execution
+from forewarn.core.lifecycle import FollowedBy, with_execution
 from forewarn.drivers import Task
 from forewarn.drivers.nova.client import CloudUnconfigured
 from forewarn.drivers.nova.config import NovaConfig
@@ -184,6 +184,19 @@ def test_host_is_disabled_while_it_is_drained(small: SmallCloud, config: NovaCon
     assert small.migrations[0]["status"] == "cancelled"
     with pytest.raises(TaskAborted):
         driver.begin(given)
+
+
+def test_emptied_host_takes_no_server_before_the_work_that_follows(
+    small: SmallCloud, tmp_path: Path
+) -> None:
+    """The scheduler could place one there that is rebooted without notice. Source: F-1, R-5."""
+    config = config_of(small, tmp_path, reboot_command=("true",))
+    move, work = task(Cause.LIVE_MIGRATION, "h1", small.server("a")), task(Cause.HOST_REBOOT, "h1")
+    of_one = {"maintenance": 9, "followed_by": FollowedBy.WORK}
+    assert done(nova(config), Task(replace(move.operation, **of_one), 7))
+    assert small.services["h1"]["status"] == "disabled"
+    assert done(nova(config), Task(replace(work.operation, maintenance=9), 7))
+    assert small.services["h1"]["status"] == "enabled"
 
 
 def test_host_that_people_have_disabled_stays_so(small: SmallCloud, config: NovaConfig) -> None:

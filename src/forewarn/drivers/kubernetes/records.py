@@ -65,6 +65,13 @@ class KubernetesRecords:
         """Return the name of a task's operation, that no two stores share."""
         return f"{self._prefix}-{task.operation.id}-{task.operation.created_ms}"
 
+    def cordon(self, task: Task) -> str:
+        """Return who cordons a task's node: the work that follows a move gives the node back."""
+        operation = task.operation
+        if operation.maintenance and not operation.of_vm:
+            return f"{self._prefix}-m-{operation.maintenance}"
+        return self.operation(task)
+
     def check_writer(self, task: Task) -> None:
         """Record the task's writer as the newest.
 

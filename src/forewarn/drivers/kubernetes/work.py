@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.kubernetes.client import KubernetesRefused
 from forewarn.drivers.kubernetes.machines import (
@@ -68,7 +69,7 @@ class NodeWork:
         self._records = records
         self._config = config
         self._commands = commands
-        self._nodes = Nodes(kubernetes, records.operation(task))
+        self._nodes = Nodes(kubernetes, records.cordon(task))
         self._machines = TaskMachines(task, kubernetes, records, config=config)
 
     @property
@@ -118,12 +119,13 @@ class NodeWork:
         self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
 
     def _away(self, act: Callable[[str], MachineStep], at_once: int) -> MachineStep:
-        """Move VMs away; their host takes no others meanwhile."""
+        """Move VMs away; their host takes no others until the work that follows has ended."""
         other = self._nodes.cordon(self._operation.host)
         if other:
             return MachineStep(waits=f"{other}, which has cordoned {self._operation.host}")
         step = self._each(act, at_once)
-        if step.done and self._operation.cause is not Cause.HARDWARE_DEGRADED:
+        degraded = self._operation.cause is Cause.HARDWARE_DEGRADED
+        if step.done and not degraded and self._operation.followed_by is FollowedBy.NOTHING:
             self.give_back()
         return step
 

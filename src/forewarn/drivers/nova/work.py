@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers.messages import encoded, task_message
 from forewarn.drivers.nova.client import NovaBusy, NovaUnreachable
 from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
@@ -76,7 +77,10 @@ class ServerWork:
         self._operation = servers.task.operation
         self._config = servers.config
         self._moves = ServerMoves(servers)
-        self._hosts = ComputeHosts(servers.nova, servers.key)
+        # The work that follows a move of the same maintenance enables what the move disabled.
+        shared = self._operation.maintenance and not self._operation.of_vm
+        owner = f"m-{self._operation.maintenance}" if shared else servers.key
+        self._hosts = ComputeHosts(servers.nova, owner)
         self._attempts = attempts
         self._runs = runs
 
@@ -103,7 +107,7 @@ class ServerWork:
         if operation.cause is Cause.REIMAGE:
             return self._each("rebuild", self._servers.rebuild)
         if operation.of_vm or not self._config.reboot_command:
-            return self._each("reboot", self._servers.reboot)
+            return self._reboot_servers()
         return self._reboot_host()
 
     def call_off(self) -> None:
@@ -166,14 +170,15 @@ class ServerWork:
         return DONE
 
     def _drain(self, act: Callable[[str], ServerStep]) -> ServerStep:
-        """Move servers away; their host takes no others meanwhile."""
+        """Move servers away; their host takes no others until the work that follows has ended."""
         operation, at_once = self._operation, self._config.parallel_moves
         if operation.of_vm:
             return self._each("move", act, at_once)
         self._hosts.disable(operation.host, operation.cause.value)
         step = self._each("move", act, at_once)
         degraded = operation.cause is Cause.HARDWARE_DEGRADED
-        if step.done and self._config.enable_after_drain and not degraded:
+        followed = operation.followed_by is not FollowedBy.NOTHING
+        if step.done and self._config.enable_after_drain and not (degraded or followed):
             self._hosts.enable(operation.host)
         return step
 
@@ -197,6 +202,12 @@ class ServerWork:
             step = self._each("unpause", self._servers.unpause)
         if step.done:
             self._hosts.enable(operation.host)
+        return step
+
+    def _reboot_servers(self) -> ServerStep:
+        step = self._each("reboot", self._servers.reboot)
+        if step.done and self._operation.maintenance and not self._operation.of_vm:
+            self._hosts.enable(self._operation.host)  # its VMs may have been moved away before
         return step
 
     def _reboot_host(self) -> ServerStep:
