@@ -20,6 +20,7 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     done = run("store", "backup", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
     assert "3 VMs" in done.out
     assert run("--json", "store", "verify", backup).json["vms"] == 3
+    assert store.backup_ms() > 0
     store.close()
     again = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
     assert (again.status, "There is a store" in again.err) == (exit_codes.REFUSED, True)

@@ -11,6 +11,7 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.access import Permission
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
 from forewarn.validation.forms import Form
@@ -70,12 +71,13 @@ class ServiceHealth:
 
 
 async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
-    loop = control.loop
+    loop, backup_ms = control.loop, 0
     try:
         async with asyncio.timeout(READY_S_MAX):
             await control.see_writer()
             # A service that cannot read cannot decide: a commit reads before it writes.
             await control.look_up(last_sequence)
+            backup_ms = await control.look_up(lambda store: store.backup_ms())
         reason = loop.trouble
     except (TimeoutError, ForewarnError) as error:
         reason = str(error) or f"no answer within {READY_S_MAX:g} s"
@@ -90,6 +92,8 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
         health["nodes_behind"] = list(nodes.behind)
     if nodes.refused:
         health["nodes_refused"] = list(nodes.refused)
+    if backup_ms:
+        health["last_backup"] = iso8601(backup_ms)
     if control.store.commit_refused:
         health["commit_refused"] = control.store.commit_refused
     if reason:
@@ -261,6 +265,10 @@ _HEALTH: Schema = {
         "nodes_refused": {
             **_NAMES,
             "description": "Recent requests of metadata nodes for VMs of other nodes.",
+        },
+        "last_backup": {
+            "type": "string",
+            "description": "When the last backup was begun; absent if the store knows of none.",
         },
         "commit_refused": {
             "type": "string",

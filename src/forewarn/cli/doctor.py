@@ -36,6 +36,8 @@ SKEW_MS_MAX = 1000
 FREE_BYTES_MIN = 256 * 1024 * 1024
 #: Certificates that expire within this time should be renewed: 14 days.
 CERTIFICATE_MS_MIN = 14 * 86_400_000
+#: Age above which the last backup is reported: two days.
+BACKUP_MS_MAX = 2 * 86_400_000
 #: Longest permitted delay of an outbox destination, in seconds.
 OUTBOX_BEHIND_S_MAX = 300
 #: Permission bits for other users, which a file with secrets must not have.
@@ -72,6 +74,14 @@ class CertificateExpires(CallerError):
     code = "certificate-expires"
     message = "The certificate of [{section}] is valid until {until}."
     advice = "Renew it, then run `forewarn reload`."
+
+
+class BackupOld(CallerError):
+    """A store whose last backup was made long ago."""
+
+    code = "backup-old"
+    message = "The last backup was begun at {at}."
+    advice = "Run `forewarn store backup`, and look at the timer that should run it."
 
 
 class ClockSkewed(PeerError):
@@ -267,6 +277,9 @@ class Doctor:
                 "database", lambda: _database(engine, facts), "keeps what it commits"
             )
             yield from schema
+            backup = "made within two days, or none is known"
+            if all(each.result == "ok" for each in schema):
+                yield from _judged("backup", lambda: self._backup(engine), backup)
             if facts.clock_ms is not None:
                 skew_ms = now_ms - facts.clock_ms
                 yield from _judged("clock", lambda: _clock(skew_ms), f"{skew_ms:+} ms")
@@ -275,6 +288,15 @@ class Doctor:
             yield _problem("store", error)
         finally:
             engine.close()
+
+    def _backup(self, engine: Engine) -> Iterator[ForewarnError]:
+        """Name a backup that is old; whether backups are made with this command is not known."""
+        from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
+
+        with engine.reading() as transaction:
+            for (at_ms,) in transaction.rows("backup_last"):
+                if self._clock.now_ms() - int(at_ms) > BACKUP_MS_MAX:
+                    yield BackupOld(at=iso8601(int(at_ms)))
 
     def _lease(self, engine: Engine) -> Iterator[ForewarnError]:
         """Wait for the lease to be renewed."""

@@ -47,6 +47,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
     client = client_of(arguments)
     version = client.get("/v1/version")
+    backup = client.health().get("last_backup", "")
     answer: Answer = {"groups": []}
     empty = "Nothing waits."
     confirmations: list[Answer] = []
@@ -60,12 +61,14 @@ def _status(arguments: argparse.Namespace) -> int:
             "Your role covers one owner: `forewarn operation` and `forewarn event` list its work."
         )
     if arguments.json:
-        return print_json({"version": version["version"], **answer, "confirmations": confirmations})
+        about = {"version": version["version"], "last_backup": backup or None}
+        return print_json({**about, **answer, "confirmations": confirmations})
     print_facts(
         (
             ("server", client.server),
             ("version", version["version"]),
             ("time", timestamps.iso8601(client.now_ms // 1000 * 1000)),
+            ("last backup", when(backup, client.now_ms) if backup else "none known"),
         )
     )
     for each in confirmations:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, noun, print_facts, print_json
+from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
@@ -47,10 +48,17 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _back(arguments: argparse.Namespace) -> int:
-    from forewarn.store.backup import back_up  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.clock import SystemClock  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.store.backup import back_up, note_backup  # noqa: PLC0415 - the same
 
     logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it reports a new store
-    return _show(arguments, back_up(_address(arguments), arguments.file))
+    address, began_ms = _address(arguments), SystemClock().now_ms()
+    facts = back_up(address, arguments.file)
+    try:
+        note_backup(address, began_ms)
+    except ForewarnError as error:
+        note(f"the backup is sound, but its time could not be recorded in the store: {error}")
+    return _show(arguments, facts)
 
 
 def _verify(arguments: argparse.Namespace) -> int:

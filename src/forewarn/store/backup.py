@@ -32,6 +32,7 @@ from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store import RESTORING, Store, open_store
 from forewarn.store.addresses import engine_of, readable_engine
+from forewarn.store.beside import RecordsBeside
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
 from forewarn.store.migrations import check_steps, every_step, run_steps
 from forewarn.store.sqlite import SqliteEngine
@@ -144,6 +145,20 @@ def back_up(address: str, target: Path) -> BackupFacts:
     except OSError as error:
         raise StoreUnavailable(place=str(target), reason=sentence(error)) from error
     return facts
+
+
+def note_backup(address: str, at_ms: int) -> None:
+    """Record in a store when its last backup was begun, ms since the epoch UTC.
+
+    Raises:
+        ForewarnError: the store cannot be written, or has no place for it yet.
+    """
+    records = RecordsBeside(address)
+    try:
+        with records.writing() as transaction:
+            transaction.run("backup_noted", at_ms=at_ms)
+    finally:
+        records.close()
 
 
 def verify(backup: Path) -> BackupFacts:

@@ -301,6 +301,13 @@ SELECT {group} FROM vm_group WHERE name = :name
 -- name: events_of
 SELECT {event} FROM event WHERE operation = :operation ORDER BY group_name
 
+-- name: backup_noted
+INSERT INTO backup (number, at_ms) VALUES (1, :at_ms)
+ON CONFLICT (number) DO UPDATE SET at_ms = :at_ms
+
+-- name: backup_last
+SELECT at_ms FROM backup
+
 -- name: cursors_rest
 UPDATE outbox SET active = 0
 

@@ -212,6 +212,12 @@ class StoreReader:
         """Ask this database."""
         self._engine = engine
 
+    def backup_ms(self) -> int:
+        """Return when the last backup was begun, ms since the epoch UTC; 0: there is none."""
+        with self._engine.reading() as transaction:
+            rows = transaction.rows("backup_last")
+        return int(rows[0][0]) if rows else 0
+
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of history."""
         values = _given(page, _HISTORY_FILTERS)

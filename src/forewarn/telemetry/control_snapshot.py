@@ -58,9 +58,16 @@ class ControlSnapshot:
                 metrics += await asyncio.wrap_future(self._engine.read(self._counted))
                 metrics += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
                 metrics.append(await self._waits())
+                metrics.append(await self._backup())
         except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
             return metrics
         return metrics
+
+    async def _backup(self) -> Metric:
+        store = await asyncio.wrap_future(self._engine.read(lambda view: view.store))
+        at_ms = await asyncio.to_thread(store.backup_ms)
+        text = "When the last backup of the store was begun; 0: it knows of none."
+        return GaugeMetricFamily("forewarn_backup_timestamp_seconds", text, value=at_ms / 1000)
 
     def _refused(self) -> Metric:
         text = "Records, such as VMs, that the topology refused lately: they may get no notice."

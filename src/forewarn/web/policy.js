@@ -118,10 +118,13 @@ function change(before) {
 
 export function outbox(main) {
   return kept(main, {
-    read: () => get("/v1/outbox"),
+    read: async () => {
+      const [reply, health] = await Promise.all([get("/v1/outbox"), get("/v1/health")]);
+      return { ...reply, backup: health.last_backup };
+    },
     concerns: () => false,
     often: true,
-    draw: ({ destinations }) =>
+    draw: ({ destinations, backup }) =>
       fill(
         main,
         h("h1", {}, "Outbox"),
@@ -156,6 +159,14 @@ export function outbox(main) {
                 ]),
               )
             : h("p", { className: "soft" }, "No destinations. They are part of the settings."),
+        ),
+        h(
+          "section",
+          { className: "card" },
+          h("h2", {}, "Last backup"),
+          backup
+            ? h("p", {}, moment(backup))
+            : h("p", { className: "soft" }, "None known. `forewarn store backup` makes one."),
         ),
       ),
   });

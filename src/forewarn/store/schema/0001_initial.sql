@@ -371,3 +371,9 @@ CREATE TABLE driver_writer (
     driver TEXT PRIMARY KEY,
     generation BIGINT NOT NULL
 );
+
+-- When the last sound backup was begun; one row at most.
+CREATE TABLE backup (
+    number BIGINT PRIMARY KEY CHECK (number = 1),
+    at_ms BIGINT NOT NULL CHECK (at_ms > 0)
+);
