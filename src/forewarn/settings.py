@@ -369,8 +369,8 @@ class LifecycleSettings:
     overdue_after_s: int = 3600
     """How much longer than announced an operation may run without an alert. Source: L-8."""
     show_timeout_s: float = 10.0
-    """How long work waits for metadata nodes that do not show its documents; then it continues,
-    and history names them. Source: M-4.
+    """How long work waits for metadata nodes that do not show its documents; then history names
+    them, and the policy decides whether it goes on (`wait_until_shown`). Source: M-4, H-7.
     """
 
 

@@ -166,6 +166,60 @@ def test_only_vms_of_nodes_that_did_not_confirm_are_named(
     assert told.text == f"node n9 did not show op-1 in time: {who} may not know of it"
 
 
+def test_notice_that_vms_are_not_shown_is_published_again(running: Running) -> None:
+    """It counts once their node is back; until then its documents go out again. Source: H-7."""
+    running.publisher.result = PublishResult(("n",), ("h",))
+    operation = running.announce()
+    changes = len(running.publisher.changes)
+    running.pass_time()
+    running.pass_time()
+    assert len(running.publisher.changes) == changes + 2
+    assert running.history(operation)[-1] == "operation.not-shown"
+    running.publisher.result = PublishResult()
+    running.pass_time()
+    assert running.history(operation)[-1] == "operation.shown"
+    changes = len(running.publisher.changes)
+    running.pass_time()
+    assert len(running.publisher.changes) == changes
+
+
+def test_notice_counts_for_work_whose_own_vms_are_shown_it(running: Running) -> None:
+    """Work on one host does not wait for the node of another. Source: H-7."""
+    running.publisher.result = PublishResult(("n",), ("h",))
+    waiting = running.announce()
+    work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))
+    [other] = running.ask(work).operations
+    running.settle()
+    assert running.history(other)[-1] == "operation.shown"
+    assert "operation.shown" not in running.history(waiting)
+
+
+def test_publication_about_others_does_not_count_as_the_notice(running: Running) -> None:
+    """Other nodes confirm what they were sent; the VM's own node is away still. Source: H-7."""
+    running.publisher.result = PublishResult(("n",), ("h",))
+    operation = running.announce()
+    running.publisher.result = PublishResult()
+    running.ask(ChangeTopology(groups=(Group("g", strict_approval=True),)))
+    running.ask(ChangeTopology(vms=(Vm("v", "h", "g", tags=(("a", "b"),)),)))
+    running.settle()
+    assert "operation.shown" not in running.history(operation)
+
+
+def test_notice_waits_though_the_store_refuses_to_say_so(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What history cannot take now does not let work go on. Source: H-7."""
+    running.publisher.late = True
+    operation = running.announce()
+    running.publisher.result = PublishResult(("n",), ("h",))
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(StoreFull(place="here", reason="full")))
+        running.publisher.catch_up()
+        running.settle()
+    running.pass_time()
+    assert running.history(operation)[-1] == "operation.not-shown"
+
+
 def test_late_publication_holds_up_only_its_own_operations(running: Running) -> None:
     """A node that is slow with one host's documents does not delay another's. Source: M-4."""
     first = running.announce()

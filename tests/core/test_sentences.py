@@ -258,7 +258,7 @@ def test_history_tells_of_vms_that_are_not_waited_for() -> None:
 def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:
     """People hear who may not know, by name where the node's hosts have VMs. Source: M-4."""
     rig = small()
-    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.ask(Cause.HOST_UPDATE, "h0")
     rig.tell(NotShown((1, 99), ("n1", "n2"), ()))
     rig.tell(NotShown((1,), ("n1",), ("h0", "h1")))
     rig.tell(NotShown((1,), ("n1",), ("h2",)))
@@ -277,7 +277,7 @@ def test_sentence_names_no_more_than_it_can(count: int, more: str) -> None:
     names = tuple(f"v{n:02}" for n in range(count))
     rig.tell(ChangeTopology(vms=tuple(Vm(name, "h2", "far") for name in names)))
     rig.tell(ChangeTopology(removed=(("vm", "far_0"),)))
-    rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.ask(Cause.HOST_UPDATE, "h2")
     rig.tell(NotShown((1,), ("n1",)))
     named = ", ".join(names[:20])
     [said] = texts(rig, "operation.not-shown")

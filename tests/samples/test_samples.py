@@ -13,6 +13,8 @@ import pytest
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import DocumentChange
 from forewarn.store import open_store
+from forewarn.store.addresses import engine_of
+from forewarn.store.migrations import migrate
 from tests.postgres import running_postgres
 from tools.samples import Service, answers
 
@@ -50,10 +52,13 @@ def test_store_and_api_of_an_earlier_version_are_read(sample: Path, tmp_path: Pa
 @every_version
 @pytest.mark.postgres
 def test_postgres_store_of_an_earlier_version_is_read(sample: Path) -> None:
-    """It has the fleet, the live work and the history of the same story."""
+    """Upgraded on command, it has the fleet, the live work and the history of the same story."""
     with running_postgres() as server, server.database("template0") as address:
         load = ["psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={address}"]
         subprocess.run([*load, f"--file={sample / 'store.dump'}"], check=True, capture_output=True)
+        engine = engine_of(address)(must_exist=True)
+        migrate(engine, upgrade=True)
+        engine.close()
         store = open_store(address, must_exist=True)
         state = store.load()
         assert (len(state.topology.vms), len(state.maintenances)) == (3, 2)

@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
+from forewarn.core.impact import Impact
 from forewarn.core.labels import SelectorInvalid, read_selector
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn.planning.windows import Window, WindowInvalid
@@ -136,6 +137,12 @@ POLICY = Form(
             Integer(0, COUNT_MAX),
             "Maintenances of at most this number of hosts are started without confirmation.",
         ),
+        Field(
+            "wait_until_shown",
+            ListOf(Choice({each.value: each.value for each in Impact}), len(Impact)),
+            "Impacts whose work waits until its VMs can be shown it (default: `Reboot`, "
+            "`Redeploy`); other work goes on after `[lifecycle] show_timeout_s`.",
+        ),
     ),
 )
 
@@ -170,13 +177,16 @@ def read_policy_table(table: object) -> MaintenancePolicy:
     Raises:
         ValidationFailed: a member is unknown, missing, of the wrong type or out of range.
     """
-    given = POLICY.read(table, "the policy")
+    given, plain_policy = POLICY.read(table, "the policy"), MaintenancePolicy()
     plain = {**_PLAIN, **_DURATIONS}
     return MaintenancePolicy(
         budgets=tuple(_budget(n, each) for n, each in enumerate(given.get("budgets", ()))),
         windows=tuple(_window(name, each) for name, each in given.get("windows", {}).items()),
         freezes=tuple(_freeze(n, each) for n, each in enumerate(given.get("freezes", ()))),
         confirm=tuple(dict.fromkeys(given.get("confirm", ()))),
+        wait_until_shown=tuple(
+            dict.fromkeys(given.get("wait_until_shown", plain_policy.wait_until_shown))
+        ),
         **{plain[name]: given[name] for name in plain if name in given},
     )
 
@@ -236,6 +246,8 @@ def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
                 form[name] = write(value)
     if policy.confirm:
         form["confirm"] = [each.value for each in policy.confirm]
+    if policy.wait_until_shown != plain.wait_until_shown:
+        form["wait_until_shown"] = [*policy.wait_until_shown]
     if policy.budgets:
         form["budgets"] = [_budget_form(each) for each in policy.budgets]
     if policy.windows:

@@ -104,6 +104,7 @@ def narrowed_operation(
             operation.execution, progress="", progress_percent=-1, placements=tuple(placements)
         ),
         disturbed_owners=(),
+        unseen_vms=tuple([name for name in operation.unseen_vms if name in layout.vms]),
     )
 
 

@@ -393,16 +393,20 @@ class ControlEngine:
 
     def _carry_out(self, follow_up: FollowUp, result: PublishResult) -> None:
         """Run the effects of a publication that every awaited node shows. Source: M-4."""
+        announced, now_ms = follow_up.announced, self._clock.now_ms()
         if result.unconfirmed and follow_up:
             self._report(NotShown(follow_up.operations, *result.missing), "metadata")
+            waiting = self._plane.waiting_to_be_shown(announced, result.hosts, now_ms)
+            self._publishing.show_again(waiting, now_ms)
+            announced = tuple([number for number in announced if number not in waiting])
         if not self._status.ready:
             return  # `_take_up` has all of it published and begun again
         for operation in follow_up.begin:
             self._drivers.begin(operation, self._clock.now_ms())
         for operation in follow_up.abort:
             self._drivers.abort(operation.number, self._clock.now_ms())
-        if follow_up.announced:
-            self._report(NoticeShown(follow_up.announced), "clock")
+        if announced:
+            self._report(NoticeShown(announced), "clock")
 
     def _take_calls(self, ends: list[CallEnded]) -> None:
         """Handle results of drivers' calls; this process may no longer be the writer."""
@@ -435,7 +439,7 @@ class ControlEngine:
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
         try:
-            self._publishing.turn(now_ms, self._plane.confirmed)
+            self._publishing.turn(now_ms, self._plane)
             self._drivers.turn(now_ms)
         except ForewarnError as error:
             self._doubt(error)

@@ -28,6 +28,7 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.targets import silent_groups
+from forewarn.core.unseen import unseen_vms, waits_until_shown
 from forewarn.core.why import why
 from forewarn.garbage import uncollected
 from forewarn.replication.messages import DocumentChange
@@ -35,7 +36,7 @@ from forewarn.store import HistoryPage
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from forewarn.audit_chain import CallRecord
     from forewarn.core.maintenance import Maintenance
@@ -298,6 +299,36 @@ class ControlPlane(StateView):
         """
         self.store.confirm()
         return self.whole()
+
+    def waiting_to_be_shown(
+        self, numbers: tuple[int, ...], hosts: tuple[str, ...], now_ms: int
+    ) -> tuple[int, ...]:
+        """Return the operations that wait until their VMs on these hosts are shown them. H-7.
+
+        Without hosts, that is on any.
+        """
+        draft, operations = self.draft(now_ms), self.state.operations
+        live = (operations[number] for number in numbers if number in operations)
+        return tuple(
+            each.number
+            for each in live
+            if waits_until_shown(draft, each, unseen_vms(draft, each, hosts))
+        )
+
+    def unshown(self, numbers: Iterable[int]) -> tuple[DocumentChange, tuple[int, ...]]:
+        """Return the documents of announced work whose notice is not known to be shown yet.
+
+        With the numbers of those operations. Costs the documents of their groups. Source: H-7.
+
+        Raises:
+            StoreLost: another process is the writer.
+            ForewarnError: the store cannot say now.
+        """
+        self.store.confirm()
+        operations = (self.state.operations.get(number) for number in numbers)
+        left = [each for each in operations if each and each.unnoticed]
+        change = publication.documents_of(self.state, left, self.store.generation)
+        return change, tuple([each.number for each in left])
 
     def loaded(self) -> DocumentChange:
         """What metadata nodes may know while nothing can be decided."""

@@ -16,6 +16,7 @@ from forewarn.replication.messages import Caller, DocumentChange, Fact, Publicat
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Topology, Vm
 
@@ -67,10 +68,21 @@ def hidden_groups(state: State) -> set[str]:
         event.group
         for event in state.events.values()
         for operation in (state.operations.get(event.operation),)
-        if operation
-        and operation.state is OperationState.ANNOUNCED
-        and not operation.notice.shown_ms
+        if operation and operation.unnoticed
     }
+
+
+def documents_of(state: State, operations: Iterable[Operation], sequence: int) -> DocumentChange:
+    """The documents, as they are, of the groups that operations disturb."""
+    ids = (event_id for each in operations for event_id in each.events)
+    groups = dict.fromkeys(event.group for each in ids if (event := state.events.get(each)))
+    views = (state.views.get(key) for group in groups for key in state.topology.views_of(group))
+    return DocumentChange(
+        sequence,
+        publications=tuple(
+            Publication(view.key, enabled=True, document=view.document) for view in views if view
+        ),
+    )
 
 
 def difference(state: State, changes: Changes, sequence: int) -> DocumentChange | None:

@@ -17,7 +17,7 @@ from forewarn.replication.messages import PublishResult
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from forewarn.replication.messages import DocumentChange
 
@@ -32,6 +32,16 @@ class PublicationFailed(OurError):
     code = "publication-failed"
     message = "Documents could not be published: {reason}."
     advice = "Everything is published again until it succeeds; nothing is begun before."
+
+
+class Documents(Protocol):
+    """Who knows what metadata nodes must show now."""
+
+    def confirmed(self) -> DocumentChange:
+        """Everything, once this process is known to be the writer still."""
+
+    def unshown(self, numbers: Iterable[int]) -> tuple[DocumentChange, tuple[int, ...]]:
+        """Return the documents of these operations that are not shown yet, and which those are."""
 
 
 class Publisher(Protocol):
@@ -60,6 +70,8 @@ class _Publication:
     #: Operations whose documents it changes.
     operations: tuple[int, ...]
     follow_ups: list[FollowUp]
+    #: Whether every node that serves VMs of these operations is waited for.
+    complete: bool = False
     #: Done once it has ended, well or not.
     over: Future[None] = field(default_factory=Future)
 
@@ -93,6 +105,10 @@ class Publishing:
         self._failed: _Publication | None = None
         self._again_ms = 0
         self._tries = 0
+        #: Announced operations that wait until VMs are shown them, and when to publish them again;
+        #: None while that is under way. Source: H-7.
+        self._unseen: dict[int, None] = {}
+        self._unseen_ms: int | None = None
 
     @property
     def failing(self) -> bool:
@@ -101,8 +117,10 @@ class Publishing:
 
     @property
     def next_ms(self) -> int | None:
-        """When to retry a failed publication, ms since the epoch UTC; None if none failed."""
-        return self._again_ms if self.failing else None
+        """When to publish something again, ms since the epoch UTC; None if nothing."""
+        if self.failing:
+            return self._again_ms
+        return self._unseen_ms
 
     def publish(
         self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
@@ -140,9 +158,16 @@ class Publishing:
             failed, self._failed = self._failed, None
             operations, follow_ups = (*failed.operations, *operations), failed.follow_ups
             follow_ups.append(follow_up)
-        publication = _Publication(operations, follow_ups)
+        publication = _Publication(operations, follow_ups, complete=True)
         self._publish(change, publication)
         return publication.over
+
+    def show_again(self, operations: Iterable[int], now_ms: int) -> None:
+        """Publish announced operations again soon, until their VMs are shown them. Source: H-7."""
+        unseen = dict.fromkeys(operations)
+        if unseen:
+            self._unseen.update(unseen)
+            self._unseen_ms = now_ms + PUBLISH_AGAIN_MS
 
     def after(self, follow_up: FollowUp) -> None:
         """Return the effects of a commit that changed no document, once its time has come.
@@ -150,6 +175,7 @@ class Publishing:
         That is when all earlier changes about the same operations are shown: a retry must not
         begin what its VMs do not see yet. Source: L-7.
         """
+        follow_up = self._without_unseen(follow_up)
         if not follow_up:
             return
         if self._failed is not None:
@@ -174,6 +200,9 @@ class Publishing:
                 del self._of_operation[operation]
         if ended.error is None:
             self._tries = 0
+            if publication.complete:
+                for each in publication.follow_ups:
+                    self._unseen = {n: None for n in self._unseen if n not in each.announced}
             return [self._shown(each) for each in publication.follow_ups]
         if self._failed is None:
             self._failed = publication
@@ -197,16 +226,35 @@ class Publishing:
                 begin.append(operation)
             else:
                 later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # before it ends
-        return replace(follow_up, begin=tuple(begin))
+        return replace(self._without_unseen(follow_up), begin=tuple(begin))
 
-    def turn(self, now_ms: int, whole: Callable[[], DocumentChange]) -> None:
-        """Publish everything again if that is due: what came since may rest on what failed."""
-        if self._failed is not None and self._again_ms <= now_ms:
-            self.publish_whole(whole(), (), FollowUp())
+    def _without_unseen(self, follow_up: FollowUp) -> FollowUp:
+        """Leave out notices that count only once all VMs are shown them. Source: H-7."""
+        if not self._unseen:
+            return follow_up
+        announced = tuple([n for n in follow_up.announced if n not in self._unseen])
+        return replace(follow_up, announced=announced)
+
+    def turn(self, now_ms: int, documents: Documents) -> None:
+        """Publish again if that is due: everything, as what came since may rest on what failed.
+
+        Else what VMs are not shown yet.
+        """
+        if self._failed is not None:
+            if self._again_ms <= now_ms:
+                self.publish_whole(documents.confirmed(), (), FollowUp())
+        elif self._unseen_ms is not None and self._unseen_ms <= now_ms:
+            change, numbers = documents.unshown(self._unseen)
+            self._unseen, self._unseen_ms = dict.fromkeys(numbers), None
+            follow_up = FollowUp(announced=numbers)
+            if numbers:
+                self._publish(change, _Publication(numbers, [follow_up], complete=True))
 
     def put_by(self, step_ms: int) -> None:
         """Publish again when that was due, where the service's clock was put by so much."""
         self._again_ms += step_ms
+        if self._unseen_ms is not None:
+            self._unseen_ms += step_ms
 
     def _publish(self, change: DocumentChange, publication: _Publication) -> None:
         self._count += 1

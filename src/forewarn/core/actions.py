@@ -6,7 +6,7 @@ ACTIONS: dict[str, str] = {
     "operation.planned": "Work was asked for.",
     "operation.announced": "It is announced to the groups it disturbs.",
     "operation.shown": "Its notice is published, and counts from here.",
-    "operation.not-shown": "Some nodes did not show it to their VMs in time; it goes on.",
+    "operation.not-shown": "Some VMs were not shown it in time; policy says whether it waits.",
     "operation.renewed": "Its notice was shown too late, and is given again.",
     "operation.put-off": "Its NotBefore is later: the service's clock was put ahead.",
     "operation.blocked": "Its NotBefore has come, and other work or its notice keeps it waiting.",

@@ -24,6 +24,7 @@ from forewarn.core.lifecycle import (
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
+from forewarn.core.unseen import waits_until_shown
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
 MARK_COARSENESS_S = MINUTE_S
-#: VMs that one sentence of history names.
-NAMED_MAX = 20
 #: An absence of the service that is shorter, in seconds, is not worth a write for each group.
 AWAY_S_MIN = 2 * MARK_COARSENESS_S
 
@@ -148,45 +147,18 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> None:
     """Note that a notice is published, or give it again if that came late. See N-1."""
     for number in report.operations:
         operation = draft.operation(number)
-        if operation is None or operation.state is not OperationState.ANNOUNCED:
+        if operation is None or not operation.unnoticed:  # a report may be repeated
             continue
-        if operation.notice.shown_ms:
-            continue  # a report said twice: the notice has counted since the first
+        delay_ms = draft.now_ms - operation.announced_ms
+        if waits_until_shown(draft, operation, operation.unseen_vms):  # they are shown it now
+            operation, delay_ms = replace(operation, unseen_vms=()), 0
         if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:
-            transitions.renew(draft, operation, delay_ms=draft.now_ms - operation.announced_ms)
+            transitions.renew(draft, operation, delay_ms=delay_ms)
             continue
         notice = replace(operation.notice, shown_ms=draft.now_ms)
         shown = replace(operation, notice=notice)
         draft.put("operation.shown", f"the notice of {shown.id} is published", shown)
         draft.look_at(number)
-
-
-def not_shown(draft: Draft, report: stimuli.NotShown) -> None:
-    """Report that an operation goes on although some VMs may not know. Source: M-4."""
-    for number in report.operations:
-        operation = draft.operation(number)
-        if operation is not None:
-            nodes = _some(report.nodes)
-            vms = (
-                f"vm {names}"
-                if (names := _some(_served(draft, operation, report.hosts)))
-                else (f"other VMs of its groups on host {_some(report.hosts)}")
-            )
-            text = f"node {nodes} did not show {operation.id} in time: {vms} may not know of it"
-            draft.put("operation.not-shown", text, operation)
-
-
-def _served(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the VMs of an operation that are on these hosts, or all where none are named."""
-    if not hosts:
-        return operation.vms
-    vms = draft.topology.vms
-    return tuple(name for name in operation.vms if name in vms and vms[name].host in hosts)
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def marked(draft: Draft, report: stimuli.ClockMarked) -> None:
@@ -286,7 +258,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
     _forgive(draft, recovery.away_ms)
     for operation in tuple(draft.state.operations.values()):
         draft.look_at(operation.number)
-        if operation.state is OperationState.ANNOUNCED and not operation.notice.shown_ms:
+        if operation.unnoticed:
             transitions.renew(draft, operation)
         elif operation.state is OperationState.RUNNING and not operation.execution.begun_ms:
             draft.begin.append(operation.number)

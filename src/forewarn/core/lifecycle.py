@@ -226,6 +226,8 @@ class Operation:
     replaced_by: int = 0
     #: Of a move that empties its host for a maintenance: what is done next.
     followed_by: FollowedBy = FollowedBy.NOTHING
+    #: VMs that were not shown it in time, as their node was cut off. Source: H-7.
+    unseen_vms: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -258,6 +260,11 @@ class Operation:
     def live(self) -> bool:
         """Whether it has not ended."""
         return self.state in LIVE_OPERATION
+
+    @property
+    def unnoticed(self) -> bool:
+        """Whether it is announced, and its notice is not known to be shown yet."""
+        return self.state is OperationState.ANNOUNCED and not self.notice.shown_ms
 
     @property
     def destinations(self) -> tuple[str, ...]:

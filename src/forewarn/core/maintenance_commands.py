@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import stimulus as stimuli
+from forewarn.core import transitions
 from forewarn.core.host_admission import plan_rest_again
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Cause, Source, TargetKind
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     HOSTS_MAX,
@@ -38,6 +40,7 @@ from forewarn.core.refusals import (
     UnknownMaintenance,
 )
 from forewarn.core.returns import return_time_s
+from forewarn.core.unseen import waits_until_shown
 from forewarn.core.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
 from forewarn.core.why import NEVER_CLEARS, why_impossible
 from forewarn.values import replace
@@ -314,7 +317,15 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
         return
     longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
     applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, word.policy)
+    unseen = [
+        operation
+        for operation in draft.operations(("state", OperationState.ANNOUNCED.value))
+        if waits_until_shown(draft, operation, operation.unseen_vms)
+    ]
     draft.put("policy.applied", _sentence(word), applied)
+    for operation in unseen:
+        if not waits_until_shown(draft, operation, operation.unseen_vms):
+            transitions.renew(draft, operation)  # its notice counts from now. H-7
     for number in tuple(draft.maintenances):
         maintenance = draft.maintenances.get(number)
         if maintenance is None or not maintenance.live:

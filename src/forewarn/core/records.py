@@ -136,6 +136,9 @@ PARTS: dict[str, dict[str, type[Notice | Execution]]] = {
     "operation": {"notice": Notice, "execution": Execution}
 }
 
+#: Columns that version 0.1.0 did not write, with what each record had then.
+ADDED: dict[str, Row] = {"operation": {"unseen_vms": "[]"}}
+
 #: Columns whose texts many records share: each text is kept once.
 SHARED: dict[str, tuple[str, ...]] = {
     "host": ("name", "zone", "driver"),
@@ -202,7 +205,7 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
         ValueError: a value is none its column may have.
     """
     columns, _ = _READING[kind]
-    return from_values(kind, columns(row))
+    return from_values(kind, columns({**ADDED[kind], **row} if kind in ADDED else row))
 
 
 def from_values(kind: str, row: Sequence[str | int]) -> Record:
@@ -386,6 +389,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
             ),
             _TIME,
         ),
+        "unseen_vms": _TEXTS,
     },
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {"departures": _rows(Departure)},

@@ -47,6 +47,7 @@ from forewarn.core import (
     handlers,
     restored,
     transitions,
+    unseen,
     waves,
 )
 from forewarn.core import maintenance_commands as commands
@@ -147,19 +148,15 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> StepResult:
     rest = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
-    return StepResult(
-        draft.changes, about, follow_up(draft), rest=rest, plan=_to_plan(maintenances)
-    )
+    # The publication of what was not shown has ended already.
+    follows = FollowUp() if isinstance(stimulus, stimuli.NotShown) else follow_up(draft)
+    return StepResult(draft.changes, about, follows, rest=rest, plan=_to_plan(maintenances))
 
 
 def follow_up(draft: Draft) -> FollowUp:
     """Nothing begins, and no notice counts, before what a step wrote is shown. Source: L-7."""
     state = draft.state
-    unshown = (
-        number
-        for number, each in draft.changes.operations.items()
-        if each.state is OperationState.ANNOUNCED and not each.notice.shown_ms
-    )
+    unshown = (number for number, each in draft.changes.operations.items() if each.unnoticed)
     begin = [state.operations[number] for number in draft.begin]
     return FollowUp(tuple(unshown), tuple(begin), tuple([state.aborts[n] for n in draft.abort]))
 
@@ -213,7 +210,7 @@ _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] |
     stimuli.DriverFailed: handlers.broke,
     stimuli.DriverAborted: handlers.aborted,
     stimuli.NoticeShown: handlers.shown,
-    stimuli.NotShown: handlers.not_shown,
+    stimuli.NotShown: unseen.not_shown,
     stimuli.ClockMarked: handlers.marked,
     stimuli.PutOff: handlers.put_off,
     stimuli.Enable: handlers.enable,
@@ -308,6 +305,7 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         return True
     if operation.not_before_ms <= draft.now_ms and operation.alert is Alert.NONE:
         first = blocked or no_room(operation, short)
+        first = first or unseen.unseen_blocker(draft, operation)
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
     return False

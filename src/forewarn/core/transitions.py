@@ -393,6 +393,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         notice=Notice(),
         alert=Alert.NONE,
         events=(),
+        unseen_vms=(),
     )
     reason = f"VMs have arrived on {operation.host}; asked for again as {again.id}"
     cancel(draft, replace(operation, replaced_by=again.number), reason)

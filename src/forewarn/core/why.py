@@ -19,6 +19,7 @@ from forewarn.core.lifecycle import (
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
 from forewarn.core.operation_requests import no_room, waits_since_ms, work_before
 from forewarn.core.topology import Health
+from forewarn.core.unseen import unseen_blocker, unseen_clause
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.values import replace
 
@@ -40,11 +41,17 @@ def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)
         return (blocked,) if blocked else ()
+    if unseen := unseen_blocker(draft, operation):
+        return (unseen, *_why_announced(draft, operation))
+    blockers: tuple[Blocker, ...] = ()
     if operation.state is OperationState.ANNOUNCED:
-        return _why_announced(draft, operation)
-    if operation.state is OperationState.RUNNING:
-        return _why_running(operation, draft.driver_waits(operation.number), draft.now_ms)
-    return ()
+        blockers = _why_announced(draft, operation)
+    elif operation.state is OperationState.RUNNING:
+        blockers = _why_running(operation, draft.driver_waits(operation.number), draft.now_ms)
+    if blockers and (clause := unseen_clause(operation)):
+        first = replace(blockers[0], text=f"{blockers[0].text}; {clause}")
+        return (first, *blockers[1:])
+    return blockers
 
 
 def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:

@@ -37,6 +37,7 @@ class Code(Word):
     OPERATOR = "operator"
     PLANNING = "planning"
     GATE = "gate"
+    UNSEEN = "unseen"
 
 
 #: Code -> its sentence; `{who}` is `host h1` or `wave 2`, `{name}` the bare name.
@@ -65,6 +66,7 @@ SENTENCES: dict[Code, str] = {
     Code.OPERATOR: "{name} waits for an operator: {subject}",
     Code.PLANNING: "a plan of {subject} is being made",
     Code.GATE: "gate {subject} is being checked",
+    Code.UNSEEN: "{name} waits until {subject} can be shown it",
 }
 #: Code -> what it means and what ends it, for the reference page of blockers.
 MEANINGS: dict[Code, tuple[str, str]] = {

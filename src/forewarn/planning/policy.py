@@ -99,6 +99,8 @@ class MaintenancePolicy:
     confirm_within_s: int = 3600
     #: Maintenances of at most this number of hosts are started without confirmation.
     confirm_above: int = 0
+    #: Impacts, in Azure's words, whose work waits until its VMs are shown it. Source: H-7.
+    wait_until_shown: tuple[str, ...] = ("Reboot", "Redeploy")
 
     def windows_of(self, words: frozenset[str]) -> tuple[Window, ...]:
         """Return the windows that are for a host of which these `key=value` are true."""

@@ -32,6 +32,7 @@ def policy_text(policy: MaintenancePolicy) -> str:
         "windows": windows,
         "freezes": policy.freezes,
         "confirm": [each.value for each in policy.confirm],
+        "wait_until_shown": policy.wait_until_shown,
         **{name: getattr(policy, name) for name in _NUMBERS},
     }
     return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
@@ -61,10 +62,11 @@ def read_policy(text: str) -> MaintenancePolicy:
         ),
         freezes=tuple((start_ms, end_ms) for start_ms, end_ms in form["freezes"]),
         confirm=tuple(ConfirmedAct(each) for each in form.get("confirm", ())),
+        wait_until_shown=tuple(form.get("wait_until_shown", MaintenancePolicy().wait_until_shown)),
         **{name: form[name] for name in _NUMBERS if name in form},
     )
 
 
-assert {*_NUMBERS, "budgets", "windows", "freezes", "confirm"} == {
+assert {*_NUMBERS, "budgets", "windows", "freezes", "confirm", "wait_until_shown"} == {
     *MaintenancePolicy.__match_args__
 }, "all is kept"

@@ -138,6 +138,7 @@ class PostgresEngine(Engine):
 
         Raises:
             StoreAddressInvalid: it is not an address of a PostgreSQL database.
+            StorePooled: a connection pooler in transaction mode is between. Source: H-9.
             StoreUnavailable: no server answers there, or it refuses this client.
         """
         del must_exist, replaces  # whether it holds a store is seen by its schema
@@ -156,8 +157,7 @@ class PostgresEngine(Engine):
         self._writer = _Kept(self._connect)
         #: A commit, a load or a question may take long: renewing the lease waits for none of them.
         self._leasing = _Kept(self._connect)
-        with self._writer.use():
-            pass  # says now whether there is a database
+        self._check_sessions()
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -247,8 +247,7 @@ class PostgresEngine(Engine):
                 raise self._meaning(error) from error
 
     def examine(self) -> DatabaseFacts:
-        """Ask for its settings, and whether a session is one connection."""
-        self._check_sessions()
+        """Ask for its settings."""
         with self.reading() as transaction:
             clock_ms, is_replica = transaction.rows("database_facts")[0]
             unsafe = transaction.rows("database_unsafe")

@@ -156,6 +156,8 @@ class WorldCopy:
             return lambda: self.take(stimuli.Complete(operation))
         if code is Code.APPROVAL:
             return lambda: self.take(stimuli.Acknowledge(self._events(operation, blocker.subject)))
+        if code is Code.UNSEEN:
+            return lambda: self.take(stimuli.NoticeShown((operation,)))
         if code is Code.GATE:
             return lambda: self.take(GatePassed(number))
         if code is Code.PLANNING and not maintenance.plan_wanted:

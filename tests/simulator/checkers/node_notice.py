@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from forewarn.core.lifecycle import OperationState
+from forewarn.planning.policy import MaintenancePolicy
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ SHOW_TIMEOUT_MS = 10_000
 """How long the service waits for nodes that do not show something, by its policy. Source: M-4."""
 TOLD_MS = 120_000
 """How long it may take to report whom work did not wait for."""
+
+SHOWN_AGAIN_MS = 120_000
+"""How long it may take until work goes on once a node shows it. Source: H-7."""
 
 
 class FarNode(Protocol):
@@ -79,14 +83,16 @@ class NodeNoticeChecker:
         #: Operation -> what was reported of who does not show it.
         self._told: dict[int, str] = {}
         self._noticed: set[int] = set()
-        #: Operation -> when it was begun, and the nodes that did not show it.
-        self._unaware: dict[int, tuple[int, tuple[FarNode, ...]]] = {}
+        #: Operation -> when it was begun, and the nodes that did not show it, with its VMs there.
+        self._unaware: dict[int, tuple[int, dict[FarNode, tuple[str, ...]]]] = {}
 
     def durable(self, changes: Changes) -> None:
         """A change is durable, and the state has it."""
         for entry in changes.entries:
             if entry.action == "operation.not-shown":
                 self._told[entry.operation] = self._told.get(entry.operation, "") + entry.text
+                waits = entry.text.endswith("it waits for them")
+                self._states.premises["H-7: work waits for VMs that cannot be shown it"] += waits
         for operation in changes.operations.values():
             if operation.notice.shown_ms and operation.number not in self._noticed:
                 self._noticed.add(operation.number)
@@ -103,6 +109,10 @@ class NodeNoticeChecker:
             if not behind or (node.hosts is None and self._is_new_to_it(node)):
                 continue
             self._states.premises["M-4: notice counts though a node is away"] += 1
+            unaware = self._listening(operation, node)
+            if unaware and operation.impact.value in self._waiting_impacts:
+                text = f"{operation.id} is noticed, and {node.name} does not show it to {unaware}"
+                raise Violation("H-7", text)
             if self._states.queue.now_ms < announced_ms + SHOW_TIMEOUT_MS:
                 text = f"{operation.id} is noticed at once, and {node.name} does not show it"
                 raise Violation("M-4", text)
@@ -110,6 +120,33 @@ class NodeNoticeChecker:
             if well and node.hosts is not None and not self._is_told(operation.number, node):
                 text = f"{operation.id} is noticed, {node.name} does not show it: not reported"
                 raise Violation("M-4", text)
+
+    def waits(self, operation: Operation) -> bool:
+        """H-7: whether work may wait for VMs that a node could not show it to."""
+        told = "it waits for them" in self._told.get(operation.number, "")
+        return told and any(
+            self._listening(operation, node)
+            and self._nodes.sound_since_ms(node) + SHOWN_AGAIN_MS > self._states.queue.now_ms
+            for node in self._nodes.far
+        )
+
+    @property
+    def _waiting_impacts(self) -> tuple[str, ...]:
+        """H-7: the impacts whose work waits until its VMs are shown it, by the policy in force."""
+        applied = self._states.state.policies.get("fleet")
+        return (applied.policy if applied else MaintenancePolicy()).wait_until_shown
+
+    def _listening(self, operation: Operation, node: FarNode) -> tuple[str, ...]:
+        """VMs of an operation on a node's own hosts that asked before it was announced."""
+        state = self._states.state
+        vms = [state.topology.vms[name] for name in operation.vms if name in state.topology.vms]
+        announced_ms = operation.notice.announced_ms or 0
+        return tuple(
+            vm.name
+            for vm in vms
+            for enrolment in (state.enrolments.get(vm.group),)
+            if vm.host in (node.hosts or ()) and enrolment and enrolment.enabled_ms < announced_ms
+        )
 
     def _behind(
         self, node: FarNode, operation: Operation, since_ms: int, enabled_ms: int
@@ -138,12 +175,12 @@ class NodeNoticeChecker:
     def begins(self, operation: Operation) -> None:
         """M-4: an operation is begun; of nodes that do not show it people hear soon."""
         started_ms = self._states.running_ms.get((operation.number, operation.execution.attempt), 0)
-        unaware = tuple(
-            node
+        unaware = {
+            node: self._listening(operation, node)
             for node in self._nodes.far
             if node.hosts is not None
             and self._behind(node, operation, started_ms, operation.execution.started_ms or 0)
-        )
+        }
         if unaware and operation.execution.attempt == 1:
             self._states.premises["M-4: work begins though a node is away"] += 1
             self._unaware[operation.number] = self._states.queue.now_ms, unaware
@@ -155,10 +192,13 @@ class NodeNoticeChecker:
             if begun_ms + TOLD_MS > now_ms:
                 continue
             del self._unaware[number]
-            left = [node.name for node in nodes if not self._is_told(number, node)]
+            told = self._told.get(number, "")
+            names = [*(node.name for node in nodes), *(vm for vms in nodes.values() for vm in vms)]
+            self._states.premises["H-7: work begins that VMs were not shown"] += any(nodes.values())
+            left = [name for name in names if name not in told]
             if left and self._states.sound_since_ms(None) <= begun_ms:
                 text = f"op-{number} is begun, {left} did not show it: not reported"
-                raise Violation("M-4", text)
+                raise Violation("M-4, H-7", text)
 
     def _is_new_to_it(self, node: FarNode) -> bool:
         """Whether the service may not know yet that a node is there: only names with hosts are."""

@@ -71,6 +71,8 @@ PREMISES = (
     "F-6: work kept through a pause starts",
     "F-8: a host is postponed",
     "F-8: work comes after it was postponed",
+    "H-7: work begins that VMs were not shown",
+    "H-7: work waits for VMs that cannot be shown it",
     "L-1: everybody approved",
     "L-2: a VM of announced work is gone",
     "L-7: a driver is owed an end",
@@ -106,6 +108,7 @@ TIGHT = (
     "F-6: approved work that is kept back is withdrawn",
     "F-6: work kept through a pause starts",
     "F-8: work comes after it was postponed",
+    "H-7: work waits for VMs that cannot be shown it",
     "L-2: a VM of announced work is gone",
 )
 """Situations that small worlds must reach: in each of them a rule is in danger."""

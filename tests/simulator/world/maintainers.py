@@ -110,6 +110,9 @@ def apply_policy(people: Operators, dice: Dice) -> None:
         owner_rest_s=dice.pick((0, 0, 1800, 7200)),
         canary_count=dice.pick((0, 0, 1, 2)),
         postpone_max_s=dice.pick((0, 4, 24)) * HOUR_MS // 1000,
+        wait_until_shown=dice.pick(
+            (("Reboot", "Redeploy"), (), ("Freeze", "Preempt", "Terminate"))
+        ),
     )
     people.submit(stimuli.ApplyPolicy(policy), "operator")
 

@@ -1,0 +1,105 @@
+"""Work that VMs could not be shown waits or goes on, as policy says for its impact."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import Acknowledge, ApplyPolicy, NoticeShown, NotShown, Recover
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.policy import MaintenancePolicy
+from tests.core.rig import MINUTE_MS, Rig, small
+
+S = OperationState
+GOES_ON = MaintenancePolicy(wait_until_shown=())
+
+
+def unseen(cause: Cause = Cause.HOST_REBOOT, target: str = "h0") -> Rig:
+    """Return a fleet with work whose notice VMs on h0 are not shown in time."""
+    rig = small()
+    rig.ask(cause, target)
+    rig.tell(NotShown((1,), ("n0",), ("h0",)))
+    return rig
+
+
+def first_blocker(rig: Rig) -> Blocker:
+    """Return what the work waits for first."""
+    return rig.why(1)[0]
+
+
+def test_work_whose_vms_cannot_be_shown_it_waits() -> None:
+    """History and `why` name the VMs, and people are alerted at NotBefore. Source: H-7."""
+    rig = unseen()
+    rig.wait(60 * MINUTE_MS)
+    assert rig.now(1).state is S.ANNOUNCED
+    blocker = first_blocker(rig)
+    assert (blocker.code, blocker.subject, blocker.clears_ms) == (Code.UNSEEN, "db_0, web_0", 0)
+    assert "until they are shown it, or until it is approved for them" in blocker.text
+    [entry] = [each for each in rig.entries if each.action == "operation.not-shown"]
+    assert entry.text.endswith("vm db_0, web_0 may not know of it, and it waits for them")
+    [alert] = [each for each in rig.entries if each.action == "operation.blocked"]
+    assert "cannot be shown op-1" in alert.text
+
+
+def test_repeats_of_what_is_not_shown_are_recorded_once() -> None:
+    """A node that stays away does not fill history. Source: H-7."""
+    rig = unseen()
+    rig.tell(NotShown((1,), ("n0",), ("h0",)), NotShown((1,), ("n0",)))
+    assert [each.action for each in rig.entries].count("operation.not-shown") == 1
+
+
+def test_notice_counts_in_full_from_when_the_vms_are_shown_it() -> None:
+    """However long the node was away, the notice is neither shorter nor longer. N-1, H-7."""
+    rig = unseen()
+    rig.wait(60 * MINUTE_MS)
+    rig.tell(NoticeShown((1,)))
+    rig.show()
+    operation = rig.now(1)
+    assert operation.not_before_ms == rig.now_ms + 15 * MINUTE_MS
+    assert (operation.notice.shown_ms, operation.unseen_vms) == (rig.now_ms, ())
+    assert first_blocker(rig).code is Code.APPROVAL
+
+
+@pytest.mark.parametrize("cause", [Cause.HOST_UPDATE, Cause.EVICTION])
+def test_work_of_other_impacts_goes_on_and_names_the_vms(cause: Cause) -> None:
+    """It does not wait by default; `why` names the VMs until it has ended. Source: H-7, M-4."""
+    rig = unseen(cause, "web_0" if cause is Cause.EVICTION else "h0")
+    rig.show()
+    assert first_blocker(rig).text.endswith("web_0 may not know of it")
+    rig.wait(20 * MINUTE_MS)
+    assert rig.now(1).state is S.RUNNING
+    assert first_blocker(rig).text.endswith("web_0 may not know of it")
+
+
+def test_work_starts_once_somebody_approves_it_for_its_vms() -> None:
+    """A person's way out, while the node stays away. Source: H-7, A-9."""
+    rig = unseen()
+    rig.tell(Acknowledge(rig.now(1).events))
+    assert rig.now(1).state is S.RUNNING
+
+
+def test_policy_that_no_longer_waits_gives_the_notice_from_then_on() -> None:
+    """The time that it has waited is not added to the notice. Source: H-7."""
+    rig = unseen()
+    rig.wait(60 * MINUTE_MS)
+    rig.tell(ApplyPolicy(GOES_ON))
+    rig.show()
+    assert rig.now(1).not_before_ms == rig.now_ms + 15 * MINUTE_MS
+    rig.wait(15 * MINUTE_MS)
+    assert rig.now(1).state is S.RUNNING
+
+
+def test_takeover_keeps_the_names_of_unseen_vms() -> None:
+    """Another process publishes it again, and `why` names the VMs at once. Source: H-7, L-7."""
+    rig = unseen()
+    assert rig.tell(Recover()).follow_up.announced == (1,)
+    assert first_blocker(rig).subject == "db_0, web_0"
+
+
+def test_vms_of_groups_that_do_not_listen_hold_nothing_up() -> None:
+    """Nobody there would read what is not shown. Source: H-7, B-3."""
+    rig = small(enabled=("web",))
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(NotShown((1,), ("n0",), ("h0",)))
+    assert rig.now(1).unseen_vms == ("web_0",)
