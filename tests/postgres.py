@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ import psycopg
 
 FAST, SLOW = Path("/dev/shm"), Path("/tmp")  # both short, as a socket's path must be
 ROOM_BYTES_MIN = 2**30
-READY = "database system is ready to accept connections"
+READY = re.compile("database system is ready to accept (read-only )?connections")
 STOP_S_MAX = 20
 LOG_LINES_KEPT = 200
 UNPRIVILEGED = ("postgres", "nobody")
@@ -104,6 +105,18 @@ class PostgresServer:
         finally:
             self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def stop(self) -> None:
+        """Stop the server; all of its processes have ended then."""
+        process = self.process
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            pid = int((self.folder / "cluster" / "postmaster.pid").read_text().split()[0])
+            os.kill(pid, signal.SIGQUIT)  # "immediate": takes its children with it
+            process.wait(STOP_S_MAX)
+
     def drop_databases(self) -> None:
         """Drop what a process that was killed has left."""
         for (name,) in self.run("SELECT datname FROM pg_database WHERE datname ~ '_'"):
@@ -153,16 +166,40 @@ def running_postgres(*, on_disk: bool = False) -> Iterator[PostgresServer]:
         _finish(_start([f"{programs}/initdb", *cluster, *INIT_OPTIONS], folder, user))
         words = [f"{name}={word}" for name, word in SETTINGS.items()]
         options = [word for setting in words for word in ("-c", setting)]
-        server_words = [f"{programs}/postgres", *cluster, "-k", str(folder), *options]
-        process = _start(["/bin/sh", "-c", KEEPER, str(folder), *server_words], folder, user)
-        server = PostgresServer(folder, process)
-        try:
-            _await_ready(server)
+        with _serving(folder, user, options) as server:
             yield server
-        finally:
-            _stop(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_replica(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """Start a server that copies another one; `pg_promote()` makes it a primary."""
+    folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir=primary.folder.parent))
+    user = _unprivileged(folder)
+    try:
+        copy = ["-D", str(folder / "cluster"), "-h", str(primary.folder), "-U", "forewarn"]
+        copy += ["-R", "--no-sync", "--checkpoint=fast"]
+        _finish(_start([f"{_programs()}/pg_basebackup", *copy], folder, user))
+        words = [f"{name}={word}" for name, word in SETTINGS.items()]
+        with _serving(folder, user, [word for each in words for word in ("-c", each)]) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _serving(
+    folder: Path, user: pwd.struct_passwd | None, options: list[str]
+) -> Iterator[PostgresServer]:
+    program = [f"{_programs()}/postgres", "-D", str(folder / "cluster"), "-k", str(folder)]
+    process = _start(["/bin/sh", "-c", KEEPER, str(folder), *program, *options], folder, user)
+    server = PostgresServer(folder, process)
+    try:
+        _await_ready(server)
+        yield server
+    finally:
+        server.stop()
 
 
 def _has_room(folder: Path) -> bool:
@@ -225,7 +262,7 @@ def _await_ready(server: PostgresServer) -> None:
     assert server.process.stderr is not None
     for line in server.process.stderr:
         server.log.append(line.rstrip())
-        if READY in line:
+        if READY.search(line):
             break
     else:
         raise AssertionError("PostgreSQL did not start:\n" + "\n".join(server.log))
@@ -237,15 +274,3 @@ def _drain(server: PostgresServer) -> None:
     with server.process.stderr as words:
         for line in words:
             server.log.append(line.rstrip())
-
-
-def _stop(server: PostgresServer) -> None:
-    process = server.process
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(STOP_S_MAX)
-    except subprocess.TimeoutExpired:
-        pid = int((server.folder / "cluster" / "postmaster.pid").read_text().split()[0])
-        os.kill(pid, signal.SIGQUIT)  # "immediate": takes its children with it
-        process.wait(STOP_S_MAX)

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +22,11 @@ from forewarn.store import open_store
 from forewarn.store.sqlite_file import file_system_of
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.cli.conftest import Run
+from tests.pgbouncer import PGBOUNCER, pooled
 from tests.postgres import PostgresServer, running_postgres
 from tests.waiting import wait_until
 
 UNREACHABLE = "http://127.0.0.1:9"
-PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
 Fault = Callable[[Path, Path], None]
 
 
@@ -187,34 +187,9 @@ def test_pooler_is_named(
     mode: str, code: str | None, server: PostgresServer, database: str, live: Live, tmp_path: Path
 ) -> None:
     """A pooler in transaction mode is named; one in session mode may stay. Source: H-9."""
-    with running_pooler(server, mode) as folder:
-        address = database.replace(f"host={server.folder}", f"host={folder}&port=6432")
+    with pooled(server, database, mode) as address:
         file = settings_file(tmp_path, address)
         assert named(file, live.url).get("store") == code
-
-
-@contextmanager
-def running_pooler(server: PostgresServer, mode: str) -> Iterator[Path]:
-    """A PgBouncer before a server, on a Unix socket."""
-    folder = server.folder / f"pooler-{mode}"
-    folder.mkdir()
-    users, settings = folder / "users", folder / "pgbouncer.ini"
-    users.write_text('"forewarn" ""\n')
-    settings.write_text(
-        f"[databases]\n* = host={server.folder}\n[pgbouncer]\nlisten_port = 6432\n"
-        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\n"
-        "ignore_startup_parameters = extra_float_digits\n"
-    )
-    shutil.chown(folder, "postgres")
-    assert PGBOUNCER is not None
-    command = [PGBOUNCER, "-q", "-u", "postgres", str(settings)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        wait_until((folder / ".s.PGSQL.6432").exists)
-        yield folder
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
 
 
 def test_disk_of_a_network_is_known(tmp_path: Path) -> None:

@@ -195,7 +195,6 @@ class Engine(abc.ABC):
         """Return what the database says about itself. Source: U-4.
 
         Raises:
-            StorePooled: a connection pooler in transaction mode is between.
             StoreUnavailable: it does not answer.
         """
 
