@@ -6,14 +6,17 @@ import asyncio
 import json
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from forewarn.clock import SystemClock
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import DocumentChange
 from forewarn.store import open_store
 from forewarn.store.addresses import engine_of
+from forewarn.store.backup import restore, verify
 from forewarn.store.migrations import migrate
 from tests.postgres import running_postgres
 from tools.samples import Service, answers
@@ -64,6 +67,26 @@ def test_postgres_store_of_an_earlier_version_is_read(sample: Path) -> None:
         assert (len(state.topology.vms), len(state.maintenances)) == (3, 2)
         assert {each.state.value for each in state.operations.values()} == {"announced", "running"}
         assert store.history_bounds()[1] > 20
+        store.close()
+
+
+@every_version
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_backup_of_an_earlier_version_is_restored(
+    engine: str, sample: Path, tmp_path: Path
+) -> None:
+    """It is verified, and brought up to date as it is restored. Source: U-1, H-8."""
+    backup = tmp_path / "backup"
+    shutil.copy(sample / "store.db", backup)
+    assert verify(backup).vms == 3
+    with ExitStack() as stack:
+        address = f"sqlite://{tmp_path}/restored.db"
+        if engine == "postgres":
+            server = stack.enter_context(running_postgres())
+            address = stack.enter_context(server.database("template0"))
+        restore(backup, address, now_ms=SystemClock().now_ms())
+        store = open_store(address, must_exist=True)
+        assert len(store.load().topology.vms) == 3
         store.close()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 import tempfile
 from contextlib import contextmanager
@@ -34,10 +35,10 @@ from forewarn.store import RESTORING, Store, open_store
 from forewarn.store.addresses import engine_of, readable_engine
 from forewarn.store.beside import RecordsBeside
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
-from forewarn.store.migrations import check_steps, every_step, run_steps
+from forewarn.store.migrations import check_steps, every_step, migrate, run_steps
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import sentence
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,7 +172,10 @@ def verify(backup: Path) -> BackupFacts:
     with _opened(backup) as engine:
         engine.check()
         with engine.reading() as transaction:
-            check_steps(engine.place, transaction.rows("schema_steps"), every_step())
+            done = transaction.rows("schema_steps")
+        check_steps(engine.place, done, every_step())
+        if len(done) < len(every_step()):
+            return _verify_upgraded(backup)
         store = Store(engine)
         state = store.look()
         store.check()
@@ -184,6 +188,22 @@ def verify(backup: Path) -> BackupFacts:
             history_seq=store.history_seq,
             bytes=backup.stat().st_size,
         )
+
+
+def _verify_upgraded(backup: Path) -> BackupFacts:
+    """Check a copy of an earlier version's backup, in the schema of this version."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="forewarn-") as folder:
+            copy = shutil.copy(backup, folder)
+            engine = SqliteEngine(Path(copy), must_exist=True)
+            try:
+                migrate(engine)
+            finally:
+                engine.close()
+            _make_single_file(Path(copy))
+            return replace(verify(Path(copy)), bytes=backup.stat().st_size)
+    except OSError as error:
+        raise BackupUnusable(path=backup, reason=sentence(error)) from error
 
 
 @contextmanager
@@ -276,8 +296,10 @@ def _copy_store(source: Engine, target: Engine) -> None:
 
 
 def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
+    """Copy a backup, and bring an earlier version's up to date."""
     with _opened(backup) as source, source.reading() as read:
         _copy(source, read, target, write)
+    run_steps(target, write, every_step())
 
 
 def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction) -> None:
