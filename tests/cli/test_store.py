@@ -31,5 +31,5 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     assert "store restored" in done.err
     done = run("store", "upgrade", "--store", f"sqlite://{tmp_path}/new.db")
     assert "the schema is up to date" in done.err
-    missing = run("store", "upgrade", "--check", "--store", f"sqlite://{tmp_path}/none.db")
+    missing = run("store", "upgrade", "--store", f"sqlite://{tmp_path}/none.db")
     assert "[store-missing]" in missing.err

@@ -76,6 +76,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "leader": ("serve", "the active process among several control planes"),
     "reload": ("serve", "reload the settings of the service"),
     "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
+    "upgrade": ("upgrade", "upgrade to this version: check what is next"),
     "driver": ("driver", "drivers of the settings: list, check, discover"),
     "outbox": ("outbox", "delivery of transitions to other systems"),
     "explain": ("explain", "explain an error code"),
@@ -85,7 +86,7 @@ NOUNS: dict[str, tuple[str, str]] = {
 #: Rarely used commands, which `forewarn --help` lists without a description.
 RARE = {
     "access": ("access", "whoami", "confirmation", "audit"),
-    "service": ("doctor", "leader", "reload", "store", "driver", "outbox"),
+    "service": ("doctor", "leader", "reload", "store", "upgrade", "driver", "outbox"),
     "trials and tests": ("document", "emulator", "conformance"),
     "this program": ("explain", "completion"),
 }

@@ -37,7 +37,6 @@ def add_commands(commands: CommandGroup) -> None:
         help="finish a restore that the database's own tools have done",
     )
     upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
-    upgrade.add_argument("--check", action="store_true", help="show the missing steps, then exit")
     for parser in (backup, restore, upgrade):
         parser.add_argument(
             "--store", metavar="ADDRESS", help="(default: the store in the settings)"
@@ -52,7 +51,7 @@ def _back(arguments: argparse.Namespace) -> int:
     from forewarn.store.backup import back_up, note_backup  # noqa: PLC0415 - the same
 
     logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it reports a new store
-    address, began_ms = _address(arguments), SystemClock().now_ms()
+    address, began_ms = store_address(arguments), SystemClock().now_ms()
     facts = back_up(address, arguments.file)
     try:
         note_backup(address, began_ms)
@@ -71,7 +70,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     from forewarn.clock import SystemClock  # noqa: PLC0415 - the same
     from forewarn.store.backup import restore  # noqa: PLC0415 - the same
 
-    address = _address(arguments)
+    address = store_address(arguments)
     facts = restore(arguments.file, address, now_ms=SystemClock().now_ms())
     if arguments.json:
         return print_json(
@@ -98,17 +97,15 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     from forewarn.store.addresses import engine_of  # noqa: PLC0415 - the same
     from forewarn.store.migrations import migrate, missing_steps  # noqa: PLC0415 - the same
 
-    engine = engine_of(_address(arguments))(must_exist=True)
+    engine = engine_of(store_address(arguments))(must_exist=True)
     try:
         missing = missing_steps(engine)
-        if not arguments.check:
-            migrate(engine, must_exist=True, upgrade=True)
+        migrate(engine, must_exist=True, upgrade=True)
     finally:
         engine.close()
     if arguments.json:
-        return print_json({"steps": missing, "done": not arguments.check})
-    verb = "to run" if arguments.check else "run"
-    note(f"schema steps {verb}: {', '.join(missing)}" if missing else "the schema is up to date")
+        return print_json({"steps": missing})
+    note(f"schema steps run: {', '.join(missing)}" if missing else "the schema is up to date")
     return OK
 
 
@@ -130,7 +127,8 @@ def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
     return OK
 
 
-def _address(arguments: argparse.Namespace) -> str:
+def store_address(arguments: argparse.Namespace) -> str:
+    """Return the address of the store that `--store` or the settings name."""
     from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - the same
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 

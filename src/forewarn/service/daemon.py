@@ -40,6 +40,7 @@ from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
 from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
+from forewarn.store.processes import SignsOfLife
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
@@ -172,6 +173,8 @@ class Daemon:
         self._lapsed: Callable[[], bool] = lambda: False
         #: Holds the state while another process is active.
         self._follower: StateFollower | None = None
+        #: Shows the other processes that this one runs; None where the store is its own.
+        self._signs: SignsOfLife | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -189,6 +192,7 @@ class Daemon:
             await self.stop()
             raise
         self.store.url = self.settings.operator.url or _url(operator)
+        self._note_url(operator)
         self.bound = BoundAddresses(metadata, operator, azure, certificate)
         return self.bound
 
@@ -451,6 +455,8 @@ class Daemon:
     async def _take_lease(self) -> None:
         """Wait as a standby until this process holds the lease of the shared store, and keep it."""
         tenure = Tenure(self.store, self.term_ms)
+        self._signs = SignsOfLife(self.store, tenure.token)
+        self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
@@ -460,6 +466,10 @@ class Daemon:
         )
         self._lapsed = keeper.lapsed
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
+
+    def _note_url(self, operator: str) -> None:
+        if self._signs is not None and operator:
+            self._signs.url = self.settings.operator.url or _url(operator)
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
         """Claim no freshness while another process may hold the lease. Source: H-3."""
@@ -497,6 +507,7 @@ class Daemon:
             )
             until.push_async_callback(operator.stop)
             address = operator.address
+            self._note_url(address)
         self.metadata = self._new_metadata()
         self._follower = StateFollower(self.store, self._show_followed)
         until.push_async_callback(asyncio.to_thread, self._follower.stop)

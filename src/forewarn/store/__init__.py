@@ -356,6 +356,24 @@ class Store(StoreReader):
         with self._engine.writing() as transaction:
             transaction.run("token_used", id=token_id, used_ms=used_ms)
 
+    def note_process(self, token: str, url: str, version: str, *, kept_ms: int) -> None:
+        """Write a sign of life of this process, and remove rows of a greater age; on any thread."""
+        fills = {"now_ms": self._engine.now_ms}
+        facts: dict[str, str | int] = {
+            "token": token,
+            "url": url,
+            "version": version,
+            "generation": self.generation,
+        }
+        with self._engine.lease_writing() as transaction:
+            transaction.rows_filled("processes_gone", fills, kept_ms=kept_ms)
+            transaction.rows_filled("process_noted", fills, **facts)
+
+    def remove_process(self, token: str) -> None:
+        """Remove the row of this process."""
+        with self._engine.lease_writing() as transaction:
+            transaction.run("process_gone", token=token)
+
     def lease(self) -> Lease:
         """Return who holds the lease; `lease.Tenure` contends for it."""
         with self._engine.lease_reading() as transaction:

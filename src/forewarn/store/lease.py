@@ -48,7 +48,7 @@ class Tenure:
         assert term_ms > 0, term_ms
         self.term_ms = term_ms
         self._store = store
-        self._token = Ids().token("tenure")
+        self.token = Ids().token("tenure")
         self._seen: Lease | None = None
         self._seen_ms = 0
         self._until_ms = 0
@@ -74,10 +74,10 @@ class Tenure:
         if seen != self._seen:
             self._seen, self._seen_ms = seen, now_ms
         silent = now_ms - self._seen_ms >= self.term_ms
-        if seen.holder not in {"", self._token} and not silent:
+        if seen.holder not in {"", self.token} and not silent:
             self._until_ms = 0
             return False
-        mine = self._store.move_lease(seen, self._token)
+        mine = self._store.move_lease(seen, self.token)
         if mine is None:  # another process was quicker
             self._until_ms = 0
             return False
@@ -88,5 +88,5 @@ class Tenure:
     def release(self) -> None:
         """Give the lease up, so that another process need not wait for the end of its term."""
         self._until_ms = 0
-        if self._seen is not None and self._seen.holder == self._token:
+        if self._seen is not None and self._seen.holder == self.token:
             self._store.move_lease(self._seen, "")

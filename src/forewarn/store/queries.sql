@@ -97,6 +97,23 @@ RETURNING {now_ms}
 -- name: writer_now
 SELECT {now_ms} + ahead_ms FROM lease WHERE id = 1 AND measured = 1
 
+-- name: process_noted
+INSERT INTO process (token, url, version, generation, seen_ms)
+VALUES (:token, :url, :version, :generation, {now_ms})
+ON CONFLICT (token) DO UPDATE SET
+    url = excluded.url, generation = excluded.generation, seen_ms = excluded.seen_ms
+RETURNING token
+
+-- name: process_gone
+DELETE FROM process WHERE token = :token
+
+-- name: processes_gone
+DELETE FROM process WHERE seen_ms < {now_ms} - :kept_ms RETURNING token
+
+-- name: processes
+SELECT token, url, version, generation, {now_ms} - seen_ms FROM process
+ORDER BY seen_ms DESC LIMIT :limit
+
 -- name: load_host
 SELECT {host} FROM host ORDER BY name
 

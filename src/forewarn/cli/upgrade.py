@@ -1,0 +1,148 @@
+"""`forewarn upgrade check`: whether this version can run beside the running one, and what is next.
+
+It reads the store in the settings and asks the service for its version. Nothing is changed.
+Source: H-8.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import noun, print_facts, print_json, print_table
+from forewarn.errors import ForewarnError
+from forewarn.exit_codes import OK, REFUSED
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import CommandGroup
+    from forewarn.store.processes import ControlProcess
+
+
+def add_commands(commands: CommandGroup) -> None:
+    """Add `upgrade`."""
+    group = commands.group("upgrade", default="check")
+    check = group.command(
+        "check", "check whether this version can run beside the running one", run=_check
+    )
+    check.add_argument("--store", metavar="ADDRESS", help="(default: the store in the settings)")
+    check.add_argument(
+        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+    )
+
+
+@value
+class UpgradeState:
+    """How far an upgrade to this version is."""
+
+    #: This version, and that of the service; empty: it does not answer.
+    version: str
+    running: str
+    #: Whether several processes may use the store.
+    shared: bool
+    #: Steps of the schema that the store lacks.
+    steps: tuple[str, ...]
+    #: The control planes seen lately, the active one first.
+    processes: tuple[ControlProcess, ...]
+
+    @property
+    def beside(self) -> bool:
+        """Whether this version and the one before can use the store at the same time."""
+        from forewarn.store.migrations import EXPANDING  # noqa: PLC0415
+
+        return self.shared and all(EXPANDING.search(step) for step in self.steps)
+
+    @property
+    def next_act(self) -> str:
+        """What an operator does next."""
+        if not self.shared:
+            return "Restart the service with this version; it upgrades the store as it starts."
+        if self.steps and not self.beside:
+            return (
+                "Stop every control plane, run `forewarn store upgrade`, then start this version."
+            )
+        if self.steps:
+            return "Run `forewarn store upgrade`; the running processes continue."
+        others = [each for each in self.processes if each.version != self.version]
+        followers = [each.url or "one without a URL" for each in others if not each.active]
+        if followers:
+            return f"Restart the followers with this version, one at a time: {', '.join(followers)}"
+        if others:
+            return (
+                "Run `forewarn leader step-down`, then start this version in place of the process "
+                f"that was active ({others[0].url or 'without a URL'})."
+            )
+        if self.running not in {"", self.version}:
+            return "Restart the control planes with this version, the active one last."
+        return "Every control plane has this version. Restart the metadata nodes with it."
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    state = _state(arguments)
+    if arguments.json:
+        names = ("url", "version", "active", "behind")
+        rows = [{name: getattr(each, name) for name in names} for each in state.processes]
+        print_json(
+            {
+                "version": state.version,
+                "running": state.running,
+                "beside": state.beside,
+                "steps": state.steps,
+                "processes": rows,
+                "next": state.next_act,
+            }
+        )
+        return OK if state.beside or not state.shared else REFUSED
+    beside = "can run side by side" if state.beside else "cannot run side by side"
+    print_facts(
+        (
+            ("this version", state.version),
+            ("running version", state.running or "unknown: the service does not answer"),
+            ("both versions", beside),
+            ("schema steps due", ", ".join(state.steps) or "none"),
+        )
+    )
+    if state.shared:
+        print_table(
+            ("control plane", "version", "role", "lag"),
+            [
+                (
+                    each.url or "-",
+                    each.version,
+                    "active" if each.active else "follower",
+                    f"{each.behind} {noun(each.behind, 'commit')}",
+                )
+                for each in state.processes
+            ],
+            empty="No control plane has been seen in the last seconds.",
+        )
+    print(f"\nNext: {state.next_act}")
+    return OK if state.beside or not state.shared else REFUSED
+
+
+def _state(arguments: argparse.Namespace) -> UpgradeState:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.store import store_address  # noqa: PLC0415 - the same
+    from forewarn.store.addresses import readable_engine  # noqa: PLC0415 - the same
+    from forewarn.store.errors import StoreContradiction  # noqa: PLC0415 - the same
+    from forewarn.store.migrations import missing_steps  # noqa: PLC0415 - the same
+    from forewarn.store.processes import processes  # noqa: PLC0415 - the same
+    from forewarn.version import version  # noqa: PLC0415 - the same
+
+    engine = readable_engine(store_address(arguments))
+    try:
+        steps = missing_steps(engine)
+        try:
+            seen = processes(engine)
+        except StoreContradiction:  # a version that does not write it yet
+            seen = ()
+    finally:
+        engine.close()
+    try:
+        running = client_of(arguments).get("/v1/version")["version"]
+    except ForewarnError:
+        running = ""
+    alive = tuple(each for each in seen if each.runs)
+    return UpgradeState(version(), running, engine.is_shared, steps, alive)

@@ -1,0 +1,79 @@
+"""`forewarn upgrade check`: what it says at each step of an upgrade. Source: H-8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forewarn import exit_codes
+from forewarn.cli.upgrade import UpgradeState
+from forewarn.store import open_store
+from forewarn.store.lease import Tenure
+from forewarn.store.processes import ControlProcess, SignsOfLife, processes
+from forewarn.version import version
+from tests.cli.conftest import Run
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
+
+OLD = ControlProcess("http://a", "0.1.0", behind=0, age_s=1, active=True)
+FOLLOWER = ControlProcess("http://b", "0.1.0", behind=3, age_s=1, active=False)
+NEW = ControlProcess("http://b", "0.2.0", behind=0, age_s=1, active=False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen", "beside", "act"),
+    [
+        (("0009_contract",), (OLD, FOLLOWER), False, "Stop every control plane"),
+        (("0009_expand_a", "0010_contract"), (OLD,), False, "Stop every control plane"),
+        (("0009_expand_a",), (OLD, FOLLOWER), True, "Run `forewarn store upgrade`"),
+        ((), (OLD, FOLLOWER), True, "one at a time: http://b"),
+        ((), (OLD, NEW), True, "Run `forewarn leader step-down`"),
+        ((), (NEW,), True, "Every control plane has this version"),
+        ((), (), True, "the active one last"),
+    ],
+)
+def test_next_act_follows_from_steps_and_processes(
+    steps: tuple[str, ...], seen: tuple[ControlProcess, ...], beside: bool, act: str
+) -> None:
+    """Each state of an upgrade has one next act."""
+    running = "0.2.0" if seen == (NEW,) else "0.1.0"
+    state = UpgradeState("0.2.0", running, shared=True, steps=steps, processes=seen)
+    assert state.beside is beside
+    assert act in state.next_act
+
+
+def test_file_is_upgraded_by_the_restart(run: Run, tmp_path: Path) -> None:
+    """A SQLite store has one process, which upgrades it. Nothing is changed here."""
+    open_store(f"sqlite://{tmp_path}/store.db").close()
+    done = run("upgrade", "check", "--store", f"sqlite://{tmp_path}/store.db")
+    assert (done.status, "Restart the service" in done.out) == (exit_codes.OK, True)
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """An empty database."""
+    with running_postgres() as server, server.database("template0") as found:
+        yield found
+
+
+@pytest.mark.postgres
+def test_processes_and_their_lag_are_listed(address: str, run: Run) -> None:
+    """Each process writes who it is and how far; one that stops is gone. Source: H-8, U-4."""
+    store = open_store(address)
+    tenure = Tenure(store, 5000)
+    assert tenure.attempt(0)
+    active, follower = SignsOfLife(store, tenure.token), SignsOfLife(store, "another")
+    active.url = "http://here"
+    try:
+        wait_until(lambda: len(processes(store._engine)) == 2)
+        answer = run("--json", "upgrade", "check", "--store", address).json
+        assert [each["active"] for each in answer["processes"]] == [True, False]
+        assert {each["version"] for each in answer["processes"]} == {version()}
+        assert answer["beside"]
+    finally:
+        active.stop()
+        follower.stop()
+    assert processes(store._engine) == ()
+    store.close()
