@@ -164,7 +164,7 @@ def everything_in(state: State) -> dict[str, object]:
         found[name] = dict(getattr(state, name))
     for name in ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by"):
         found[name] = dict(getattr(state.topology, name))
-    for name in ("starts", "ends", "polls", "holds", "waves"):
+    for name in ("looks", "ends", "polls"):
         deadlines = getattr(state, name)
         found[name] = dict(deadlines._at), set(deadlines._passed), deadlines._passed_ms
     found["places"] = state.places.all()
@@ -185,7 +185,7 @@ def everything_in(state: State) -> dict[str, object]:
 
 def check_tick(state: State, now_ms: int) -> None:
     """What was due is not looked at with every tick from now on. Source: L-1."""
-    assert state.starts.due(now_ms) == state.holds.due(now_ms) == state.waves.due(now_ms) == []
+    assert state.looks.due(now_ms) == []
 
 
 def check_indexes(state: State) -> None:
@@ -200,12 +200,15 @@ def check_indexes(state: State) -> None:
     announced = [each for each in operations if each.state is S.ANNOUNCED]
     running = [each for each in operations if each.state is S.RUNNING and each.alert is Alert.NONE]
     due = [each for each in state.maintenances.values() if each.running and each.due_ms is not None]
-    assert state.starts._at == {each.number: each.not_before_ms for each in announced}
-    assert state.holds._at == {
-        each.number: each.earliest_start_ms for each in announced if each.earliest_start_ms
+    looks = {(each.number, "start"): each.not_before_ms for each in announced}
+    looks |= {
+        (each.number, "earliest"): each.earliest_start_ms
+        for each in announced
+        if each.earliest_start_ms is not None
     }
+    looks |= {(each.number, "wave"): each.due_ms for each in due if each.due_ms is not None}
+    assert state.looks._at == looks
     assert state.ends._at == {each.number: each.overdue_ms(0) for each in running}
-    assert state.waves._at == {each.number: each.due_ms for each in due}
     assert state.polls._at == {group: each.polled_ms for group, each in state.enrolments.items()}
     by_group: dict[str, set[str]] = {}
     for event in state.events.values():

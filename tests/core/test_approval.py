@@ -16,7 +16,8 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.protocol.approvals import CallerIdentity, UnknownEvent
+from forewarn.protocol.approvals import UnknownEvent
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.values import replace
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 

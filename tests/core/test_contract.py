@@ -30,6 +30,7 @@ from forewarn.core.topology import Health
 from forewarn.errors import CallerError
 from forewarn.planning.blockers import Blocker
 from forewarn.protocol import approvals
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.protocol.versions import VERSIONS
 from tests.core.rig import small
 
@@ -50,7 +51,7 @@ SAID: dict[str, object] = {
     "Execution.progress_percent": -1,
     "Execution.interruption_ms": -1,
     "Event.state": "scheduled",
-    "Approve.identity": approvals.CallerIdentity(),
+    "Approve.identity": CallerIdentity(),
     "Vm.os_type": "Linux",
     "DriverProgressed.percent": -1,
     "DriverDone.interruption_ms": -1,
@@ -114,8 +115,7 @@ def test_refusal_has_its_status() -> None:
     """The HTTP status by which a client tells what kind of refusal it is. Source: A-3, O-1."""
     found = {
         each
-        for module in (refusals,)
-        for each in vars(module).values()
+        for each in vars(refusals).values()
         if isinstance(each, type) and issubclass(each, CallerError) and each is not CallerError
     }
     assert found <= set(STATUSES)

@@ -410,7 +410,7 @@ def test_indexes_forget_what_has_ended() -> None:
     assert not state.places.all()
     assert not state.waits
     assert not state.waiting.all()
-    assert (len(state.starts), len(state.ends)) == (0, 0)
+    assert (len(state.looks), len(state.ends)) == (0, 0)
 
 
 def test_routine_work_does_not_forestall_a_users_own() -> None:

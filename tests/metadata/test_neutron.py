@@ -11,7 +11,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from forewarn.protocol.approvals import CallerIdentity
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.messages import Caller, DocumentChange
 from tests.metadata.live import EVENTS, FREEZE, VM_A, VM_C, approval, serving, with_settings
 

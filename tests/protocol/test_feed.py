@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.protocol.approvals import CallerIdentity
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication import portions
 from forewarn.replication.messages import (
     Ack,

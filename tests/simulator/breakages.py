@@ -35,8 +35,8 @@ BREAKAGES = (
             ),
             (
                 "forewarn.core.handlers",
-                "in deadlines.due(draft.now_ms):",
-                "in deadlines.due(draft.now_ms + 300_000):",
+                "in state.looks.due(draft.now_ms):",
+                "in state.looks.due(draft.now_ms + 300_000):",
             ),
         ),
         (1, "1"),

@@ -159,13 +159,7 @@ def digest_of(secret: str) -> str:
 def proved(
     given: str, find: Callable[[str], AccessToken | None], now_ms: int
 ) -> AccessToken | None:
-    """Return the token that was sent; None if it is unknown or has expired.
-
-    Args:
-        given: `fw_ID_SECRET`, as it came.
-        find: returns a token by its id.
-        now_ms: ms since the epoch UTC.
-    """
+    """Return the token that was sent as `fw_ID_SECRET`; None if it is unknown or has expired."""
     prefix, _, rest = given.partition("_")
     token_id, _, secret = rest.partition("_")
     token = find(token_id) if prefix == TOKEN_PREFIX else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
     from forewarn.core.topology import Group, Vm
-    from forewarn.protocol.approvals import CallerIdentity
+    from forewarn.protocol.identity import CallerIdentity
 
 
 def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:

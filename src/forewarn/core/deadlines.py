@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
-K = TypeVar("K", int, str)
+K = TypeVar("K", int, str, tuple[int, str])
 
 #: Entries that are kept beyond twice the deadlines, so that a small heap is not made again often.
 SLACK = 64

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from forewarn.core.lifecycle import Event, Operation
 
-#: The only type of resource. Source: D-5.
-
 
 @value
 class Departure:
@@ -76,17 +74,9 @@ def shown(operation: Operation, event: Event) -> ScheduledEvent:
 
 
 def visible(view: View, live: Iterable[tuple[Operation, Event]]) -> tuple[ScheduledEvent, ...]:
-    """Return what a view shows, oldest operation first. Source: S-1, S-3, S-5.
-
-    Args:
-        view: the document in question.
-        live: live events of the view's group, each with its operation.
-    """
-    mine = sorted(
-        ((operation, event) for operation, event in live if event.belongs_in(view.group, view.vm)),
-        key=lambda pair: pair[0].number,
-    )
-    return tuple(shown(operation, event) for operation, event in mine)
+    """Return what a view shows of live events, oldest operation first. Source: S-1, S-3, S-5."""
+    mine = [pair for pair in live if pair[1].belongs_in(view.group, view.vm)]
+    return tuple(shown(*pair) for pair in sorted(mine, key=lambda pair: pair[0].number))
 
 
 def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.core.document import Enrolment, View
     from forewarn.core.indexes import Place
     from forewarn.core.maintenance import Target
-    from forewarn.core.policy import AppliedPolicy, NoticePolicy
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.topology import FleetChange, Topology
     from forewarn.core.usage import Disturbed
     from forewarn.planning.policy import MaintenancePolicy
@@ -128,19 +128,14 @@ class Draft:
         return self.state.topology
 
     @property
-    def applied_policy(self) -> AppliedPolicy | None:
-        """The maintenance policy that was applied last; None if none was."""
-        return self.state.applied_policy
-
-    @property
     def maintenance_policy(self) -> MaintenancePolicy:
         """Budgets, windows and pauses in force: those applied last, else those of the terms."""
-        return maintenance_policy(self.applied_policy, self.policy)
+        return maintenance_policy(self.state.applied_policy, self.policy)
 
     @property
     def policy_applied_ms(self) -> int:
         """When they were applied, ms since the epoch UTC; 0: never."""
-        applied = self.applied_policy
+        applied = self.state.applied_policy
         return applied.applied_ms if applied else 0
 
     def operations(self, *places: Place) -> list[Operation]:

@@ -209,7 +209,7 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
     recount(draft, change.groups)
 
 
-def tick(draft: Draft, _: stimuli.Tick | None = None) -> None:
+def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
     """Do what time alone makes due, but starting: that is a joint rule. See B-2, L-8.
 
     Costs the work that is due, once: blocked work waits for the end of its blocker.
@@ -221,9 +221,8 @@ def tick(draft: Draft, _: stimuli.Tick | None = None) -> None:
         if enrolment is not None and enrolment.polled_ms <= silent_ms:
             _disable(draft, enrolment)
     state = draft.state
-    for deadlines in (state.starts, state.holds, state.waves):
-        for number in deadlines.due(draft.now_ms):
-            draft.look_at(number)
+    for number, _ in state.looks.due(draft.now_ms):
+        draft.look_at(number)
     for number in state.ends.due(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         assert operation is not None, "a tick ends nothing"

@@ -13,8 +13,6 @@ from forewarn.core.lifecycle import IllegalMove
 from forewarn.values import Word, replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from forewarn.core.lifecycle import Operation
     from forewarn.planning.plan import Wave
     from forewarn.planning.plan_text import PlanBody
@@ -426,8 +424,3 @@ class Maintenances:
             self._of.setdefault(after.maintenance, TargetProgress()).put(after)
         elif before is not None:
             self._of[before.maintenance].drop(before.host)
-
-    def drop(self, number: int) -> Iterable[str]:
-        """Forget a maintenance that has ended; return the hosts it had touched."""
-        known = self._of.pop(number, None)
-        return known.targets if known else ()

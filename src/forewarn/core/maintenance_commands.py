@@ -205,7 +205,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     plan = report.plan
     older = (report.rests_until_ms, report.policy) != (
         maintenance.rests_until_ms,
-        draft.applied_policy,
+        draft.state.applied_policy,
     )
     outdated = older or _leaves_out(draft, maintenance, plan)
     outdated = outdated or report.postponed != postponed_hosts(maintenance)

@@ -39,12 +39,8 @@ class GroupOutlook:
 def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[GroupOutlook, ...]:
     """Return what a plan means for each group that it disturbs, the worst first.
 
-    Costs the VMs of the groups it disturbs, and the hosts it names.
-
-    Args:
-        plan: with an entry for each host.
-        topology: where the VMs are.
-        occupied: hosts whose VMs are disturbed now.
+    Costs the VMs of the groups it disturbs, and the hosts it names. The VMs of `occupied` hosts are
+    disturbed now.
     """
     disturbed: dict[str, Counter[int]] = {}
     notices: dict[str, list[int]] = {}

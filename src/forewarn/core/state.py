@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Subject
 
 
-_K = TypeVar("_K", str, int)
+_K = TypeVar("_K", str, int, tuple[int, str])
 _Undo: TypeAlias = "Callable[[], object]"
 
 #: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
@@ -133,14 +133,13 @@ class State:
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
     mark: tuple[str, int] = ("", 0)
-    #: When announced work may start, when running work should be finished, and when a group last
-    #: polled; the policy adds a grace period to the last two. In ms since the epoch, UTC.
-    starts: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
+    #: When an operation or a maintenance is looked at again, with the reason: its NotBefore, its
+    #: earliest start, or its next wave. In ms since the epoch, UTC, as the two that follow.
+    looks: Deadlines[tuple[int, str]] = field(default_factory=Deadlines, repr=False, compare=False)
+    #: When running work should be finished, and when a group last polled; the policy adds a grace
+    #: period to each.
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
-    #: Announced work that may not start yet even if approved, and when maintenances are due.
-    holds: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
-    waves: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     #: How far maintenances have come.
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
     #: Where operations are found.
@@ -222,9 +221,7 @@ class State:
         """Forget how to undo what was changed: it is durable."""
         self._undo.clear()
         if self.ticked_ms:
-            self.starts.passed(self.ticked_ms)
-            self.holds.passed(self.ticked_ms)
-            self.waves.passed(self.ticked_ms)
+            self.looks.passed(self.ticked_ms)
             self.ticked_ms = 0
         self._count_many()
 
@@ -329,8 +326,9 @@ class State:
         number, state = operation.number, operation.state
         announced = state is OperationState.ANNOUNCED
         running = state is OperationState.RUNNING and operation.alert is Alert.NONE
-        self._arm(self.starts, number, operation.not_before_ms if announced else None)
-        self._arm(self.holds, number, operation.earliest_start_ms if announced else None)
+        start_ms, earliest_ms = operation.notice.not_before_ms, operation.earliest_start_ms
+        self._arm(self.looks, (number, "start"), start_ms if announced else None)
+        self._arm(self.looks, (number, "earliest"), earliest_ms if announced else None)
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
         if not operation.live:
             self.wait(number, 0)
@@ -342,7 +340,8 @@ class State:
     def _follow_maintenance(self, maintenance: Maintenance) -> None:
         """Keep when a maintenance is due; forget what it has touched once it has ended."""
         number = maintenance.number
-        self._arm(self.waves, number, maintenance.due_ms if maintenance.running else None)
+        due_ms = maintenance.due_ms if maintenance.running else None
+        self._arm(self.looks, (number, "wave"), due_ms)
         if not maintenance.live:
             self._write("plan", maintenance.plan, None)
             for host in tuple(self.progress.of(number).targets):

@@ -118,12 +118,6 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Step
 
     The caller then calls `State.keep` once the changes are durable, or `State.rollback`.
 
-    Args:
-        state: the current state.
-        stimulus: what happens.
-        now_ms: the service's time, ms since the epoch UTC.
-        terms: policy, actor and ids.
-
     Raises:
         CallerError: the stimulus is refused; the state is as it was.
     """
@@ -179,9 +173,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
     expiry_ms = confirmations.next_expiry_ms(state.confirmations, now_ms)
     deadlines_ms = [] if expiry_ms is None else [expiry_ms]
     for deadlines, later_ms in (
-        (state.starts, 0),
-        (state.holds, 0),
-        (state.waves, 0),
+        (state.looks, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
         (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
     ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.core.access import AccessStimulus
 from forewarn.core.impact import TRAITS
 from forewarn.core.maintenance import Maintenance
-from forewarn.protocol.approvals import CallerIdentity
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.values import value
 
 if TYPE_CHECKING:

@@ -106,10 +106,7 @@ def _prediction_ms(draft: Draft, operation: Operation) -> int:
 def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
     """Give the owed notice again, because it was shown late or never. See N-1, L-7.
 
-    Args:
-        draft: the draft to write to.
-        operation: an announced operation.
-        delay_ms: how late it was shown; twice that is added, so that the next try holds.
+    Twice the delay with which it was shown is added, so that the next try holds.
     """
     assert operation.state is OperationState.ANNOUNCED, operation
     key = deletion_key(operation)
@@ -125,13 +122,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
 
 
 def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
-    """A step of the system clock never shortens promised notice. Source: N-4.
-
-    Args:
-        draft: the draft to write to.
-        operation: an announced operation.
-        by_ms: how far the clock goes ahead while no time passes.
-    """
+    """A step of the system clock never shortens promised notice. Source: N-4."""
     assert operation.state is OperationState.ANNOUNCED, operation
     by_s = -(-by_ms // SECOND_MS)
     shown_ms = operation.notice.shown_ms
@@ -212,12 +203,7 @@ def end(
 ) -> Operation:
     """A started event is gone once its operation has ended. Source: L-5.
 
-    Args:
-        draft: the draft to write to.
-        operation: a running operation.
-        failed: whether it ended badly.
-        reason: why, for people.
-        abort: it ends without its driver, which must be notified; owed until that is done (L-7).
+    With `abort` it ends without its driver, which must be notified; owed until that is done (L-7).
     """
     move = Move.FAIL if failed else Move.DONE
     ended = replace(

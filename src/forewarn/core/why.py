@@ -33,10 +33,6 @@ def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     """Whatever waits has a first blocker. Source: F-4.
 
     Return all that an operation waits for, the first one first; empty when it has ended.
-
-    Args:
-        draft: the draft to read.
-        operation: a live operation, or one that has ended.
     """
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)

@@ -9,7 +9,7 @@ import hmac
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from forewarn.protocol.approvals import CallerIdentity
+from forewarn.protocol.identity import CallerIdentity
 
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from forewarn.errors import CallerError
 from forewarn.protocol.json_text import encode_json, parse_json
 
@@ -12,20 +10,6 @@ APPROVAL_BYTES_MAX = 64 * 1024
 
 APPROVALS_MAX = 100
 """Most StartRequests in one approval. Source: A-5."""
-
-
-class CallerIdentity(NamedTuple):
-    """How a node knew a VM: as its record had it there. All empty: by no record. Source: S-6.
-
-    The record may have changed since: an address may be another VM's by now.
-    """
-
-    #: One of the VM's addresses, as its record writes it.
-    address: str = ""
-    #: The interface on which that address counts; empty: any.
-    interface: str = ""
-    #: What a proxy signed for it.
-    instance_id: str = ""
 
 
 class ApprovalMalformed(CallerError):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from forewarn.errors import PeerError
-from forewarn.protocol.approvals import CallerIdentity
 from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.protocol.identity import CallerIdentity
 
 if TYPE_CHECKING:
     import asyncio

@@ -16,7 +16,7 @@ def cloned(state: State, *, of_fleet: bool) -> State:
     for name in ("operations", "aborts", "events", "enrolments", "views", "waits"):
         setattr(made, name, dict(getattr(state, name)))
     made._by_group = {group: dict(ids) for group, ids in state._by_group.items()}
-    for name in ("starts", "ends", "polls", "holds", "waves"):
+    for name in ("looks", "ends", "polls"):
         setattr(made, name, _copied(getattr(state, name)))
     made._undo = []
     made.waiting, made.places = _copied(state.waiting), _copied(state.places)

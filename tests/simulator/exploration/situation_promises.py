@@ -81,8 +81,9 @@ def _check_deadlines(state: State) -> None:
     """What time alone makes due is known by its time."""
     live = state.operations.values()
     starts = {o.number: o.not_before_ms for o in live if o.state is S.ANNOUNCED}
-    if state.starts._at != starts:
-        raise Violation("12", f"NotBefore comes at {state.starts._at}, not at {starts}")
+    looks = {number: at for (number, why), at in state.looks._at.items() if why == "start"}
+    if looks != starts:
+        raise Violation("12", f"NotBefore comes at {looks}, not at {starts}")
     for operation in live:
         running = operation.state is S.RUNNING and operation.alert is Alert.NONE
         if running != (operation.number in state.ends._at):

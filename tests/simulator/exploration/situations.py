@@ -227,7 +227,7 @@ class Situations:
             ),
             tuple(sorted((g.name, g.strict_approval) for g in topology.groups.values())),
             tuple(sorted(state.waits.items())),
-            frozenset(state.starts._passed),
+            frozenset(each for each in state.looks._passed if each[1] == "start"),
             state.last_number,
             situation.guids,
             situation.uttered,
