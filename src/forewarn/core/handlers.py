@@ -9,6 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import confirmations, fleet_changes, targets, transitions
+from forewarn.core.access import (
+    IN_FLEET,
+    WITHIN_OWNER,
+    Principal,
+    Role,
+    ScopeInvalid,
+    UnknownBinding,
+)
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
@@ -29,6 +37,7 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli
+    from forewarn.core.access import AddToken, Grant, Revoke, RevokeToken
     from forewarn.core.draft import Draft
 
 #: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
@@ -303,3 +312,53 @@ def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
 def disabled_ms(polled_ms: int, after_s: int) -> int:
     """When a group last heard of then is disabled, ms since the epoch UTC. See B-2."""
     return polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS
+
+
+def grant(draft: Draft, stimulus: Grant) -> None:
+    """Give a principal a role; raises `ScopeInvalid` if the role cannot have this scope."""
+    _check_scope(stimulus.role, stimulus.owner)
+    known = draft.state.principals.get(stimulus.principal) or Principal(stimulus.principal)
+    pair = stimulus.role.value, stimulus.owner
+    if pair not in known.bindings:
+        granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
+        draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
+
+
+def revoke(draft: Draft, stimulus: Revoke) -> None:
+    """Take a role from a principal; raises `UnknownBinding` if it has none such."""
+    pair = stimulus.role.value, stimulus.owner
+    known = draft.state.principals.get(stimulus.principal)
+    if known is None or pair not in known.bindings:
+        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
+    left = tuple(each for each in known.bindings if each != pair)
+    text = f"{known.name} is no longer {_words(*pair)}"
+    if left:
+        draft.put("access.revoked", text, Principal(known.name, left))
+    else:
+        draft.remove("access.revoked", text, known)
+
+
+def add_token(draft: Draft, stimulus: AddToken) -> None:
+    """Keep a token; raises `ScopeInvalid` if its role cannot have its scope."""
+    token = stimulus.token
+    _check_scope(token.role, token.owner)
+    words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
+    draft.put("token.created", words, token)
+
+
+def revoke_token(draft: Draft, stimulus: RevokeToken) -> None:
+    """Remove a token; raises `UnknownBinding` if it does not exist."""
+    known = draft.state.tokens.get(stimulus.id)
+    if known is None:
+        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
+    draft.remove("token.revoked", f"token {known.id} of {known.principal} is revoked", known)
+
+
+def _check_scope(role: Role, owner: str) -> None:
+    if role not in (WITHIN_OWNER if owner else IN_FLEET):
+        wanted = "the whole fleet, not for one owner" if owner else "one owner: name it (`--owner`)"
+        raise ScopeInvalid(role=role.value, wanted=wanted)
+
+
+def _words(role: str, owner: str) -> str:
+    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"

@@ -225,10 +225,10 @@ _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] |
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
     stimuli.ApplyPolicy: commands.apply_policy,
-    access.Grant: access.grant,
-    access.Revoke: access.revoke,
-    access.AddToken: access.add_token,
-    access.RevokeToken: access.revoke_token,
+    access.Grant: handlers.grant,
+    access.Revoke: handlers.revoke,
+    access.AddToken: handlers.add_token,
+    access.RevokeToken: handlers.revoke_token,
 }
 
 
