@@ -156,7 +156,10 @@ def test_actor_and_time_are_history(fleet: Live) -> None:
 def test_health_and_version(shared: Live) -> None:
     """A running service is live and ready, and says what it is."""
     told = {"live": True, "ready": True, "state": "ready", "shows": True}
-    assert shared.get("/v1/health") == told
+    health = shared.get("/v1/health")
+    assert health.pop("generation") > 0
+    assert health.pop("age_ms") >= 0
+    assert health == told
     version = shared.get("/v1/version")
     assert version["api"] == "v1"
     assert version["api_versions"] == list(VERSIONS)
@@ -209,3 +212,14 @@ def test_every_answer_tells_the_time(shared: Live) -> None:
     """Clients show times beside how far off they are, by the service's own clock."""
     for path in ("/v1/hosts", "/v1/none"):
         assert shared.call("GET", path).headers["forewarn-time"].startswith("2027-01-15T")
+
+
+def test_read_is_as_new_as_it_demands(fleet: Live) -> None:
+    """Answers name their commit; a read of one that never was is refused by name. Source: H-4."""
+    before = int(fleet.call("GET", "/v1/hosts").headers["forewarn-generation"])
+    changed = fleet.call("POST", "/v1/hosts/h1/reboot", {}).headers["forewarn-generation"]
+    assert int(changed) > before
+    assert fleet.call("GET", "/v1/hosts", headers={"Forewarn-Generation": changed}).status == 200
+    for demand, status, code in (("9" * 30, 503, "state-behind"), ("x", 400, "generation-invalid")):
+        reply = fleet.call("GET", "/v1/hosts", headers={"Forewarn-Generation": demand})
+        assert (reply.status, reply.code) == (status, code)

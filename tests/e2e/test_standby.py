@@ -139,11 +139,13 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
         ) as process:
             try:
                 assert manager.recv(1000) == b"READY=1\nSTATUS=standby"
-                told = {"live": True, "ready": False, "state": "standby"}
-                assert asked(operator, "/v1/health") == (503, told)
+                wait_until(lambda: asked(operator, "/ready")[0] == 200)
+                assert asked(operator, "/v1/health")[1]["state"] == "standby"
+                assert asked(operator, "/leader")[0] == 503
                 assert state_of(metrics) == {"standby"}
-                status, body = asked(operator, "/v1/operations")
-                assert (status, body["error"]["code"]) == (503, "standing-by")  # type: ignore[index]
+                assert asked(operator, "/v1/operations") == (200, {"operations": [], "next": None})
+                status, body = asked(operator, "/v1/outbox")  # only the active process has it
+                assert (status, body["error"]["code"]) == (421, "active-asked")  # type: ignore[index]
                 tenure.release()
                 assert manager.recv(1000) == b"READY=1\nSTATUS=serving"
                 assert asked(operator, "/v1/health")[0] == 200

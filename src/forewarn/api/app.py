@@ -45,13 +45,15 @@ from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import HistoryWatch
+from forewarn.values import replace
 from forewarn.web import HEADERS, WebPage, web_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
+    from forewarn.control.readable import ReadableControl
     from forewarn.settings import Settings
     from forewarn.store import Store
 
@@ -59,21 +61,23 @@ __all__ = ["ApiCall", "ApiResponse", "Route", "build_app", "every_route"]
 
 
 def build_app(
-    loop: ControlEngine,
+    loop: ReadableControl,
     store: Store,
     *,
     clock: Clock,
     settings: Settings,
     extra_routes: Sequence[Route] = (),
+    forwarder: Forwarder | None = None,
 ) -> Starlette:
     """Return the operator API.
 
     Args:
-        loop: the control loop, which changes and reads the live state.
+        loop: the control plane, which reads the live state, and changes it if it decides.
         store: the store that history and ended work are read from.
         clock: the service's time, for times given relative to now.
         settings: who may call, and how long an answer may take.
         extra_routes: further routes, documented like the others.
+        forwarder: hands what a follower does not answer on to the active process; None: none.
 
     Raises:
         RouteUnlisted: a route has no row in the table of permissions.
@@ -84,12 +88,19 @@ def build_app(
     timeout_s, topology_bytes = operator.answer_timeout_s, operator.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
+    if forwarder is not None:
+        forwarder.active_paths = _pattern([route.path for route in ours if route.active])
+        control = replace(control, forwarder=forwarder)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
     public = _pattern([route.path for route in ours if route.public])
     callers = Principals(loop, store, clock=clock, settings=operator, oidc=oidc)
     guard = Middleware(
-        Authenticator, clock=clock, callers=callers, public=public, page=frozenset(web_files())
+        Authenticator,
+        callers=callers,
+        public=public,
+        page=frozenset(web_files()),
+        forwarder=forwarder,
     )
     app = Starlette(
         routes=[table, WebPage()],
@@ -98,7 +109,7 @@ def build_app(
     )
     app.router.redirect_slashes = False
     app.state.oidc = oidc
-    app.state.stop_streams = partial(_stop, watch, overview)
+    app.state.stop_streams = partial(_stop, watch, overview, forwarder)
     return app
 
 
@@ -165,9 +176,11 @@ class _Description:
         return ApiResponse(None, stream=Response(self.html, 200, HEADERS, "text/html"))
 
 
-def _stop(watch: HistoryWatch, overview: FleetWatch) -> None:
+def _stop(watch: HistoryWatch, overview: FleetWatch, forwarder: Forwarder | None) -> None:
     watch.stop()
     overview.stop()
+    if forwarder is not None:
+        forwarder.stop()
 
 
 def _pattern(paths: Sequence[str]) -> re.Pattern[str]:

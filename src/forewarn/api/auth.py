@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from forewarn.api.oidc import Login, Oidc
+    from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
+    from forewarn.control.readable import ReadableControl
     from forewarn.core.access import AccessToken
     from forewarn.settings import OperatorSettings
     from forewarn.store import Store
@@ -55,6 +56,13 @@ SESSION = "forewarn"
 SECURE = "__Host-"
 #: Header of every response with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
+#: Headers with the last commit that an answer to a known caller has, and how long ago, in ms, there
+#: was no newer one. A read that sends the first is answered from this commit on. Source: H-4.
+GENERATION_HEADER, AGE_HEADER = b"forewarn-generation", b"forewarn-age-ms"
+#: Headers with a caller's credentials.
+CREDENTIALS = frozenset({b"authorization", b"cookie"})
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD"})
 
 
 class TokenMissing(CallerError):
@@ -96,12 +104,21 @@ class NotPermitted(CallerError):
     advice = "`forewarn whoami` shows your roles; an admin can grant others."
 
 
+class ActiveAsked(CallerError):
+    """A change asked of a follower by a caller whose credentials cannot be handed on."""
+
+    code = "active-asked"
+    status = 421
+    message = "This process follows; it cannot hand on the call of {principal}, who has no token."
+    advice = "Send it to the active process ({url}), or use a token. Nothing was changed."
+
+
 class Principals:
     """Identifies callers by token, certificate, user at a Unix socket, or emulator."""
 
     def __init__(
         self,
-        loop: ControlEngine,
+        loop: ReadableControl,
         store: Store,
         *,
         clock: Clock,
@@ -109,9 +126,9 @@ class Principals:
         oidc: Oidc | None = None,
     ) -> None:
         """Use the bindings and tokens of the control plane, and logins of an issuer."""
-        self._loop = loop
+        self.loop = loop
         self._store = store
-        self._clock = clock
+        self.clock = clock
         self._oidc = oidc
         self.open_on_loopback = settings.open_on_loopback
         self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
@@ -124,8 +141,8 @@ class Principals:
         Raises:
             TokenWrong, TooManyRefused: the token is not valid.
         """
-        now_ms = self._clock.now_ms()
-        token = proved(given, self._loop.token, now_ms)
+        now_ms = self.clock.now_ms()
+        token = proved(given, self.loop.token, now_ms)
         self._judge(token.principal if token else "", given, address)
         assert token is not None, "judge refuses unknown tokens"
         if now_ms - self._used_ms.get(token.id, 0) >= USE_WRITTEN_MS:
@@ -139,8 +156,8 @@ class Principals:
         try:
             self._refused.judge(principal, address)
         except TokenWrong as wrong:
-            now_ms = self._clock.now_ms()
-            self._loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
+            now_ms = self.clock.now_ms()
+            self.loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
             raise
 
     async def by_login(self, given: str, address: str) -> Login:
@@ -165,7 +182,7 @@ class Principals:
         """Return a login's principal, with its own bindings and those of its groups."""
         bindings: set[tuple[str, str]] = set()
         for name in (login.name, *login.groups):
-            bindings.update(self._loop.principal(name).bindings)
+            bindings.update(self.loop.principal(name).bindings)
         return Principal(login.name, tuple(sorted(bindings)))
 
     def is_signed_in(self, login: Login, principal: Principal) -> bool:
@@ -179,17 +196,17 @@ class Principals:
         Raises:
             TokenWrong, TooManyRefused: the token is not valid.
         """
-        token = self._loop.token(token_id)
+        token = self.loop.token(token_id)
         return token if token and self.is_good(token) else self.by_token(given, address)
 
     def is_good(self, token: AccessToken) -> bool:
         """Whether a token is still valid."""
-        expired = token.has_expired(self._clock.now_ms())
-        return self._loop.token(token.id) == token and not expired
+        expired = token.has_expired(self.clock.now_ms())
+        return self.loop.token(token.id) == token and not expired
 
     def is_bound(self, principal: Principal) -> bool:
         """Whether a user of this machine still has the same bindings."""
-        return principal.bindings == BUILT_IN or self._loop.principal(principal.name) == principal
+        return principal.bindings == BUILT_IN or self.loop.principal(principal.name) == principal
 
     def _write_use(self, token_id: str, now_ms: int) -> None:
         with contextlib.suppress(ForewarnError):  # not used for access
@@ -197,7 +214,7 @@ class Principals:
 
     def by_certificate(self, names: Sequence[str]) -> Principal:
         """Return the principal of a certificate: its first name with bindings, else its first."""
-        principals = [self._loop.principal(name) for name in names]
+        principals = [self.loop.principal(name) for name in names]
         return next((each for each in principals if each.bindings), principals[0])
 
     def by_user(self, uid: int) -> Principal:
@@ -210,7 +227,7 @@ class Principals:
             name = f"user:{uid}"
         if uid in {0, os.geteuid()}:
             return Principal(name, BUILT_IN)
-        return self._loop.principal(name)
+        return self.loop.principal(name)
 
 
 class Authenticator:
@@ -224,22 +241,22 @@ class Authenticator:
         self,
         app: ASGIApp,
         *,
-        clock: Clock,
         callers: Principals,
         public: re.Pattern[str],
         page: frozenset[str] = frozenset(),
+        forwarder: Forwarder | None = None,
     ) -> None:
         """Guard an application.
 
         Args:
             app: the guarded application.
-            clock: the service's time.
             callers: identifies the caller.
             public: matches paths that need no token.
             page: paths of the page's files, which hold no secrets: links lead to them.
+            forwarder: hands calls on to the active process; None: this process is it.
         """
         self._app = app
-        self._clock = clock
+        self._forwarder = forwarder
         self._callers = callers
         self._public = public
         self._page = page
@@ -249,22 +266,42 @@ class Authenticator:
         if scope["type"] != "http":
             return
 
+        state, loop = scope.setdefault("state", {}), self._callers.loop
+        fresh = loop.freshness()
+
         async def stamped(message: Message) -> None:
             if message["type"] == "http.response.start":
-                now = timestamps.iso8601(self._clock.now_ms()).encode()
-                message["headers"] = [*message.get("headers", ()), (TIME_HEADER, now)]
+                now = timestamps.iso8601(self._callers.clock.now_ms()).encode()
+                stamps = {TIME_HEADER: now}
+                if state.get("principal"):
+                    state_of = fresh if scope["method"] in SAFE else loop.freshness()
+                    stamps[GENERATION_HEADER] = b"%d" % state_of.generation
+                    stamps[AGE_HEADER] = b"%d" % loop.age_ms(state_of)
+                headers = [*message.get("headers", ())]
+                known = dict(headers)  # the active process has stamped what was handed on to it
+                headers += ((name, text) for name, text in stamps.items() if name not in known)
+                message["headers"] = headers
             await send(message)
 
-        state = scope.setdefault("state", {})
+        forwarder = self._forwarder
+        hands_on = forwarder is not None and forwarder.wants(scope)
+        proves = bool(CREDENTIALS & dict(scope["headers"]).keys())
+        if forwarder is not None and hands_on and proves:
+            await forwarder(scope, receive, send)
+            return
         try:
             principal = state["principal"] = await self._principal(scope)
+            if forwarder and hands_on and principal and principal.name != LOCAL:
+                raise ActiveAsked(principal=principal.name, url=forwarder.url() or "none now")
         except ForewarnError as error:
-            await refusal(error)(scope, receive, stamped)
+            judged = isinstance(error, TokenWrong | IssuerUnavailable)  # the active one may know it
+            refused = forwarder if forwarder and judged else refusal(error)
+            await refused(scope, receive, stamped)
             return
         state["actor"] = f"operator {principal.name}{_place(scope)}" if principal else ""
         if principal and ADMIT in state:
             state[ADMIT]()
-        await self._app(scope, receive, stamped)
+        await (forwarder if forwarder and hands_on else self._app)(scope, receive, stamped)
 
     async def _principal(self, scope: Scope) -> Principal | None:
         if scope["path"] in self._page:

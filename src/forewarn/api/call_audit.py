@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from forewarn.api.auth import NotPermitted
+from forewarn.api.auth import SAFE, NotPermitted
 from forewarn.audit_chain import CallRecord
 from forewarn.errors import ForewarnError
 from forewarn.values import replace
@@ -12,19 +12,17 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from forewarn.control.engine import ControlEngine
+    from forewarn.control.readable import ReadableControl
     from forewarn.validation.fields import Values
 
 #: Longest description of a request, in characters.
 REQUEST_LENGTH_MAX = 256
-#: Read-only methods: only refused calls are recorded.
-SAFE = frozenset({"GET", "HEAD"})
 
 
 class CallAudit:
     """Writes the audit record: in the transaction of a change, else after the response."""
 
-    def __init__(self, loop: ControlEngine, record: CallRecord) -> None:
+    def __init__(self, loop: ReadableControl, record: CallRecord) -> None:
         """Record nothing yet."""
         self._loop = loop
         self.record = record

@@ -22,6 +22,7 @@ from forewarn.api.scope import (
     neutral_waiting,
     scoped_view,
 )
+from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
 from forewarn.core.confirmations import act_of, needs_confirmation
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 
     from forewarn.api.call_audit import CallAudit
     from forewarn.api.fleet_watch import FleetWatch
+    from forewarn.api.standby import Forwarder
     from forewarn.api.watch import HistoryWatch
     from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
+    from forewarn.control.readable import ReadableControl
     from forewarn.core.stimulus import SingleStimulus
     from forewarn.core.topology import Topology
     from forewarn.planning.blockers import Blocker
@@ -90,7 +92,7 @@ class Confirming:
 class ControlClient:
     """The routes' view of the running service."""
 
-    loop: ControlEngine
+    loop: ReadableControl
     store: Store
     clock: Clock
     tail: HistoryWatch
@@ -100,6 +102,8 @@ class ControlClient:
     answer_timeout_s: float
     #: Largest topology accepted, in bytes.
     max_topology_bytes: int = 4 * 1024 * 1024
+    #: Hands calls on to the active process; None: this process is it.
+    forwarder: Forwarder | None = None
     #: Sorted names, for lists.
     index: FleetIndex = field(default_factory=FleetIndex)
     #: Owners whose VMs are visible; None: all.
@@ -112,6 +116,12 @@ class ControlClient:
     in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Threads for long computations.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
+
+    @property
+    def writer(self) -> ControlEngine:
+        """The control plane of the active process: a follower hands changes on before this."""
+        assert isinstance(self.loop, ControlEngine), self.loop
+        return self.loop
 
     def recording(self, call: CallAudit) -> ControlClient:
         """Return a copy for one call, whose audit record is written with its change."""
@@ -198,7 +208,7 @@ class ControlClient:
             if await self.read(needs):
                 raise ConfirmationNeeded
         call = self.call.record if self.call else None
-        asked = self.loop.submit(confirmed or stimulus, actor, shown=True, call=call)
+        asked = self.writer.submit(confirmed or stimulus, actor, shown=True, call=call)
         committed = await self._awaited(asked, changes=True)
         if self.call and committed.changes is not None:
             self.call.written = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from forewarn.api.auth import NotPermitted
+from forewarn.api.auth import GENERATION_HEADER, SAFE, STILL, NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.control_client import ConfirmationNeeded
@@ -42,6 +42,8 @@ _App = TypeVar("_App", bound="ASGIApp")
 READ_BYTES_MAX = 16 * 1024
 #: Longest body of a call that waits for confirmation, in bytes.
 KEPT_BYTES_MAX = 256 * 1024
+#: How long a read waits for the commit it demands, between two looks, in seconds; digits of it.
+REACH_S_MAX, REACH_LOOK_S, GENERATION_LENGTH_MAX = 2.0, 0.01, 18
 #: Headers that make a change conditional. Source: RFC 9110 13.1.
 PRECONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
@@ -108,6 +110,23 @@ class StateOutdated(PeerError):
     advice = "Ask another control plane, or wait until the store answers: see GET /ready."
 
 
+class GenerationInvalid(CallerError):
+    """A demand for freshness that cannot be read."""
+
+    code = "generation-invalid"
+    message = "The header Forewarn-Generation must be a whole number, not {given!r}."
+    advice = "Send the one of an earlier answer, or leave it out."
+
+
+class StateBehind(PeerError):
+    """A read that demands a newer state than this process has."""
+
+    code = "state-behind"
+    status = 503
+    message = "This process is at commit {generation}, and the read demands {wanted}."
+    advice = "Repeat it, or ask another control plane. Numbers of another store mean nothing here."
+
+
 class Dispatch:
     """All methods of one path; an ASGI application."""
 
@@ -122,9 +141,17 @@ class Dispatch:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        response = await answered(scope, self._answer(Request(scope, receive)), refusal)
+        refused = partial(self._refused, scope)
+        response = await answered(scope, self._answer(Request(scope, receive)), refused)
         if response is not None:
             await response(scope, receive, send)
+
+    def _refused(self, scope: Scope, error: ForewarnError) -> ASGIApp:
+        """Return the error; the active process may know newer permissions of the caller."""
+        forwarder = self._control.forwarder
+        if isinstance(error, NotPermitted) and forwarder and forwarder.proves(scope):
+            return forwarder
+        return refusal(error)
 
     async def _answer(self, request: Request) -> ASGIApp:
         route = self._routes.get(request.method)
@@ -133,8 +160,8 @@ class Dispatch:
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         principal: Principal = request.scope["state"]["principal"] or NOBODY
         control = self._control
-        if control.loop.lapsed() and not route.public:
-            raise StateOutdated
+        if not route.public:
+            await self._check_fresh(request)
         record = call_record(
             control.clock.now_ms(),
             principal.name,
@@ -148,7 +175,31 @@ class Dispatch:
                 needed = route.permission.value
                 raise NotPermitted(principal=principal.name, permission=needed)
             control = control.within(owners).recording(audit)
-            return await self._act(route, request, control, audit)
+            answer = await self._act(route, request, control, audit)
+        if request.method in SAFE and not route.public and control.loop.lapsed():
+            raise StateOutdated  # this process stood still meanwhile
+        return answer
+
+    async def _check_fresh(self, request: Request) -> None:
+        """Refuse a call while another process may know more, or wait for the commit it demands.
+
+        Raises:
+            StateOutdated: this process may be behind for longer than a term.
+            StateBehind, GenerationInvalid: the demand of the call is not met.
+        """
+        loop, here = self._control.loop, asyncio.get_running_loop()
+        if loop.lapsed():
+            raise StateOutdated
+        still = request.scope["state"].get(STILL, _always)
+        request.scope["state"][STILL] = lambda: still() and not loop.lapsed()
+        given = request.headers.get(GENERATION_HEADER.decode(), "0")
+        if not (given.isascii() and given.isdigit()):
+            raise GenerationInvalid(given=given[:GENERATION_LENGTH_MAX])
+        wanted, until_s = int(given[:GENERATION_LENGTH_MAX]), here.time() + REACH_S_MAX
+        while (generation := loop.freshness().generation) < wanted:
+            if here.time() > until_s:
+                raise StateBehind(generation=generation, wanted=wanted)
+            await asyncio.sleep(REACH_LOOK_S)
 
     async def _act(
         self, route: Route, request: Request, control: ControlClient, audit: CallAudit
@@ -220,6 +271,10 @@ async def answered(
     except Exception:
         log.exception("%s %s failed because of a bug", scope["method"], scope["path"])
         return refused(OurError())
+
+
+def _always() -> bool:
+    return True
 
 
 def _check_preconditions(request: Request) -> None:

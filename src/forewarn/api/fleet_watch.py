@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from forewarn.api.fleet_overview import Rack
     from forewarn.api.watch import OpenStreams
     from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed, StateView
+    from forewarn.control.readable import ReadableControl
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.topology import Topology
 
@@ -58,7 +58,7 @@ class Reader(Protocol):
 class FleetWatch:
     """Maintains the overview and streams its changes to followers."""
 
-    def __init__(self, loop: ControlEngine, clock: Clock, streams: OpenStreams) -> None:
+    def __init__(self, loop: ReadableControl, clock: Clock, streams: OpenStreams) -> None:
         """Start empty: the first reader loads the overview."""
         self._loop = loop
         self._clock = clock

@@ -92,7 +92,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
         return task, {each.host for each in running}
 
     task, occupied = await call.control.read(take)
-    kept = await call.control.compute(lambda: call.control.loop.planner.make(task))
+    kept = await call.control.compute(lambda: call.control.writer.planner.make(task))
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
     groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
     unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))

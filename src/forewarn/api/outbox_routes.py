@@ -117,6 +117,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             name="list_destinations",
             summary="List the destinations of the outbox with their progress.",
             act=partial(_list, find),
+            active=True,
             answer=listed("destinations", _STATUS),
         ),
         Route(
@@ -134,6 +135,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             name="validate_destination",
             summary="Validate a destination with the code that it received.",
             act=partial(_validate, find),
+            active=True,
             query=(Field("code", Text(200), "The code.", required=True),),
             answer={"type": "object"},
         ),

@@ -87,6 +87,8 @@ class Route:
     taken: Schema | None = None
     #: Media types of the answer.
     gives: tuple[str, ...] = (JSON,)
+    #: Whether only the active process can answer it, though it changes nothing. Source: H-4.
+    active: bool = False
     #: Whether its work is cancelled when the caller leaves.
     abandonable: bool = False
 

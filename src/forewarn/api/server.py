@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from forewarn.api.connections import FULL, ApiConnection
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from starlette.types import ASGIApp
+    from starlette.applications import Starlette
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from forewarn.connection_table import TrackedConnection
 
@@ -59,6 +61,27 @@ class OperatorServer:
         self._server.abort_connections()  # TLS without a close_notify from the peer
         await asyncio.sleep(0)
         clean_up(self.address)
+
+
+class ReplaceableApp:
+    """An application in whose place another one can answer, at the same addresses."""
+
+    def __init__(self, app: Starlette) -> None:
+        """Begin with this one."""
+        self._app = app
+        self.state = SimpleNamespace(stop_streams=self._stop_streams)
+
+    def replace(self, app: Starlette) -> None:
+        """Let another application answer from now on; streams of this one end."""
+        before, self._app = self._app, app
+        before.state.stop_streams()
+
+    def _stop_streams(self) -> None:
+        self._app.state.stop_streams()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
 
 
 async def start_operator(

@@ -84,9 +84,11 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
     health: dict[str, object] = {
         "live": True,
         "ready": not reason,
-        "state": loop.state.value,
+        "state": loop.word,
         "shows": loop.shows,
     }
+    fresh = loop.freshness()
+    health["generation"], health["age_ms"] = fresh.generation, loop.age_ms(fresh)
     nodes = loop.node_troubles()
     if nodes.behind:
         health["nodes_behind"] = list(nodes.behind)
@@ -107,7 +109,7 @@ async def _live(_call: ApiCall) -> ApiResponse:
 
 async def _leader(call: ApiCall) -> ApiResponse:
     """Answer load balancers that send changes to the active process. Source: H-3."""
-    leads = not call.control.loop.lapsed()
+    leads = call.control.loop.decides and not call.control.loop.lapsed()
     return ApiResponse({"leader": leads}, 200 if leads else 503)
 
 
@@ -135,6 +137,7 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             name="show_leader",
             summary="Show the active process, whichever process is asked.",
             act=show,
+            active=True,
             answer={
                 "type": "object",
                 "properties": {
@@ -258,6 +261,11 @@ _HEALTH: Schema = {
         "ready": {"type": "boolean"},
         "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
         "shows": {"type": "boolean"},
+        "generation": {"type": "integer", "description": "Number of the last commit it has."},
+        "age_ms": {
+            "type": "integer",
+            "description": "How long ago it knew that there was no newer commit, in ms.",
+        },
         "nodes_behind": {
             **_NAMES,
             "description": "Metadata nodes that are behind or disconnected; at most 100 of them.",

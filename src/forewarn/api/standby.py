@@ -1,4 +1,8 @@
-"""The operator API of a follower: it reports health, and hands every call to the active process.
+"""What a follower's operator API does not answer itself, it hands on to the active process.
+
+That is every change, a read that only the active process can answer, and one whose caller this
+process does not know or permit: the active one may know newer tokens and permissions, and records
+the refusal.
 
 A call goes on with the caller's own credentials and `Idempotency-Key`. One that may be repeated, a
 read or a change with a key, is sent again while another process takes over. Source: H-4, P-10.
@@ -8,28 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.responses import Response
-
+from forewarn.api.auth import CREDENTIALS, SAFE
 from forewarn.api.connections import ADMIT
-from forewarn.api.responses import encoded, refusal
-from forewarn.control.service_state import STANDBY
+from forewarn.api.responses import refusal
 from forewarn.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Paths that a follower answers of itself.
-HEALTH_PATHS, LIVE_PATH, LEADER_PATH = frozenset({"/v1/health", "/ready"}), "/live", "/leader"
 #: Calls handed on at a time, watches included; further ones wait.
 FORWARDED_MAX = 200
 #: Largest body that is handed on, in bytes: more than the largest topology.
@@ -43,11 +43,9 @@ STEP_S = 60.0
 PART_BYTES = 65536
 #: Marks a call that was handed on once: never twice.
 FORWARDED = b"forewarn-forwarded"
-#: Headers with a caller's credentials.
-CREDENTIALS = frozenset({b"authorization", b"cookie"})
 #: Headers that are of one connection, and not handed on.
 OF_CONNECTION = frozenset(
-    {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
+    {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length"}
 )
 
 
@@ -69,17 +67,20 @@ class ForwardedTooLarge(CallerError):
     advice = "Send it in portions."
 
 
-class FollowerApp:
-    """The operator API of a follower; an ASGI application."""
+class Forwarder:
+    """Hands calls on to the active process; an ASGI application."""
 
-    def __init__(self, active: Callable[[], str], ca_file: str = "") -> None:
-        """Hand calls to the URL that `active` returns; `ca_file` signs its certificate."""
-        self._active = active
+    def __init__(self, url: Callable[[], str], ca_file: str = "") -> None:
+        """Hand calls to the URL that `url` returns; `ca_file` signs its certificate."""
+        #: Paths of reads that only the active process answers.
+        self.active_paths = re.compile("")
+        #: Answers in place of another process, once this one is active.
+        self.successor: ASGIApp | None = None
+        self.url = url
         self._ca_file = ca_file
         self._threads = ThreadPoolExecutor(FORWARDED_MAX, "forwarded")
         self._open: set[_Exchange] = set()
         self._stopped = False
-        self.state = SimpleNamespace(stop_streams=self.stop)
 
     def stop(self) -> None:
         """End the calls under way, and take no more."""
@@ -88,38 +89,37 @@ class FollowerApp:
             exchange.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer for health, hand everything else on."""
-        path = scope["path"]
-        if path == LIVE_PATH:
-            answer = Response(encoded({"live": True}), media_type="application/json")
-        elif path in HEALTH_PATHS:
-            body = encoded({"live": True, "ready": False, "state": STANDBY})
-            answer = Response(body, 503, media_type="application/json")
-        elif path == LEADER_PATH:
-            answer = Response(encoded({"leader": False}), 503, media_type="application/json")
-        else:
-            await self._hand_on(scope, receive, send)
-            return
-        await answer(scope, receive, send)
+    def wants(self, scope: Scope) -> bool:
+        """Whether a call is for the active process."""
+        return scope["method"] not in SAFE or bool(self.active_paths.fullmatch(scope["path"]))
 
-    async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def proves(self, scope: Scope) -> bool:
+        """Whether a call has credentials that can be handed on."""
+        return any(name in CREDENTIALS for name, _ in scope["headers"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a call on, and pass its answer back."""
         headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
         keyed = scope["method"] == "POST" and b"idempotency-key" in headers
-        repeatable = keyed or scope["method"] in {"GET", "HEAD"}
+        repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
-        if scope["client"] is None or CREDENTIALS & headers.keys():
+        if self.proves(scope):
             scope.get("state", {}).get(ADMIT, _nothing)()  # it is answered, also at a takeover
         try:
             body = await _body(receive)
         except CallerError as error:
             await refusal(error)(scope, receive, send)
             return
-        while FORWARDED not in headers and not self._stopped:
+        while FORWARDED not in headers:
+            if self.successor is not None:
+                await self.successor(scope, _replayed(body, receive), send)
+                return
+            if self._stopped:
+                break
             exchange = _Exchange(scope, body, self._ca_file)
             self._open.add(exchange)
             try:
-                response = await loop.run_in_executor(self._threads, exchange.begin, self._active())
+                response = await loop.run_in_executor(self._threads, exchange.begin, self.url())
             except (OSError, http.client.HTTPException) as error:
                 reason = f": {error}"
             else:
@@ -185,6 +185,7 @@ class _Exchange:
             scope["method"],
             path + scope["query_string"].decode(),
             skip_accept_encoding=True,
+            skip_host=True,  # the caller's: a browser's `Origin` is compared with it
         )
         for name, text in scope["headers"]:
             if name not in OF_CONNECTION:
@@ -253,6 +254,16 @@ async def _body(receive: Receive) -> bytes:
         if len(body) > BODY_BYTES_MAX:
             raise ForwardedTooLarge(bytes_max=BODY_BYTES_MAX)
     return body
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that begins with a body that was read already."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
 
 
 def _nothing() -> None:

@@ -113,7 +113,7 @@ class Resources:
 
     def _approve_down(self) -> None:
         """Approve events of groups whose VMs are all off, if `approves_when_down` is set. Z-6."""
-        loop, down = self.control.loop, frozenset(self.power)
+        loop, down = self.control.writer, frozenset(self.power)
 
         def approve(events: Future[tuple[str, ...]]) -> None:
             if not events.cancelled() and not events.exception() and events.result():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.audit_chain import CallRecord
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
-from forewarn.control.entry_log import CommitListeners
-from forewarn.control.inbox import Inbox, KeptReports, StateQuery, Stopping, Submission
+from forewarn.control.inbox import KeptReports, StateQuery, Stopping, Submission
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import PublicationEnded, PublicationFailed, Publishing
-from forewarn.control.refused_records import RefusedRecords
-from forewarn.control.replica import StateReplica
+from forewarn.control.readable import Freshness, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.access import Principal
 from forewarn.core.step import PORTION_MAX, FollowUp
 from forewarn.core.stimulus import (
     ChangeTopology,
@@ -38,7 +35,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.errors import CallerError, ForewarnError, OurError
-from forewarn.replication.messages import NodeTroubles, PublishResult
+from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
 from forewarn.values import replace
 
@@ -48,9 +45,6 @@ if TYPE_CHECKING:
     from forewarn.control.inbox import Item
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.control.publishing import Publisher
-    from forewarn.core.access import AccessToken
-    from forewarn.planning.blockers import Blocker
-    from forewarn.replication.messages import VmPoll
 
 log = logging.getLogger("forewarn.control")
 
@@ -68,7 +62,7 @@ SLEEP_S_MAX = STEP_LOOK_MS / 1000
 LAPSED = "The lease has not been renewed for a term: another process may be the writer."
 
 
-class ControlEngine:
+class ControlEngine(ReadableControl):
     """Runs a control plane in a thread of its own."""
 
     def __init__(
@@ -92,11 +86,8 @@ class ControlEngine:
         Raises:
             DriverUnknown: the default driver is not there.
         """
+        super().__init__(clock, ServiceStatus(), decides=True)
         self._plane = plane
-        self._clock = clock
-        self._status = ServiceStatus()
-        self._inbox = Inbox(self._status)
-        self.replica = StateReplica(self._inbox, self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
         plane.driver_waits = self._drivers.waits
@@ -108,25 +99,31 @@ class ControlEngine:
         self._kept = KeptReports()
         #: Operations that a commit had no room for, in their order.
         self._rest: dict[int, None] = {}
-        self.refused_records = RefusedRecords(clock)
         self._handled = 0  # requests since work went on that had no room
         self._passed_ms = 0  # deadlines up to here have been looked at
         self._ask_ms = 0  # when the store may be asked again what it has, by elapsed time
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
-        #: Called for each commit on the loop's thread, after its answer was given.
-        self.on_committed = CommitListeners(self.replica.look)
-        self.lapsed: Callable[[], bool] = lambda: False  # the same
-        #: Gives a VM's last poll, and how many VMs poll by client; set by the service.
-        self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
-        self.user_agents: Callable[[], Mapping[str, int]] = dict
-        self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     @property
     def state(self) -> ServiceState:
         """Whether it decides, and if not, why; may be asked on any thread."""
         return self._status.state
+
+    @property
+    def word(self) -> str:
+        """The same, in a word."""
+        return self.state.value
+
+    @property
+    def view(self) -> ControlPlane:
+        """The state it decides on."""
+        return self._plane
+
+    def freshness(self) -> Freshness:
+        """Return the last commit; it is the newest while the lease is held."""
+        return Freshness(self._plane.sequence, self._clock.elapsed_ms())
 
     @property
     def shows(self) -> bool:
@@ -179,19 +176,6 @@ class ControlEngine:
         self._clock.unlisten(self.wake)
         self.replica.stop()
 
-    def token(self, token_id: str) -> AccessToken | None:
-        """Return a token by its id; on any thread, as it is one look-up in a table."""
-        return self._plane.state.tokens.get(token_id)
-
-    def principal(self, name: str) -> Principal:
-        """Return a principal with its bindings, if it has any; on any thread."""
-        return self._plane.state.principals.get(name) or Principal(name)
-
-    @property
-    def has_principals(self) -> bool:
-        """Whether callers are served; on any thread."""
-        return bool(self._plane.state.tokens or self._plane.state.principals)
-
     def submit(
         self,
         stimulus: Stimulus,
@@ -209,11 +193,6 @@ class ControlEngine:
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where the state holds still."""
         return self._inbox.read(query)
-
-    def why(self, number: int) -> Future[tuple[Blocker, ...]]:
-        """Find everything a live operation waits for; none if it has ended or never was."""
-        now = self._clock.now_ms
-        return self.replica.read(lambda view: view.why(number, now()))
 
     def audit(self, call: CallRecord) -> None:
         """Record a call that was refused, or has changed nothing; on any thread."""

@@ -42,9 +42,10 @@ def log_entries(entries: Iterable[Entry]) -> None:
 class CommitListeners:
     """Listeners called for each commit, once its answer was given, on the run loop's thread."""
 
-    def __init__(self, *listeners: Callable[[Committed], None]) -> None:
-        """Begin with these; each must be quick."""
+    def __init__(self, *listeners: Callable[[Committed], None], logged: bool = True) -> None:
+        """Begin with these; each must be quick. `logged`: also log what commits did."""
         self._listeners = [*listeners]
+        self._logged = logged
         self._pending: list[Committed] = []
 
     def add(self, listener: Callable[[Committed], None]) -> None:
@@ -67,4 +68,5 @@ class CommitListeners:
                     listener(committed)
                 except Exception:
                     log.exception("a listener for commits failed, by a bug")
-            log_entries(committed.entries)
+            if self._logged:
+                log_entries(committed.entries)

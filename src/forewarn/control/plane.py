@@ -102,6 +102,8 @@ class StateView:
         #: Grows by one with each commit that has written something.
         self.sequence = store.generation
         self._new_guid = new_guid
+        #: Given what was adopted, with the sequence as of it; must be quick.
+        self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
         #: Who or what the driver of an operation waits for; set by the engine.
         self.driver_waits: Callable[[int], str] = lambda _: ""
         #: What some owners may see of the state, and of its layout, made when they ask (P-3).
@@ -127,6 +129,10 @@ class StateView:
         A change of the fleet copies it first, if a reader still has it by then.
         """
         return self.state.topology.shared()
+
+    def view(self) -> StateView:
+        """Return a copy of the current state, for another thread; costs the tables."""
+        return self.beside(self.state.copy())
 
     def beside(self, state: State) -> StateView:
         """Return a view of another state, as of the same commit."""
@@ -168,14 +174,6 @@ class ControlPlane(StateView):
         self.default_driver = ""
         #: Marks of polls up to this time may be ours, ms since the epoch UTC. Source: B-2, F-5.
         self._forgiven_ms = 0
-        #: Given what was adopted, with the sequence as of it; must be quick.
-        self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
-
-    def view(self) -> StateView:
-        """Return a copy of the current state, for another thread; costs the tables."""
-        view = StateView(self.state.copy(), self.store, self.policy, new_guid=self._new_guid)
-        view.driver_waits = self.driver_waits
-        return view
 
     def recover(self, now_ms: int) -> Committed:
         """Resume work that a crash cut off; publish `whole` in place of the change. Source: L-7.
@@ -362,8 +360,9 @@ class ControlPlane(StateView):
 
     def _note(self, written: Changes) -> None:
         """Pass a change to those who keep a copy of the state."""
-        self.sequence = self.store.generation
-        self.on_adopted((written, self.sequence))
+        sequence = self.store.generation
+        self.on_adopted((written, sequence))
+        self.sequence = sequence  # who sees it may read what it has
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

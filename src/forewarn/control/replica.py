@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.control.inbox import Inbox
-    from forewarn.control.plane import Committed, ControlPlane, StateView
+    from forewarn.control.plane import Committed, StateView
     from forewarn.control.service_state import ServiceStatus
     from forewarn.core.state import Changes
 
@@ -68,10 +68,10 @@ class StateReplica:
             self._put(StateQuery(query, answer))  # type: ignore[arg-type]
         return answer
 
-    def copy(self, plane: ControlPlane) -> None:
+    def copy(self, owner: StateView) -> None:
         """Copy a state, and follow its changes from here on; on the thread that owns it."""
-        self._put(plane.view())
-        plane.on_adopted = self._items.append
+        self._put(owner.view())
+        owner.on_adopted = self._items.append
 
     def look(self, committed: Committed) -> None:
         """Update the copy once many changes wait for it, or one that may be large."""
@@ -80,11 +80,12 @@ class StateReplica:
         if large or len(self._items) >= UNREAD_MAX:
             self._wake.put(None)
 
-    def begin(self, plane: ControlPlane) -> None:
-        """Copy a large state before its run loop starts, so that no reader makes that wait."""
+    def begin(self, owner: StateView) -> None:
+        """Copy a large state before it changes, so that no reader makes that wait."""
         with self._lock:
-            self.copy(plane)
-            self._start()
+            self.copy(owner)
+            if self._thread is None:
+                self._start()
 
     def stop(self) -> None:
         """End; answer pending queries first, unless that takes longer than `STOP_TIMEOUT_S`."""

@@ -14,13 +14,20 @@ import threading
 from typing import TYPE_CHECKING
 
 from forewarn.control import publication
+from forewarn.control.inbox import StateQuery
+from forewarn.control.plane import Committed, StateView
+from forewarn.control.readable import Freshness, ReadableControl
+from forewarn.control.service_state import STANDBY, ServiceState, ServiceStatus
+from forewarn.core.state import Changes
 from forewarn.errors import ForewarnError, OurError, PeerError
 from forewarn.store.errors import FollowedTooLate, StoreLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from forewarn.audit_chain import CallRecord
     from forewarn.clock import Clock
+    from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
@@ -35,6 +42,11 @@ TERM_MS = 5000
 RENEWALS = 3
 #: Longest time between two looks of a standby, in seconds.
 LOOK_S_MAX = 0.2
+
+
+#: How old a follower's state may be for it to answer reads and to serve the feed, in ms: a term.
+STALE_MS_MAX = TERM_MS
+STALE = "This process follows, and has not reached the store for a term."
 
 
 #: Longest wait for a renewal under way once the service stops, in seconds.
@@ -74,31 +86,88 @@ async def become_writer(
         await asyncio.sleep(min(tenure.term_ms / RENEWALS / 1000, LOOK_S_MAX))
 
 
-class StateFollower:
-    """Holds the state in memory while another process writes it, so that a takeover loads nothing.
+class StateFollower(ReadableControl):
+    """Holds the state in memory while another process writes it, and answers reads from it.
 
-    Cost: the records that each commit changes. A notification of the database wakes it.
+    A takeover then loads nothing. Cost: the records that each commit changes. A notification of
+    the database wakes it. Source: H-2, H-4.
     """
 
-    def __init__(self, store: Store, show: Callable[[DocumentChange], object]) -> None:
-        """Begin to follow, on a thread of its own.
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy: NoticePolicy,
+        *,
+        new_guid: Callable[[], str],
+        show: Callable[[DocumentChange | None, int], object],
+    ) -> None:
+        """Follow nothing yet.
 
         Args:
             store: the shared store.
-            show: given what VMs would see of each commit, on that thread.
+            clock: the service's time.
+            policy: notice and limits of the settings.
+            new_guid: gives ids to the events of drafts.
+            show: given what VMs would see of some commits, and the number of the last of them;
+                None: no difference. Called on the follower's thread.
         """
+        super().__init__(clock, ServiceStatus(), decides=False)
         self._store = store
+        self._policy = policy
+        self._new_guid = new_guid
         self._show = show
         self._stopping = threading.Event()
-        self._state: State | None = None
+        self._sequence = 0
+        self._view: StateView | None = None
+        #: Groups whose documents are left out until their notice was shown. Source: L-7.
+        self._hidden: set[str] = set()
+        self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
+        self.lapsed = self._is_stale
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow, on a thread of its own."""
         self._thread.start()
 
     def stop(self) -> State | None:
         """End; return the state as it was last followed, None if there is none."""
         self._stopping.set()
         self._thread.join()
-        return self._state
+        return self._view.state if self._view else None
+
+    def stop_reads(self) -> None:
+        """Answer no more reads, after `stop`."""
+        self._status.become(ServiceState.STOPPING)
+        self._inbox.refuse_waiting()
+        self.replica.stop()
+
+    @property
+    def view(self) -> StateView | None:
+        """The state as of the last look."""
+        return self._view
+
+    @property
+    def word(self) -> str:
+        """That it stands by."""
+        return STANDBY
+
+    @property
+    def trouble(self) -> str:
+        """Why it answers no reads; empty while it does."""
+        return STALE if self.lapsed() else ""
+
+    def freshness(self) -> Freshness:
+        """Return the last commit it has, and when it last saw that there is no newer one."""
+        return self._fresh
+
+    def audit(self, call: CallRecord) -> None:
+        """Log a refused call: only the active process writes the audit."""
+        text = "refused a call of %s: %s"
+        log.warning(text, call.principal or call.address, call.outcome, extra={"action": "refused"})
+
+    def _is_stale(self) -> bool:
+        return self.age_ms(self._fresh) > STALE_MS_MAX
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -106,19 +175,50 @@ class StateFollower:
                 self._follow()
                 self._store.notice(LOOK_S_MAX)
             except FollowedTooLate:
-                self._state = None
+                self._view = None
             except ForewarnError as error:
                 log.debug("nothing can be followed: %s", error)
                 self._stopping.wait(1)
 
     def _follow(self) -> None:
-        if self._state is None:
-            self._state = self._store.look()
-            self._show(publication.loaded(self._state, self._store.generation))
-        elif changes := self._store.catch_up(self._state):
-            change = publication.difference(self._state, changes, self._store.generation)
-            if change is not None:
-                self._show(change)
+        as_of_ms = self._clock.elapsed_ms()
+        if self._view is None:
+            view = self._view = self._load()
+        else:
+            view = self._view
+            if (changes := self._store.catch_up(view.state)) is not None:
+                self._take(view, changes)
+        self._fresh = Freshness(self._store.generation, as_of_ms)
+        while isinstance(item := self._inbox.take(0), StateQuery):
+            item.run(view)
+
+    def _load(self) -> StateView:
+        state = self._store.look()
+        view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
+        # Readers count adoptions, of one commit or more; this one follows none of theirs.
+        view.sequence = max(self._store.generation, self._sequence + 2)
+        self._hidden = publication.hidden_groups(state)
+        self._show(publication.loaded(state, self._store.generation), self._store.generation)
+        self.replica.begin(view)
+        self._announce(view, Changes(state.last_number))
+        return view
+
+    def _take(self, view: StateView, changes: Changes) -> None:
+        """Hand on what commits have changed; the view's state has it already."""
+        generation = self._store.generation
+        change = publication.difference(view.state, changes, generation)
+        if self._hidden and self._hidden != (hidden := publication.hidden_groups(view.state)):
+            self._hidden = hidden
+            change = publication.loaded(view.state, generation)
+        self._show(change, generation)
+        view.sequence += 1
+        view.on_adopted((changes, view.sequence))
+        self._announce(view, changes)
+
+    def _announce(self, view: StateView, changes: Changes) -> None:
+        self._sequence = view.sequence
+        self.on_committed.put(Committed(changes=changes, sequence=view.sequence))
+        self.on_committed.notify()
 
 
 class LeaseKeeper:

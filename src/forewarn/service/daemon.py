@@ -48,8 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from forewarn.api.oidc import Oidc
+    from forewarn.api.server import ReplaceableApp
+    from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
     from forewarn.control.gate_checks import Gate
+    from forewarn.control.readable import ReadableControl
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
     from forewarn.outbox.delivery import Destination
@@ -175,6 +178,11 @@ class Daemon:
         self._follower: StateFollower | None = None
         #: Shows the other processes that this one runs; None where the store is its own.
         self._signs: SignsOfLife | None = None
+        #: The operator API where it listens already, and its servers.
+        self._app: ReplaceableApp | None = None
+        self._servers: list[Operator] = []
+        self._operator_address = ""
+        self._forwarder: Forwarder | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -485,9 +493,10 @@ class Daemon:
     def _new_metadata(self) -> MetadataServer:
         return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
 
-    def _show_followed(self, change: DocumentChange) -> None:
+    def _show_followed(self, change: DocumentChange | None, _generation: int) -> None:
         """Keep what VMs would see, so that they are answered at once after a takeover."""
-        self.bridge.call(lambda: self.metadata.service.apply(change))
+        if change is not None:
+            self.bridge.call(partial(self.metadata.service.apply, change))
 
     async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
         """Follow the active process, and hand it what operators ask of this one."""
@@ -496,26 +505,34 @@ class Daemon:
             (telemetry,) = await _imported("forewarn.telemetry.endpoint")
             scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
             until.push_async_callback(scraped.stop)
-        if self.settings.listen.operator:
-            serving, standby = await _imported(SERVER, "forewarn.api.standby")
-            limits = self.settings.operator
-            operator: Operator = await serving.start_operator(
-                standby.FollowerApp(lambda: tenure.holder_url, limits.url_ca),
-                self.settings.listen.operator,
-                limits,
-                tls=self._keep_tls("operator"),
-            )
-            until.push_async_callback(operator.stop)
-            address = operator.address
-            self._note_url(address)
         self.metadata = self._new_metadata()
-        self._follower = StateFollower(self.store, self._show_followed)
-        until.push_async_callback(asyncio.to_thread, self._follower.stop)
+        follower = self._follower = StateFollower(
+            self.store, self.clock, self.policy, new_guid=self.new_guid, show=self._show_followed
+        )
+        follower.poll_of = self.metadata.service.poll_of
+        if self.settings.listen.operator:
+            (standby,) = await _imported("forewarn.api.standby")
+            limits = self.settings.operator
+            self._forwarder = standby.Forwarder(lambda: tenure.holder_url, limits.url_ca)
+            address = await self._serve_operators(follower)
+            self._note_url(address)
+        self._closing.callback(follower.stop_reads)
+        until.push_async_callback(asyncio.to_thread, follower.stop)
+        follower.start()
         self.on_standby(address)
 
     async def _start_operator(self) -> str:
+        """Serve operators; at a takeover their addresses stay open, and waiting calls go on."""
         if not self.settings.listen.operator:
             return ""
+        address = await self._serve_operators(self.control)
+        self._closing.push_async_callback(self._stop_servers)
+        if self._follower is not None:
+            await asyncio.to_thread(self._follower.stop_reads)
+        return address
+
+    async def _serve_operators(self, control: ReadableControl) -> str:
+        """Let a control plane answer operators, where another one may have done so before."""
         serving, api, reports, outbox = await _imported(
             SERVER,
             "forewarn.api.app",
@@ -525,8 +542,9 @@ class Daemon:
         from forewarn.api.service_routes import leader_routes, reload_route  # noqa: PLC0415 - VMs wait for none
 
         app = api.build_app(
-            self.control,
+            control,
             self.store,
+            forwarder=None if control.decides else self._forwarder,
             clock=self.clock,
             settings=self.settings,
             extra_routes=(
@@ -538,13 +556,27 @@ class Daemon:
             ),
         )
         self.oidc = app.state.oidc
-        self.local_address = await self._start_local(serving, app)
+        if self._app is not None:
+            if self._forwarder is not None:
+                self._forwarder.successor = app
+            self._app.replace(app)
+            return self._operator_address
+        served = self._app = serving.ReplaceableApp(app)
+        self._closing.push_async_callback(self._stop_servers)
+        self.local_address = await self._start_local(serving, served)
         tls = self._keep_tls("operator")
         operator: Operator = await serving.start_operator(
-            app, self.settings.listen.operator, self.settings.operator, tls=tls
+            served, self.settings.listen.operator, self.settings.operator, tls=tls
         )
-        self._closing.push_async_callback(operator.stop)
-        return operator.address.replace("http://", "https://") if tls else operator.address
+        self._servers.append(operator)
+        address = operator.address.replace("http://", "https://") if tls else operator.address
+        self._operator_address = address
+        return address
+
+    async def _stop_servers(self) -> None:
+        """Stop serving operators."""
+        while self._servers:
+            await self._servers.pop().stop()
 
     async def _start_local(self, serving: Any, app: object) -> str:  # noqa: ANN401 - a module
         """Serve users of this machine at a Unix socket; returns its address, if it has one."""
@@ -559,7 +591,7 @@ class Daemon:
                 raise
             log.warning("%s Set [listen] local.", error, extra={"action": error.code})
             return ""
-        self._closing.push_async_callback(local.stop)
+        self._servers.append(local)
         return local.address
 
     async def _start_azure(self) -> tuple[str, str]:

@@ -183,6 +183,12 @@ class Store(StoreReader):
             if int(service[0][0]) == self.generation:
                 return None
             changes = self._changes_since(transaction, service, state)
+            if not changes.entries[0].images:  # poll marks have no image
+                changes.enrolments = {
+                    each.group: each
+                    for each in self.live(transaction, Enrolment)
+                    if each != state.enrolments.get(each.group)
+                }
         state.adopt(changes)
         self._count(service)
         return changes

@@ -1,0 +1,116 @@
+"""What callers may ask of a control plane, whether it decides or follows; on any thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.control.entry_log import CommitListeners
+from forewarn.control.inbox import Inbox
+from forewarn.control.refused_records import RefusedRecords
+from forewarn.control.replica import StateReplica
+from forewarn.core.access import Principal
+from forewarn.replication.messages import NodeTroubles
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from forewarn.audit_chain import CallRecord
+    from forewarn.clock import Clock
+    from forewarn.control.plane import StateView
+    from forewarn.control.service_state import ServiceStatus
+    from forewarn.core.access import AccessToken
+    from forewarn.planning.blockers import Blocker
+    from forewarn.replication.messages import VmPoll
+
+T = TypeVar("T")
+
+
+@value
+class Freshness:
+    """How new a state is: what a read answers is at least as new."""
+
+    #: Number of the last commit that it has.
+    generation: int
+    #: When that was the newest commit, by elapsed time in ms.
+    as_of_ms: int
+
+
+class ReadableControl:
+    """The part of a control plane that every process has."""
+
+    def __init__(self, clock: Clock, status: ServiceStatus, *, decides: bool) -> None:
+        """Copy nothing yet; `decides`: this process makes the commits, and logs them."""
+        self._clock = clock
+        self._status = status
+        self._inbox = Inbox(status)
+        self.replica = StateReplica(self._inbox, status)
+        #: Whether this process makes the commits.
+        self.decides = decides
+        #: Called for each commit, after it can be read.
+        self.on_committed = CommitListeners(self.replica.look, logged=decides)
+        self.refused_records = RefusedRecords(clock)
+        #: Gives a VM's last poll, and how many VMs poll by client; set by the service.
+        self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
+        self.user_agents: Callable[[], Mapping[str, int]] = dict
+        self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
+        #: Whether another process may know more than this one for longer than a term.
+        self.lapsed: Callable[[], bool] = lambda: False
+
+    @property
+    def view(self) -> StateView | None:
+        """The state of the thread that owns it; only look-ups in a table may be made. None: no."""
+        raise NotImplementedError
+
+    @property
+    def word(self) -> str:
+        """What it does, in a word: a state of the service, or that it stands by."""
+        raise NotImplementedError
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot answer for the newest state; empty while it can."""
+        raise NotImplementedError
+
+    @property
+    def shows(self) -> bool:
+        """Whether changes can be handed to metadata nodes."""
+        return True
+
+    def freshness(self) -> Freshness:
+        """Return how new the answers are to questions that are asked from now on."""
+        raise NotImplementedError
+
+    def age_ms(self, fresh: Freshness) -> int:
+        """Return how long ago a state was the newest, in ms."""
+        return max(self._clock.elapsed_ms() - fresh.as_of_ms, 0)
+
+    def token(self, token_id: str) -> AccessToken | None:
+        """Return a token by its id."""
+        view = self.view
+        return view.state.tokens.get(token_id) if view else None
+
+    def principal(self, name: str) -> Principal:
+        """Return a principal with its bindings, if it has any."""
+        view = self.view
+        return (view and view.state.principals.get(name)) or Principal(name)
+
+    @property
+    def has_principals(self) -> bool:
+        """Whether callers are served."""
+        view = self.view
+        return view is not None and bool(view.state.tokens or view.state.principals)
+
+    def read(self, query: Callable[[StateView], T]) -> Future[T]:
+        """Run a query on the thread that owns the state, where it holds still."""
+        return self._inbox.read(query)
+
+    def why(self, number: int) -> Future[tuple[Blocker, ...]]:
+        """Find everything a live operation waits for; none if it has ended or never was."""
+        now = self._clock.now_ms
+        return self.replica.read(lambda view: view.why(number, now()))
+
+    def audit(self, call: CallRecord) -> None:
+        """Record a call that was refused, or has changed nothing."""
+        raise NotImplementedError

@@ -1,0 +1,160 @@
+"""A follower answers reads from its own state, and never claims to be newer than it is. H-4."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from forewarn.control.standby import STALE_MS_MAX
+from tests.e2e.test_followers import FLEET, READY_S_MAX, Plane
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+STALE_S = STALE_MS_MAX / 1000
+
+
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[list[Plane]]:
+    """An active process and a follower of it, whose sessions have a name of their own."""
+    with running_postgres() as server, server.database() as address:
+        found = [Plane(tmp_path, address, "one")]
+        wait_until(lambda: found[0].says(200), limit_s=READY_S_MAX)
+        found.append(Plane(tmp_path, f"{address}&application_name=follower", "two"))
+        wait_until(lambda: found[1].says(200, "/ready"), limit_s=READY_S_MAX)
+        yield found
+        for each in found:
+            if each.process.poll() is None:
+                each.end()
+
+
+def read(
+    plane: Plane, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], str]:
+    """Ask a process; return status, headers and text."""
+    connection = http.client.HTTPConnection("127.0.0.1", plane.port, timeout=READY_S_MAX)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def change(plane: Plane, host: str) -> str:
+    """Add a host; return the number of that commit."""
+    connection = http.client.HTTPConnection("127.0.0.1", plane.port, timeout=READY_S_MAX)
+    try:
+        head = {"Content-Type": "application/json"}
+        connection.request("PUT", f"/v1/hosts/{host}", json.dumps({"fault_domain": 0}), head)
+        answer = connection.getresponse()
+        assert answer.status < 300, answer.read()
+        return str(answer.headers["Forewarn-Generation"])
+    finally:
+        connection.close()
+
+
+def test_follower_reads_without_the_active_process(planes: list[Plane]) -> None:
+    """Lists, `why`, history, page and export are its own, with commit and age."""
+    active, follower = planes
+    assert active.ask("PUT", "/v1/topology", FLEET)[0] == 200
+    status, answer = active.ask(
+        "POST", "/v1/operations", {"cause": "host-reboot", "targets": ["h1"]}
+    )
+    assert status < 300, answer
+    newest = change(active, "h9")
+    paths = ["/v1/vms", "/v1/operations", "/v1/why?id=op-1", "/v1/events", "/v1/maintenances"]
+    paths += ["/v1/history?images=true", "/v1/topology", "/v1/overview/hosts", "/v1/access"]
+    known = {path: read(active, path)[2] for path in paths}
+    assert "error" not in "".join(known.values())
+    os.kill(active.process.pid, signal.SIGSTOP)
+    try:
+        for path in paths:
+            status, head, text = read(follower, path, {"Forewarn-Generation": newest})
+            assert (status, text) == (200, known[path]), path
+            assert int(head["forewarn-generation"]) >= int(newest)
+            assert int(head["forewarn-age-ms"]) < STALE_S * 1000
+        assert '"h9"' in read(follower, "/v1/topology")[2]
+    finally:
+        active.end()
+
+
+def test_client_reads_what_it_wrote(planes: list[Plane]) -> None:
+    """Whichever process it asks, by the number of its change; the page's overview, too."""
+    active, follower = planes
+    read(follower, "/v1/overview")
+    for number in range(20):
+        newest = change((active, follower)[number % 2], f"h{number}")
+        status, _, text = read(follower, "/v1/hosts", {"Forewarn-Generation": newest})
+        assert status == 200
+        assert f'"h{number}"' in text
+        _, _, text = read(follower, "/v1/overview", {"Forewarn-Generation": newest})
+        assert json.loads(text)["hosts"] == number + 1
+    status, _, text = read(follower, "/v1/hosts", {"Forewarn-Generation": "999999"})
+    assert (status, json.loads(text)["error"]["code"]) == (503, "state-behind")
+
+
+def test_follower_that_stood_still_answers_nothing_old(planes: list[Plane]) -> None:
+    """After a pause longer than the bound its first answer is new, or a refusal. Invariant 20."""
+    active, follower = planes
+    read(follower, "/v1/hosts")
+    os.kill(follower.process.pid, signal.SIGSTOP)
+    until_s = time.monotonic() + STALE_S + 0.5
+    change(active, "late")
+    wait_until(lambda: time.monotonic() > until_s, limit_s=STALE_S + 2)
+    os.kill(follower.process.pid, signal.SIGCONT)
+    status, _, text = read(follower, "/v1/hosts")
+    assert '"late"' in text if status == 200 else "state-outdated" in text
+    wait_until(lambda: '"late"' in read(follower, "/v1/hosts")[2])
+
+
+def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
+    """Its database answers nothing more: 503 by name, also on its watch, until it is back."""
+    active, follower = planes
+    change(active, "h1")
+    connection = http.client.HTTPConnection("127.0.0.1", follower.port, timeout=READY_S_MAX)
+    connection.request("GET", "/v1/overview/watch")
+    stream = connection.getresponse()
+    with psycopg.connect(active.address, autocommit=True) as server:
+        sessions = server.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'follower'"
+        ).fetchall()
+        for (pid,) in sessions:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            change(active, "h2")
+            wait_until(lambda: follower.says(503, "/v1/hosts"), limit_s=STALE_S + 2)
+            assert follower.ask("GET", "/v1/hosts")[1]["error"]["code"] == "state-outdated"
+            assert follower.says(503, "/ready")
+            assert b"event" in stream.read(), "a stream that claims to be new does not end"
+            assert follower.ask("PUT", "/v1/hosts/h3", {"fault_domain": 0})[0] < 300
+        finally:
+            for (pid,) in sessions:
+                os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: '"h3"' in read(follower, "/v1/hosts")[2])
+    connection.close()
+
+
+def test_follower_knows_tokens_at_once(planes: list[Plane]) -> None:
+    """A new token reads there, a revoked one does not, and an unknown one is in the audit. P-4."""
+    active, follower = planes
+    form = {"principal": "kim", "role": "viewer", "expires": "+1h"}
+    token = active.ask("POST", "/v1/access/tokens", form)[1]
+    bearer = {"Authorization": f"Bearer {token['token']}"}
+    status, head, _ = read(follower, "/v1/hosts", bearer)
+    assert (status, "forewarn-generation" in {name.lower() for name in head}) == (200, True)
+    assert active.ask("DELETE", f"/v1/access/tokens/{token['id']}")[0] == 204
+    wait_until(lambda: read(follower, "/v1/hosts", bearer)[0] == 401)
+    assert "token-wrong" in read(active, "/v1/audit")[2]
