@@ -180,7 +180,7 @@ def running_replica(primary: PostgresServer) -> Iterator[PostgresServer]:
     try:
         copy = ["-D", str(folder / "cluster"), "-h", str(primary.folder), "-U", "forewarn"]
         copy += ["-R", "--no-sync", "--checkpoint=fast"]
-        _finish(_start([f"{_programs()}/pg_basebackup", *copy], folder, user))
+        _finish(_start([f"{programs_of_postgres()}/pg_basebackup", *copy], folder, user))
         words = [f"{name}={word}" for name, word in SETTINGS.items()]
         with _serving(folder, user, [word for each in words for word in ("-c", each)]) as server:
             yield server
@@ -192,7 +192,7 @@ def running_replica(primary: PostgresServer) -> Iterator[PostgresServer]:
 def _serving(
     folder: Path, user: pwd.struct_passwd | None, options: list[str]
 ) -> Iterator[PostgresServer]:
-    program = [f"{_programs()}/postgres", "-D", str(folder / "cluster"), "-k", str(folder)]
+    program = [f"{programs_of_postgres()}/postgres", "-D", str(folder / "cluster"), "-k", str(folder)]
     process = _start(["/bin/sh", "-c", KEEPER, str(folder), *program, *options], folder, user)
     server = PostgresServer(folder, process)
     try:

@@ -186,7 +186,15 @@ class FeedSettings:
     """The feed for metadata nodes on other machines, on the control plane's side."""
 
     listen: str = ""
-    """`HOST:PORT` of the feed for nodes; empty: no feed. Source: M-1."""
+    """`HOST:PORT` of the feed for nodes; empty: no feed at an address. Source: M-1."""
+    nats: tuple[str, ...] = ()
+    """NATS servers over which nodes may follow, `nats://HOST:PORT`; empty: none. Source: M-7."""
+    nats_credentials: str = ""
+    """File with the control plane's NATS credentials (user JWT and seed); empty: `certificate`
+    proves its name to the NATS servers, if there is one."""
+    nats_ca: str = ""
+    """CA certificates (file) that sign the NATS servers' certificates; empty: no TLS, only for
+    servers on a loopback address."""
     certificate: str = ""
     """Control plane's certificate (file, PEM); required unless the address is loopback."""
     key: str = ""
@@ -208,8 +216,8 @@ class NodeSettings:
     """A metadata node away from the control plane: `forewarn node run`."""
 
     follow: str = ""
-    """`HOST:PORT` of the control plane's feed, or `unix:PATH`; of several, separated by commas, the
-    node follows one that is active. Source: H-5."""
+    """`HOST:PORT` of the control plane's feed, `unix:PATH`, or `nats://HOST:PORT` of a NATS server;
+    of several, separated by commas, the node follows one that is active. Source: H-5, M-7."""
     store: str = ""
     """Directory for the documents it serves, so that it can restart on its own. M-2."""
     name: str = ""
@@ -221,10 +229,13 @@ class NodeSettings:
     key: str = ""
     """File with its key."""
     ca: str = ""
-    """CA certificates (file) that sign the control plane's certificate; empty: no TLS, only for
-    feeds on a loopback address or a Unix socket."""
+    """CA certificates (file) that sign the certificate of the control plane, or of the NATS
+    servers; empty: no TLS, only for feeds on a loopback address or a Unix socket."""
     token: str = ""
-    """Its token, if it has no certificate. Best set by environment."""
+    """Its token, if it has no certificate; over NATS the password of the user with the node's name.
+    Best set by environment."""
+    nats_credentials: str = ""
+    """File with its NATS credentials (user JWT and seed), if it has no certificate."""
     max_spooled_approvals: int = 0
     """Approvals it may accept while the control plane is unreachable, and deliver afterwards; 0:
     none, VMs get 503. An accepted approval may arrive too late to count.

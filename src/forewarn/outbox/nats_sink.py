@@ -11,6 +11,7 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from forewarn.nats_client import new_client
 from forewarn.outbox.cloudevents import MEDIA
 from forewarn.outbox.sink import DeliveryFailed
 
@@ -62,7 +63,7 @@ class NatsSink:
             options["token"] = target.token
         if target.ca_file:
             options["tls"] = ssl.create_default_context(cafile=target.ca_file)
-        client = self._client = _client(tls_only=target.wants_tls)
+        client = self._client = new_client(tls_only=target.wants_tls)
         try:
             await client.connect(
                 list(target.servers),
@@ -97,24 +98,6 @@ class NatsSink:
 
     def _failed(self, problem: str) -> DeliveryFailed:
         return DeliveryFailed(name=self._target.name, problem=problem)
-
-
-def _client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
-    """Return a client; one for TLS alone leaves a server that offers none before it says a word.
-
-    nats-py takes TLS where the server's first line, which anybody on the way can change, asks for
-    it, and otherwise goes on in the clear, secret included.
-    """
-    from nats import errors  # noqa: PLC0415 - an extra
-    from nats.aio.client import Client  # noqa: PLC0415 - an extra
-
-    class TlsClient(Client):
-        async def _process_info(self, info: dict[str, Any], *more: bool, **named: bool) -> None:
-            if not info.get("tls_required"):
-                raise errors.Error("the server offers no TLS, which the settings ask for")
-            await super()._process_info(info, *more, **named)
-
-    return TlsClient() if tls_only else Client()
 
 
 async def _ignore(_: Exception) -> None:

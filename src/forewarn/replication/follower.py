@@ -289,12 +289,12 @@ class Follower:
             ) as error:
                 if isinstance(error, FeedBroken):
                     self._shows = self._nothing
-                if str(error) != trouble:
-                    trouble = str(error)
+                reason = str(error) or "it does not answer"
+                if reason != trouble:
+                    trouble = reason
                     facts = {"action": "feed-lost"}
-                    reason = trouble.removesuffix(".")
                     text = "The feed at %s cannot be followed: %s."
-                    _LOG.warning(text, self._address, reason, extra=facts)
+                    _LOG.warning(text, self._address, reason.removesuffix("."), extra=facts)
             except Exception:  # noqa: BLE001 - a node that stops following shows old news for ever
                 self._fail()
             finally:

@@ -20,6 +20,7 @@ from forewarn.host_port import host_and_port, joined_address
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
+from forewarn.replication.carrier import BrokerListener, CarrierFigures
 from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Refused
 from forewarn.replication.moves import Moves
@@ -39,9 +40,10 @@ from forewarn.replication.scopes import Scopes
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from forewarn.replication.access import NodeAccess
+    from forewarn.replication.carrier import Broker
     from forewarn.replication.messages import DocumentChange, FeedControlPlane, Follow, Upstream
     from forewarn.replication.nodes import FeedPace
     from forewarn.replication.scopes import ScopedFeed
@@ -103,6 +105,7 @@ class FeedServer:
         self._path = ""
         self._unproved = ConnectionTable(2 * NODES_MAX, UNPROVED_MAX)
         self._ports: list[CountedPort] = []
+        self._brokered: BrokerListener | None = None
         self._offences = Offences()
 
     async def start(self, address: str) -> str:
@@ -130,12 +133,35 @@ class FeedServer:
             self._ports[-1].start()
         return joined_address(host, self._ports[0].listener.getsockname()[1])
 
+    def start_broker(self, connect: Callable[[], Awaitable[Broker]]) -> None:
+        """Serve the nodes that `access` knows over a message broker, once it is reached. M-7.
+
+        Args:
+            connect: opens a connection to the broker.
+        """
+        access = self._access
+        assert access is not None
+        self._brokered = BrokerListener(
+            connect,
+            serve=partial(self.serve, access=access),
+            hears=lambda name: not self._suspended and self.nodes.charge(name, 1),
+            expected=lambda: {*access.expected(self._scopes.hosts), *access.hosts},
+        )
+        self._brokered.start()
+
+    @property
+    def carrier(self) -> CarrierFigures | None:
+        """Return the counts of the feed over a broker; None: there is none."""
+        return self._brokered.figures if self._brokered else None
+
     async def stop(self) -> None:
         """Hang up on every node."""
         for server in self._servers:
             server.close()
         for network_port in self._ports:
             await network_port.stop()
+        if self._brokered is not None:
+            await self._brokered.stop()
         if self._beating is not None:
             self._beating.cancel()
         self._moves.stop()

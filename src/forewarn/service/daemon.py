@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,7 +46,7 @@ from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from forewarn.api.oidc import Oidc
     from forewarn.api.server import ReplaceableApp
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from forewarn.control.readable import ReadableControl
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
+    from forewarn.nats_client import NatsConnection, NatsLogin
     from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
     from forewarn.replication.messages import DocumentChange
@@ -254,6 +256,9 @@ class Daemon:
         self.store.clock_ms = self.clock.now_ms
         if self.feed is not None and settings.feed.listen:
             self.feed_address = await self._start_feed(self.feed)
+        if self.feed is not None and settings.feed.nats:
+            login_of(settings.feed)  # a file that cannot be used ends the start
+            self.feed.start_broker(partial(connect_feed, settings.feed, count()))
         bound = bound or await self._listen(settings.listen.metadata, workers)
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
@@ -417,12 +422,13 @@ class Daemon:
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
         """Return the feed for metadata nodes in other processes, if there may be any."""
         feed = self.settings.feed
-        if not feed.listen and self.settings.listen.workers <= 0:
+        has_nodes = bool(feed.listen or feed.nats)
+        if not has_nodes and self.settings.listen.workers <= 0:
             return None
         from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most services have none
         from forewarn.replication.server import FeedServer  # noqa: PLC0415
 
-        access = NodeAccess(feed.hosts, self._prove_node) if feed.listen else None
+        access = NodeAccess(feed.hosts, self._prove_node) if has_nodes else None
         server = FeedServer(bridge, epoch=self.store.epoch, access=access)
         self._closing.push_async_callback(server.stop)
         return server
@@ -637,6 +643,36 @@ def _local_socket(settings: Settings, store: Path) -> str:
     if os.access(RUN_DIRECTORY, os.W_OK):
         return f"unix:{RUN_DIRECTORY / LOCAL_SOCKET}"
     return f"unix:{store.absolute().with_name(LOCAL_SOCKET)}" if store.is_file() else ""
+
+
+async def connect_feed(feed: FeedSettings, turns: Iterator[int]) -> NatsConnection:
+    """Connect to the next of the NATS servers; its files are read each time. Source: M-7.
+
+    Raises:
+        TlsFilesInvalid: a certificate or key cannot be used.
+        NatsUnreachable: the server cannot be used.
+    """
+    from forewarn.nats_client import connect_nats  # noqa: PLC0415 - most use no NATS
+
+    server = feed.nats[next(turns) % len(feed.nats)]
+    return await connect_nats(server, login_of(feed), name="forewarn")
+
+
+def login_of(feed: FeedSettings) -> NatsLogin:
+    """Return what the control plane proves itself with to NATS servers.
+
+    Raises:
+        NatsMissing: the client of NATS is not installed.
+        TlsFilesInvalid: a file cannot be used.
+    """
+    from forewarn.nats_client import NatsLogin, check_nats  # noqa: PLC0415 - most use no NATS
+    from forewarn.replication.access import TlsFiles  # noqa: PLC0415
+    from forewarn.replication.tls import client_context  # noqa: PLC0415 - most need no TLS
+
+    check_nats()
+    files = TlsFiles(feed.certificate, feed.key, feed.nats_ca)
+    tls = client_context(files) if feed.nats_ca else None
+    return NatsLogin(credentials_file=feed.nats_credentials, tls=tls)
 
 
 def tls_of(settings: FeedSettings | OperatorSettings) -> ssl.SSLContext | None:

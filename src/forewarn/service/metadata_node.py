@@ -18,20 +18,24 @@ from forewarn.clock import SystemClock
 from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.access import TlsFiles
+from forewarn.replication.carrier import BrokerRoute, is_subject
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.route import FeedRoute
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify
-from forewarn.service.settings_check import is_local
+from forewarn.service.settings_check import NATS, is_local
 from forewarn.settings import SettingInvalid
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from forewarn.api.server import OperatorServer
+    from forewarn.replication.carrier import Broker
     from forewarn.replication.messages import DocumentChange
-    from forewarn.settings import Settings
+    from forewarn.settings import NodeSettings, Settings
 
 log = logging.getLogger("forewarn")
 
@@ -71,7 +75,11 @@ class MetadataNode:
             token=str(node.token),  # the environment's texts are of a kind that knows its variable
             tls=tls,
         )
-        self.follower = Follower(node.follow, self._apply, identity=identity, store=self._store)
+        self._broker = broker_route(node, identity.name) if node.follow.startswith(NATS) else None
+        route = FeedRoute(self._broker.connect) if self._broker else None
+        self.follower = Follower(
+            node.follow, self._apply, identity=identity, store=self._store, route=route
+        )
         upstream: Follower | Spool = self.follower
         self._spool: Spool | None = None
         #: Where metrics are answered; empty where they are not.
@@ -124,6 +132,8 @@ class MetadataNode:
             if self._spool is not None:
                 await self._spool.stop()
             await follower.stop()
+            if self._broker is not None:
+                await self._broker.close()
             self._store.close()
         return int(not first.done() or first.cancelled())
 
@@ -133,6 +143,7 @@ class MetadataNode:
             "feed_connected": int(self.follower.followed.is_set()),
             "feed_sequence": self.follower.sequence,
             "spooled_approvals": self._spool.waiting if self._spool else 0,
+            **(self._broker.figures.named() if self._broker else {}),
         }
 
     def _apply(self, change: DocumentChange) -> None:
@@ -165,6 +176,22 @@ async def run_node(settings: Settings) -> int:
         notify("STOPPING=1")
 
 
+def broker_route(node: NodeSettings, name: str) -> BrokerRoute:
+    """Return how a node follows over NATS; its certificate, credentials or token prove its name."""
+    from forewarn.nats_client import NatsLogin, connect_nats  # noqa: PLC0415 - an extra
+
+    async def connect(address: str, tls: ssl.SSLContext | None) -> Broker:
+        login = NatsLogin(
+            user=name,
+            password=str(node.token),
+            credentials_file=node.nats_credentials,
+            tls=tls,
+        )
+        return await connect_nats(address, login, name=f"forewarn node {name}")
+
+    return BrokerRoute(name, connect)
+
+
 def check_node(settings: Settings) -> None:
     """Refuse settings that no node can run with.
 
@@ -175,11 +202,17 @@ def check_node(settings: Settings) -> None:
     for name in ("follow", "store"):
         if not getattr(node, name):
             _refuse(f"node.{name}", f"is needed (--{name})")
-    if not node.ca and not all(is_local(each.strip()) for each in node.follow.split(",")):
+    addresses = [each.strip() for each in node.follow.split(",")]
+    over_nats = [each for each in addresses if each.startswith(NATS)]
+    if over_nats and over_nats != addresses:
+        _refuse("node.follow", "has both NATS servers and other addresses")
+    if over_nats and not is_subject(str(node.name) or socket.gethostname()):
+        _refuse("node.name", "has an empty part between dots, which no NATS subject may have")
+    if not node.ca and not all(is_local(each.removeprefix(NATS)) for each in addresses):
         _refuse("node.ca", "is needed (--ca) where the feed is not on a loopback address")
     if bool(node.certificate) != bool(node.key):
         _refuse("node.key", "and the certificate go together")
-    if not (node.certificate or node.token):
+    if not (node.certificate or node.token or (over_nats and node.nats_credentials)):
         _refuse("node.certificate", "or a token is needed, to prove the node's name")
     if len(",".join(node.hosts)) > HOSTS_LENGTH_MAX:
         problem = f"are longer than {HOSTS_LENGTH_MAX} characters together; leave them empty"

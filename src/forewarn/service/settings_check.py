@@ -22,6 +22,9 @@ from forewarn.urls import is_protected, shown_url
 if TYPE_CHECKING:
     from forewarn.settings import FeedSettings, LifecycleSettings, MetadataSettings, Settings
 
+#: Scheme of addresses of NATS servers.
+NATS = "nats://"
+
 #: What the public service has answered an unknown api-version with. Source: E-3.
 VERSION_STATUSES = (400, 404)
 
@@ -108,9 +111,14 @@ def _check_metadata(metadata: MetadataSettings) -> None:
 
 
 def _check_feed(feed: FeedSettings) -> None:
-    if not feed.listen:
+    for server in feed.nats:
+        if not server.startswith(NATS):
+            _refuse("feed.nats", f"has {server!r}, which is not nats://HOST:PORT")
+        if not (feed.nats_ca or is_local(server.removeprefix(NATS))):
+            _refuse("feed.nats_ca", "is needed where a NATS server is not on a loopback address")
+    if not (feed.listen or feed.nats):
         return
-    if not (is_local(feed.listen) or feed.certificate):
+    if feed.listen and not (is_local(feed.listen) or feed.certificate):
         _refuse("feed.certificate", "is needed where the feed is not on a loopback address")
     if bool(feed.certificate) != bool(feed.key):
         _refuse("feed.key", "and the certificate go together")

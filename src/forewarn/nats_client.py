@@ -1,0 +1,202 @@
+"""Connections to NATS servers; `nats-py` is an extra, imported when one is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from forewarn.errors import CallerError, PeerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+CONNECT_S_MAX = 3.0
+"""How long a server may take to be connected to."""
+
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
+"""What may wait to be sent; beyond it messages are dropped, as NATS itself may do."""
+
+
+class NatsMissing(CallerError):
+    """The client of NATS is not installed."""
+
+    code = "nats-missing"
+    message = "The feed over NATS needs the package nats-py."
+    advice = "Install Forewarn with the extra `nats`: pip install './forewarn[nats]'."
+
+
+class NatsUnreachable(PeerError):
+    """A NATS server cannot be used."""
+
+    code = "nats-unreachable"
+    message = "The NATS server {server} cannot be used: {reason}."
+    advice = "Check that it runs, its address, its certificate, and the user's credentials."
+
+
+@value
+class NatsLogin:
+    """How a client proves itself to a server. A certificate is part of `tls`."""
+
+    user: str = ""
+    password: str = ""
+    credentials_file: str = ""
+    """User JWT and seed, as `nsc` writes them."""
+    tls: ssl.SSLContext | None = None
+    """None: nothing is encrypted, for servers on this machine."""
+
+
+class NatsConnection:
+    """One connection, which is closed for good once it breaks; use it on one event loop."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 - of an extra
+        """Send over a connected client."""
+        self._client = client
+        self._queue: deque[tuple[str, bytes, str]] = deque()
+        self._queued_bytes = 0
+        self._wake = asyncio.Event()
+        self.closed = asyncio.Event()
+        """Set once the connection is over."""
+        self.max_bytes: int = client.max_payload
+        #: Called with each refusal of the server, such as of a subject.
+        self.on_refused: Callable[[str], None] = lambda _: None
+        self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    def publish(self, subject: str, body: bytes, reply: str = "") -> None:
+        """Send a message soon; without subscribers the server reports that to `reply`."""
+        size = len(body)
+        if self.closed.is_set() or self._queued_bytes + size > QUEUED_BYTES_MAX:
+            return
+        self._queue.append((subject, body, reply))
+        self._queued_bytes += size
+        self._wake.set()
+
+    async def subscribe(self, subject: str, receive: Callable[[str, bytes], None]) -> None:
+        """Call `receive` with the subject and body of each message.
+
+        An empty body is the server's report that nobody subscribes to what was sent.
+        """
+
+        async def received(message: Any) -> None:  # noqa: ANN401 - of an extra
+            receive(message.subject, message.data)
+
+        await self._client.subscribe(subject, cb=received)
+
+    async def close(self) -> None:
+        """Disconnect once queued messages are sent, if the server takes them."""
+        if not self.closed.is_set():
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CONNECT_S_MAX):
+                    await self._send_queued()
+                    await self._client.flush()
+        self.end()
+        with contextlib.suppress(Exception):
+            await self._client.close()
+
+    def end(self) -> None:
+        """Note that the connection is over."""
+        self.closed.set()
+        self._sending.cancel()
+        self._queue.clear()
+
+    async def _send(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._send_queued()
+            except Exception as error:  # noqa: BLE001 - of an extra; the connection is over
+                self.on_refused(str(error) or type(error).__name__)
+                self.closed.set()
+                return
+
+    async def _send_queued(self) -> None:
+        while self._queue:
+            subject, body, reply = self._queue.popleft()
+            self._queued_bytes -= len(body)
+            await self._client.publish(subject, body, reply=reply)
+
+
+async def connect_nats(server: str, login: NatsLogin, *, name: str) -> NatsConnection:
+    """Connect to one server, `nats://HOST:PORT`.
+
+    Args:
+        server: its address.
+        login: the proof of the client.
+        name: what the server's operators see.
+
+    Raises:
+        NatsMissing: nats-py is not installed.
+        NatsUnreachable: it cannot be used.
+    """
+    check_nats()
+    from nats import errors  # noqa: PLC0415 - an extra
+
+    connection: NatsConnection | None = None
+
+    async def refused(error: Exception) -> None:
+        if connection is not None:
+            connection.on_refused(str(error) or type(error).__name__)
+
+    async def ended() -> None:
+        if connection is not None:
+            connection.end()
+
+    options: dict[str, Any] = {"tls": login.tls} if login.tls else {}
+    if login.credentials_file:
+        options["user_credentials"] = login.credentials_file
+    elif login.password:
+        options.update(user=login.user, password=login.password)
+    client = new_client(tls_only=login.tls is not None)
+    try:
+        async with asyncio.timeout(CONNECT_S_MAX):
+            await client.connect(
+                [server],
+                name=name,
+                allow_reconnect=False,  # what a lost connection had buffered must not come later
+                connect_timeout=CONNECT_S_MAX,
+                error_cb=refused,
+                disconnected_cb=ended,
+                closed_cb=ended,
+                ping_interval=10,
+                **options,
+            )
+    except (OSError, errors.Error, TimeoutError, ImportError, ValueError) as error:
+        with contextlib.suppress(Exception):
+            await client.close()
+        reason = (str(error) or type(error).__name__).removesuffix(".")
+        raise NatsUnreachable(server=server, reason=reason) from error
+    connection = NatsConnection(client)
+    return connection
+
+
+def check_nats() -> None:
+    """Refuse to go on without the client of NATS.
+
+    Raises:
+        NatsMissing: it is not installed.
+    """
+    if find_spec("nats") is None:
+        raise NatsMissing
+
+
+def new_client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
+    """Return a client; one for TLS alone leaves a server that offers none before it says a word.
+
+    nats-py takes TLS where the server's first line, which anybody on the way can change, asks for
+    it, and otherwise goes on in the clear, secret included.
+    """
+    from nats import errors  # noqa: PLC0415 - an extra
+    from nats.aio.client import Client  # noqa: PLC0415 - an extra
+
+    class TlsClient(Client):
+        async def _process_info(self, info: dict[str, Any], *more: bool, **named: bool) -> None:
+            if not info.get("tls_required"):
+                raise errors.Error("the server offers no TLS, which the settings ask for")
+            await super()._process_info(info, *more, **named)
+
+    return TlsClient() if tls_only else Client()

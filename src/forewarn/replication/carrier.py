@@ -1,0 +1,492 @@
+"""The feed over a message broker: connections of nodes as channels of frames.
+
+The messages, the server and the follower are those of the feed over sockets; what is here stands
+in the place of TCP. The broker's permissions prove the nodes' names: a node may publish only to
+its own request subject and subscribe only to its own subject. Source: M-5, M-7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from forewarn.errors import ForewarnError
+from forewarn.ids import Ids
+from forewarn.replication.channel import (
+    FRAME_OVERHEAD,
+    SESSION_BYTES,
+    Channel,
+    Frame,
+    FrameRefused,
+    Kind,
+    read_frame,
+)
+from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX
+from forewarn.replication.route import LINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from forewarn.replication.node_session import Serve
+    from forewarn.replication.route import Streams
+
+TO_NODE, FROM_NODE = "forewarn-feed.to.", "forewarn-feed.from."
+"""Subjects of one node, before its name: what it is sent, and what it asks."""
+
+TICK_S = 1.0
+"""How often a channel looks for frames that were lost, in seconds."""
+
+HELLO_S = 0.5
+"""How long a node waits for a control plane's welcome before it asks again."""
+
+INVITED_MAX = 20_000
+"""Sessions that were offered and not begun; the oldest are forgotten beyond that."""
+
+RETRY_S = 1.0
+"""Pause before a control plane tries the next server of a broker."""
+
+UNSENT_BYTES_HIGH, UNSENT_BYTES_LOW = 64 * 1024, 16 * 1024
+"""A writer pauses above, and goes on below."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Broker(Protocol):
+    """A connection to a message broker that may lose, repeat and reorder what it is given."""
+
+    closed: asyncio.Event
+    max_bytes: int
+    on_refused: Callable[[str], None]
+
+    def publish(self, subject: str, body: bytes, reply: str = "") -> None:
+        """Send a message."""
+
+    async def subscribe(self, subject: str, receive: Callable[[str, bytes], None]) -> None:
+        """Call `receive` with each message's subject and body; empty: nobody subscribes."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class CarrierFigures:
+    """Counts of one end."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self.connected = 0
+        """Whether the broker is connected, 0 or 1."""
+        self.gaps = 0
+        """Gaps that were filled on request."""
+        self.refused = 0
+        """Messages that were no frames, or altered."""
+
+    def named(self) -> dict[str, int]:
+        """Return the counts by the names of their metrics."""
+        return {
+            "feed_nats_connected": self.connected,
+            "feed_gaps_filled": self.gaps,
+            "feed_messages_refused": self.refused,
+        }
+
+
+class ChannelTransport(asyncio.Transport):
+    """A session as a transport of asyncio."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        publish: Callable[[bytes], None],
+        *,
+        figures: CarrierFigures,
+        on_end: Callable[[], None],
+        name: str = "",
+    ) -> None:
+        """Send frames with `publish`.
+
+        Args:
+            channel: this end of the session.
+            publish: sends a frame to the other end.
+            figures: counts.
+            on_end: called once, when the session is over.
+            name: the node's, as the broker's permissions prove it.
+        """
+        # What the feed knows a node by is the form in which TLS has it.
+        super().__init__({"peercert": {"subject": ((("commonName", name),),)}} if name else {})
+        self.channel = channel
+        self.name = name
+        self._publish = publish
+        self._figures = figures
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._protocol: asyncio.Protocol | None = None
+        self._reading = True
+        self._writing = True
+        self._ended = False
+        self._flushing = False
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def begin(self, protocol: asyncio.Protocol) -> None:
+        """Hand what comes to a protocol."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def receive(self, frame: Frame) -> None:
+        """Take a frame of this session."""
+        self.channel.receive(frame)
+        self._read()
+        self._flush_soon()
+
+    def lost(self) -> None:
+        """End the session: the other end, or the broker, is gone."""
+        if self._ended:
+            return
+        self._ended = True
+        self._timer.cancel()
+        self._on_end()
+        if self._protocol is not None:
+            self._loop.call_soon(self._protocol.connection_lost, None)
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - any kind of bytes
+        """Send bytes."""
+        if not self._ended:
+            self.channel.write(data)
+            self._flush_soon()
+
+    def close(self) -> None:
+        """Send what the other end has room for, and end the session."""
+        if not self._ended:
+            self.channel.close()
+            self._flush()
+            self.lost()
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        """Whether the session is over."""
+        return self._ended
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait for acknowledgements."""
+        return self.channel.unsent
+
+    def pause_reading(self) -> None:
+        """Keep what comes; the other end stops once its window is full."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Hand on what was kept."""
+        self._reading = True
+        self._loop.call_soon(self._read)
+
+    def is_reading(self) -> bool:
+        """Whether what comes is handed on."""
+        return self._reading
+
+    def _read(self) -> None:
+        if self._ended or not self._reading or self._protocol is None:
+            return
+        before = self.channel.gaps
+        content = self.channel.read()
+        self._figures.gaps += self.channel.gaps - before
+        if content:
+            self._protocol.data_received(content)
+        if self.channel.ended:
+            self.lost()
+
+    def _flush_soon(self) -> None:
+        """Flush behind what this turn of the event loop still writes."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._ended:
+            return
+        for frame in self.channel.take():
+            self._publish(frame)
+        assert self._protocol is not None
+        if self._writing and self.channel.unsent > UNSENT_BYTES_HIGH:
+            self._writing = False
+            self._protocol.pause_writing()
+        elif not self._writing and self.channel.unsent < UNSENT_BYTES_LOW:
+            self._writing = True
+            self._protocol.resume_writing()
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self.channel.tick()
+        self._flush()
+
+
+class BrokerListener:
+    """The control plane's end: accepts nodes over a broker, for as long as it can be reached."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Broker]],
+        *,
+        serve: Serve,
+        hears: Callable[[str], bool],
+        expected: Callable[[], Iterable[str]],
+    ) -> None:
+        """Connect nothing yet.
+
+        Args:
+            connect: opens a connection to the broker.
+            serve: serves the streams of one node.
+            hears: whether a request for a session by this node is answered now.
+            expected: the names of nodes there may be.
+        """
+        self._connect = connect
+        self._serve = serve
+        self._hears = hears
+        self._expected = expected
+        self._ids = Ids()
+        self.figures = CarrierFigures()
+        self._broker: Broker | None = None
+        self._transports: dict[bytes, ChannelTransport] = {}
+        self._invited: OrderedDict[bytes, tuple[str, bytes]] = OrderedDict()
+        """Sessions offered and not begun: whose, and by which request."""
+        self._offers: dict[tuple[str, bytes], bytes] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End every session and disconnect."""
+        for transport in tuple(self._transports.values()):
+            transport.close()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        trouble = ""
+        while True:
+            try:
+                self._broker = broker = await self._connect()
+                broker.on_refused = self._refused
+                await broker.subscribe(f"{FROM_NODE}>", self._receive)
+                self.figures.connected, trouble = 1, ""
+                _LOG.info("nodes may follow over NATS", extra={"action": "feed.broker-connected"})
+                self._announce(broker)
+                await broker.closed.wait()
+                reason = "the connection ended"
+            except (ForewarnError, OSError) as error:
+                reason = str(error).removesuffix(".")
+            finally:
+                self.figures.connected = 0
+                broker_before, self._broker = self._broker, None
+                if broker_before is not None:
+                    await broker_before.close()
+                for transport in tuple(self._transports.values()):
+                    transport.lost()
+            if reason != trouble:
+                trouble, facts = reason, {"action": "feed.broker-lost"}
+                _LOG.warning("nodes cannot follow over NATS: %s", reason, extra=facts)
+            await asyncio.sleep(RETRY_S)
+
+    def _refused(self, reason: str) -> None:
+        text, facts = "NATS refuses the control plane something: %s", {"action": "feed.refused"}
+        _LOG.warning(text, reason, extra=facts)
+
+    def _announce(self, broker: Broker) -> None:
+        """Have nodes that followed another process come here; costs a message for each node."""
+        frame = Frame(Kind.ANNOUNCE).encoded()
+        for name in self._expected():
+            if is_subject(name):
+                broker.publish(TO_NODE + name, frame)
+
+    def _receive(self, subject: str, body: bytes) -> None:
+        try:
+            frame = read_frame(body)
+        except FrameRefused:
+            self.figures.refused += 1
+            return
+        name = subject.removeprefix(FROM_NODE)
+        transport = self._transports.get(frame.session)
+        if transport is not None:
+            if transport.name == name:
+                transport.receive(frame)
+        elif frame.kind is Kind.HELLO:
+            self._welcome(name, frame.session)
+        elif frame.kind is Kind.DATA and frame.session in self._invited:
+            self._begin(name, frame)
+
+    def _welcome(self, name: str, request: bytes) -> None:
+        """Offer a session, for each request the same one, however often it comes."""
+        if self._broker is None or not self._hears(name):
+            return
+        session = self._offers.get((name, request))
+        if session is None:
+            session = bytes.fromhex(self._ids.token("feed-session"))
+            self._offers[name, request] = session
+            self._invited[session] = name, request
+            if len(self._invited) > INVITED_MAX:
+                self._forget(next(iter(self._invited)))
+        welcome = Frame(Kind.WELCOME, request, content=session)
+        self._broker.publish(TO_NODE + name, welcome.encoded())
+
+    def _begin(self, name: str, frame: Frame) -> None:
+        """Serve a node in the session that it was offered."""
+        session = frame.session
+        if self._invited[session][0] != name or self._broker is None:
+            return
+        self._forget(session)
+        transport = ChannelTransport(
+            Channel(session, frame_bytes=self._broker.max_bytes - FRAME_OVERHEAD),
+            partial(self._broker.publish, TO_NODE + name),
+            figures=self.figures,
+            on_end=partial(self._ended, session),
+            name=name,
+        )
+        self._transports[session] = transport
+        reader = asyncio.StreamReader(ASKED_LINE_BYTES_MAX)
+        transport.begin(asyncio.StreamReaderProtocol(reader, self._serve))
+        transport.receive(frame)
+
+    def _ended(self, session: bytes) -> None:
+        self._transports.pop(session, None)
+
+    def _forget(self, session: bytes) -> None:
+        del self._offers[self._invited.pop(session)]
+
+
+class BrokerRoute:
+    """A node's end: how it reaches its feed over a broker. `connect` is that of a `FeedRoute`."""
+
+    def __init__(
+        self, name: str, connect: Callable[[str, ssl.SSLContext | None], Awaitable[Broker]]
+    ) -> None:
+        """Connect nothing yet.
+
+        Args:
+            name: the node's.
+            connect: opens a connection to the broker at an address.
+        """
+        self._name = name
+        self._connect = connect
+        self._ids = Ids()
+        self.figures = CarrierFigures()
+        self._broker: Broker | None = None
+        self._address = ""
+        self._request = b""
+        self._welcomed: asyncio.Future[bytes] | None = None
+        self._transport: ChannelTransport | None = None
+
+    async def connect(self, address: str, tls: ssl.SSLContext | None) -> Streams:
+        """Open a session with the control plane that answers first.
+
+        Raises:
+            OSError: the broker cannot be reached, or no control plane is there.
+        """
+        broker = await self._reach(address, tls)
+        self._request = bytes.fromhex(self._ids.token("feed-request"))
+        welcomed = self._welcomed = asyncio.get_running_loop().create_future()
+        hello = Frame(Kind.HELLO, self._request).encoded()
+        try:
+            while not welcomed.done():
+                self._publish(hello)
+                await asyncio.wait((welcomed,), timeout=HELLO_S)
+            session = welcomed.result()
+        except asyncio.CancelledError:  # nobody answers here; perhaps somewhere else
+            await self.close()
+            raise
+        finally:
+            self._welcomed = None
+        transport = self._transport = ChannelTransport(
+            Channel(session, frame_bytes=broker.max_bytes - FRAME_OVERHEAD),
+            self._publish,
+            figures=self.figures,
+            on_end=self._ended,
+        )
+        reader = asyncio.StreamReader(LINE_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport.begin(protocol)
+        loop = asyncio.get_running_loop()
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    async def close(self) -> None:
+        """Disconnect from the broker."""
+        broker, self._broker = self._broker, None
+        self.figures.connected = 0
+        if broker is not None:
+            await broker.close()
+
+    async def _reach(self, address: str, tls: ssl.SSLContext | None) -> Broker:
+        """Return a connection to the broker, the present one where it is good."""
+        broker = self._broker
+        if broker is not None and not broker.closed.is_set() and address == self._address:
+            return broker
+        await self.close()
+        try:
+            broker = await self._connect(address, tls)
+        except ForewarnError as error:
+            raise ConnectionError(str(error)) from error
+        self._broker, self._address = broker, address
+        broker.on_refused = self._refused
+        await broker.subscribe(TO_NODE + self._name, self._receive)
+        self.figures.connected = 1
+        self._watch = asyncio.get_running_loop().create_task(self._watched(broker))
+        return broker
+
+    async def _watched(self, broker: Broker) -> None:
+        await broker.closed.wait()
+        if broker is self._broker:
+            self.figures.connected = 0
+            self._fail(ConnectionResetError("the connection to the broker ended"))
+
+    def _publish(self, frame: bytes) -> None:
+        if self._broker is not None:
+            self._broker.publish(FROM_NODE + self._name, frame, TO_NODE + self._name)
+
+    def _receive(self, _subject: str, body: bytes) -> None:
+        if not body:
+            self._fail(ConnectionRefusedError("no control plane is connected to the broker"))
+            return
+        try:
+            frame = read_frame(body)
+        except FrameRefused:
+            self.figures.refused += 1
+            return
+        if frame.kind is Kind.ANNOUNCE:
+            self._end_session()
+        elif frame.kind is Kind.WELCOME:
+            welcomed = self._welcomed
+            fits = frame.session == self._request and len(frame.content) == SESSION_BYTES
+            if welcomed is not None and fits and not welcomed.done():
+                welcomed.set_result(frame.content)
+        elif self._transport is not None and frame.session == self._transport.channel.session:
+            self._transport.receive(frame)
+
+    def _refused(self, reason: str) -> None:
+        if "permissions violation" in reason.lower():
+            self._fail(PermissionError(f"the broker refuses the node: {reason}"))
+
+    def _fail(self, error: OSError) -> None:
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(error)
+        self._end_session()
+
+    def _end_session(self) -> None:
+        if self._transport is not None:
+            self._transport.lost()
+
+    def _ended(self) -> None:
+        self._transport = None
+
+
+def is_subject(name: str) -> bool:
+    """Whether a node's name can be part of a subject: no empty part between dots, no wildcard."""
+    return name.isascii() and all(
+        part and part.isprintable() and not set(part) & set(" *>") for part in name.split(".")
+    )
