@@ -62,6 +62,11 @@ def expose(file: Path, _store: Path) -> None:
     file.chmod(0o644)
 
 
+def follow_nowhere(file: Path, _store: Path) -> None:
+    """A NATS server that does not run."""
+    file.write_text(file.read_text() + '[feed]\nnats = ["nats://127.0.0.1:1"]\n')
+
+
 def lose(_file: Path, store: Path) -> None:
     """A store that is gone."""
     store.unlink()
@@ -89,6 +94,7 @@ def run_on_store(statement: str) -> Fault:
         (misspell, "settings", "setting-invalid"),
         (lose_driver, "start", "driver-unknown"),
         (expose, "files", "settings-exposed"),
+        (follow_nowhere, "nats", "nats-unreachable"),
         (lose, "store", "store-missing"),
         (damage, "store", "store-damaged"),
         (run_on_store("INSERT INTO migration VALUES (99, 'x', 'y')"), "schema", "store-too-new"),

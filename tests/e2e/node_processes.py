@@ -144,6 +144,7 @@ class Cloud:
         """Make certificates and settings."""
         self.directory = directory
         self.operator, self.feed = free_port(), free_port()
+        self.follow: tuple[str, ...] = ("--follow", f"127.0.0.1:{self.feed}")
         make_certificates(directory, control="DNS:localhost,IP:127.0.0.1", h1="DNS:h1", h2="DNS:h2")
         (directory / "serve.toml").write_text(
             SETTINGS.format(directory=directory, operator=self.operator, feed=self.feed)
@@ -162,7 +163,7 @@ class Cloud:
         """Start a node, which proves its name by a certificate or by its token."""
         proof = () if token else ("--certificate", f"{name}.pem", "--key", f"{name}.key")
         return self._started(
-            *("node", "run", "--config", "node.toml", "--follow", f"127.0.0.1:{self.feed}"),
+            *("node", "run", "--config", "node.toml", *self.follow),
             *("--store", f"store-{name}", "--name", name, "--ca", "ca.pem", *proof),
             *("--listen", "127.0.0.1:0", *more),
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MANUAL = Path(__file__).parents[2] / "docs/howto/metadata-nodes.md"
 STARTS_S_MAX = 20
+CONTROL = "control.example"
 PASSWORD = "a-password-of-every-user"
 
 
@@ -28,16 +29,28 @@ def manual_configuration() -> str:
 class NatsServer:
     """nats-server as a process that can be killed and come back."""
 
-    def __init__(self, folder: Path, more: str = "", *, tls: bool = False) -> None:
-        """Start it with the manual's users; without TLS each has the same password."""
+    def __init__(
+        self, folder: Path, more: str = "", *, tls: bool = False, control: str = CONTROL
+    ) -> None:
+        """Start it with the manual's users; without TLS each has the same password.
+
+        Args:
+            folder: where its files are.
+            more: further settings; they may bring other users.
+            tls: whether certificates prove names.
+            control: the user of the control plane.
+        """
         self.port = free_port()
         text = manual_configuration().replace("192.0.2.20:4222", f"127.0.0.1:{self.port}")
+        text = text.replace(CONTROL, control)
         text = text.replace("/etc/nats", str(folder))
         if not tls:
             text = re.sub(r"tls \{.*?\n\}\n", "", text, flags=re.DOTALL)
             text = re.sub(r'user: "', f'password: "{PASSWORD}", user: "', text)
             tester = f'{{ user: "tester", password: "{PASSWORD}" }}'
             text = text.replace("users = [", f"users = [\n{tester}")
+        if "operator:" in more:
+            text = re.sub(r"authorization \{.*\n\}\n", "", text, flags=re.DOTALL)
         self._settings = folder / "nats.conf"
         self._settings.write_text(text + more)
         self._log = folder / "nats.log"
@@ -70,5 +83,7 @@ class NatsServer:
     async def connect(self, user: str, tls: SSLContext | None = None) -> NatsConnection:
         """Connect as one of its users."""
         password = "" if tls else PASSWORD
-        login = NatsLogin(user=user, password=password, tls=tls)
+        file = self._settings.with_name(f"{user}.creds")
+        credentials = str(file) if file.exists() else ""
+        login = NatsLogin(user, password, credentials_file=credentials, tls=tls)
         return await connect_nats(self.url, login, name=user)

@@ -18,7 +18,8 @@ from forewarn.replication.tls import client_context
 from tests.e2e.certificates import make_certificates
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
-from tests.replication.nats_server import NatsServer
+from tests.replication.nats_credentials import write_credentials
+from tests.replication.nats_server import CONTROL, NatsServer
 from tests.replication.rig import shown
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from forewarn.replication.carrier import Broker
 
-CONTROL = "control.example"
 WAIT_S = 10.0
 LOSS = (
     'mappings = { "forewarn-feed.to.h1": [ { destination: "forewarn-feed.to.h1", weight: 50% } ] }'
@@ -124,6 +124,25 @@ def test_nodes_follow_over_nats_by_certificate(tmp_path: Path) -> None:
         answer = await site.followers["h1"].approve(ApprovalRequest("vm-h1", ("E",), ""))
         assert answer.accepted
         assert site.control.approvals[0].vm == "vm-h1"
+        await site.stop()
+
+    try:
+        run(story())
+    finally:
+        nats.kill()
+
+
+def test_credentials_files_prove_names(tmp_path: Path) -> None:
+    """Each side logs in by user JWT and seed, as `nsc` writes them. Source: M-5, M-7."""
+    control = {CONTROL: ("forewarn-feed.to.>", "forewarn-feed.from.>")}
+    node = {"h1": ("forewarn-feed.from.h1", "forewarn-feed.to.h1")}
+    nats = NatsServer(tmp_path, write_credentials(tmp_path, **control, **node))
+
+    async def story() -> None:
+        site = Site(nats)
+        site.serve()
+        await site.node("h1").followed.wait()
+        await site.show(2, "h1")
         await site.stop()
 
     try:

@@ -98,8 +98,10 @@ def test_tls_files_that_are_none_are_named(tmp_path: Path) -> None:
         FeedSettings(listen="127.0.0.1:8471", certificate="a", client_ca="b"),
         FeedSettings(listen="127.0.0.1:8471", hosts=("h1",)),
         FeedSettings(listen="everywhere"),
+        FeedSettings(nats=("nats://10.0.0.1:4222",)),
+        FeedSettings(nats=("127.0.0.1:4222",)),
     ],
-    ids=["no-tls", "no-key", "no-hosts", "no-address"],
+    ids=["no-tls", "no-key", "no-hosts", "no-address", "nats-no-tls", "nats-no-scheme"],
 )
 def test_feed_needs_tls_beyond_this_machine(feed: FeedSettings) -> None:
     """Settings by which strangers could read the feed, or nobody, are refused. Source: M-5."""
@@ -116,8 +118,11 @@ def test_feed_needs_tls_beyond_this_machine(feed: FeedSettings) -> None:
         {"certificate": "a"},
         {"token": ""},
         {"hosts": ("h" * 2049,)},
+        {"follow": "nats://10.0.0.1:4222"},
+        {"follow": "nats://127.0.0.1:4222,127.0.0.1:1"},
+        {"follow": "nats://127.0.0.1:4222", "name": "h1..example"},
     ],
-    ids=["follow", "store", "tls", "key", "proof", "hosts"],
+    ids=["follow", "store", "tls", "key", "proof", "hosts", "nats-tls", "nats-mixed", "subject"],
 )
 def test_node_needs_protection_beyond_this_machine(wrong: dict[str, Any]) -> None:
     """A node sends its token to nobody it does not know. Source: M-5."""

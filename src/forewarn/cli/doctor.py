@@ -239,6 +239,8 @@ class Doctor:
             return
         yield from _judged("start", lambda: _start(settings), "would succeed")
         yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
+        if settings.feed.nats:
+            yield from _judged("nats", lambda: _nats(settings), "each server lets the feed in")
         yield from _judged("certificates", lambda: self._certificates(settings), "valid")
         yield from self._store(settings)
         yield from self._service(settings)
@@ -350,6 +352,22 @@ def _start(settings: Settings) -> Iterator[ForewarnError]:
         asyncio.run(check_start(settings))
     except ForewarnError as error:
         if not error.code.startswith("store-"):
+            yield error
+
+
+def _nats(settings: Settings) -> Iterator[ForewarnError]:
+    """Yield what is wrong with each NATS server of the feed."""
+    import asyncio  # noqa: PLC0415
+
+    from forewarn.service.daemon import connect_feed  # noqa: PLC0415
+
+    async def look(turn: int) -> None:
+        await (await connect_feed(settings.feed, iter((turn,)))).close()
+
+    for turn in range(len(settings.feed.nats)):
+        try:
+            asyncio.run(look(turn))
+        except ForewarnError as error:
             yield error
 
 

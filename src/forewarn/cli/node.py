@@ -23,13 +23,17 @@ _OPTIONS = (
     (
         "follow",
         "HOST:PORT",
-        "address of the control plane's feed, or unix:PATH; several with commas",
+        "address of the control plane's feed, unix:PATH, or nats://HOST:PORT; several with commas",
     ),
     ("store", "DIR", "directory for the node's copy of the documents"),
     ("name", "NAME", "name of this node (default: the machine's name)"),
     ("certificate", "FILE", "certificate of this node, PEM"),
     ("key", "FILE", "private key of that certificate, PEM"),
-    ("ca", "FILE", "CA certificate that signs the control plane's certificate"),
+    (
+        "ca",
+        "FILE",
+        "CA certificate that signs the certificate of the control plane or NATS servers",
+    ),
 )
 
 

@@ -263,7 +263,7 @@ class Daemon:
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
-        observers.watch(lambda: self.outbox, self.expiries)
+        observers.watch(lambda: self.outbox, self.expiries, self._carrier)
         self.control.on_committed.add(lambda _: self._outbox_grew())
         self.liveness.watch("deciding thread", self._ask_control)
         if self.destinations:
@@ -432,6 +432,11 @@ class Daemon:
         server = FeedServer(bridge, epoch=self.store.epoch, access=access)
         self._closing.push_async_callback(server.stop)
         return server
+
+    def _carrier(self) -> dict[str, int]:
+        """Return the counts of the feed over NATS; none where there is none."""
+        figures = self.feed.carrier if self.feed is not None else None
+        return figures.named() if figures is not None else {}
 
     def _prove_node(self, name: str, given: str) -> bool:
         """Return whether a token is a node's, and permits to follow the feed."""

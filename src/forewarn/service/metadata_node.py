@@ -116,6 +116,7 @@ class MetadataNode:
                     self._settings.listen.metrics,
                     figures=self.server.figures,
                     status=self.status,
+                    carrier=self.carrier,
                     expiries=self._expiries,
                 )
                 self.metrics_address = served.address
@@ -143,8 +144,11 @@ class MetadataNode:
             "feed_connected": int(self.follower.followed.is_set()),
             "feed_sequence": self.follower.sequence,
             "spooled_approvals": self._spool.waiting if self._spool else 0,
-            **(self._broker.figures.named() if self._broker else {}),
         }
+
+    def carrier(self) -> dict[str, int]:
+        """Return the counts of the feed over NATS; none where it comes over a socket."""
+        return self._broker.figures.named() if self._broker else {}
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
@@ -183,7 +187,7 @@ def broker_route(node: NodeSettings, name: str) -> BrokerRoute:
     async def connect(address: str, tls: ssl.SSLContext | None) -> Broker:
         login = NatsLogin(
             user=name,
-            password=str(node.token),
+            password="" if node.certificate else str(node.token),  # servers refuse both
             credentials_file=node.nats_credentials,
             tls=tls,
         )

@@ -52,10 +52,16 @@ class Observers:
         for observe in self._of_calls:
             observe(call, result, duration_ms)
 
-    def watch(self, find: Callable[[], Outbox | None], expiries: Mapping[str, float]) -> None:
-        """Include the outbox there is at each scrape, and when certificates expire."""
+    def watch(
+        self,
+        find: Callable[[], Outbox | None],
+        expiries: Mapping[str, float],
+        carrier: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Include outbox, expiries of certificates and the feed over NATS at each scrape."""
         if self.metrics is not None:
             self.metrics.watch_outbox(find)
+            self.metrics.watch_carrier(carrier)
             self.metrics.watch_certificates(expiries)
 
     async def attach(

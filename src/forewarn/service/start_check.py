@@ -28,7 +28,8 @@ from forewarn.connection_table import listeners_at
 from forewarn.host_port import host_and_port
 from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
-from forewarn.service.daemon import Daemon, tls_of
+from forewarn.nats_client import NatsUnreachable
+from forewarn.service.daemon import Daemon, connect_feed, tls_of
 from forewarn.service.observers import traces_module
 from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
@@ -56,6 +57,11 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
         await traces_module()
     for section in (settings.feed, settings.operator):
         tls_of(section)
+    for turn in range(len(settings.feed.nats)):
+        try:
+            await (await connect_feed(settings.feed, iter((turn,)))).close()
+        except NatsUnreachable as error:  # a start goes on trying
+            notes.append(str(error))
     check_certificate(settings.azure)
     for probe in _probes(settings):
         try:

@@ -35,6 +35,10 @@ _OF_NODE = {
     "feed_sequence": "Last change that the node shows.",
     "spooled_approvals": "Approvals that the node has accepted and not delivered yet.",
 }
+_OF_CARRIER = {
+    "feed_gaps_filled": "Gaps in the feed over NATS that were filled on request.",
+    "feed_messages_refused": "Messages of the feed over NATS whose checksum differed.",
+}
 _APPROVALS = ("accepted", "refused", "unanswered")
 
 
@@ -93,6 +97,21 @@ def feed_families(lags: Mapping[str, int]) -> list[Metric]:
     for name, changes in worst:
         lag.add_metric([name], changes)
     return [nodes, lag]
+
+
+def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
+    """Return what this end knows of the feed over NATS; none where there is no such feed."""
+    if not counts:
+        return []
+    text = "Whether this process is connected to a NATS server for the feed."
+    connected = counts["feed_nats_connected"]
+    return [
+        GaugeMetricFamily("forewarn_feed_nats_connected", text, value=connected),
+        *(
+            CounterMetricFamily(f"forewarn_{name}", text, value=counts[name])
+            for name, text in _OF_CARRIER.items()
+        ),
+    ]
 
 
 def node_families(status: Mapping[str, int]) -> list[Metric]:
