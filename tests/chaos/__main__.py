@@ -224,7 +224,8 @@ def _keep_logs(scene: Scene, kind: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for log in (*scene.directory.glob("*.log"), *scene.database.directory.glob("*.log")):
         shutil.copy(log, folder)
-    shutil.copy(scene.begins, folder)
+    if scene.begins.exists():
+        shutil.copy(scene.begins, folder)
     print(f"logs: {folder}", flush=True)
 
 

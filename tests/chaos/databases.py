@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORT, POOLER, PATRONI, ETCD = 5432, 6432, 8008, 2379
-STARTED_S_MAX = 120.0
+STARTED_S_MAX = 90.0
 AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
 TRUST = "host all all 10.99.0.0/24 trust\nhost replication all 10.99.0.0/24 trust\n"
 POOLED = """[databases]
@@ -58,7 +58,7 @@ postgresql:
   data_dir: {directory}/{name}-data
   bin_dir: {bin}
   pgpass: {directory}/pgpass-{name}
-  parameters: {{unix_socket_directories: "{directory}", max_connections: 60}}
+  parameters: {{unix_socket_directories: "", max_connections: 60}}
   authentication:
     superuser: {{username: postgres, password: x}}
     replication: {{username: replicator, password: x}}

@@ -26,7 +26,8 @@ def ask(
         connection.request(method, path, body, {"Metadata": "true", **(headers or {})})
         answer = connection.getresponse()
         text = answer.read()
-        return answer.status, json.loads(text) if text else {}
+        is_json = "json" in answer.headers.get("Content-Type", "")
+        return answer.status, json.loads(text) if is_json and text else {}
     except (OSError, http.client.HTTPException, ValueError):
         return 0, {}
     finally:

@@ -221,7 +221,8 @@ class Scene:
     def stop(self) -> None:
         """End every program."""
         self._stopping.set()
-        self._supervisor.join()
+        if self._supervisor.is_alive():
+            self._supervisor.join()
         for program in (*self.planes.values(), *self.nodes.values()):
             program.signal(signal.SIGCONT)
             program.signal(signal.SIGTERM)

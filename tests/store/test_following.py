@@ -8,7 +8,9 @@ import pytest
 
 from forewarn import store as stores
 from forewarn.control.plane import ControlPlane
+from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import NotShown, RequestMaintenance
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store.errors import FollowedTooLate, StoreLost
@@ -54,6 +56,20 @@ def test_follower_has_the_state_of_the_writer(
     assert heir == opened(postgres_address).look() == plane.state
     with pytest.raises(StoreLost):
         writer.confirm()
+
+
+@pytest.mark.postgres
+def test_follower_takes_up_an_entry_that_changes_nothing(
+    postgres_address: str, opened: Callable[[str], Store]
+) -> None:
+    """A node that did not show an operation is reported, and the operation stays as it was. M-4."""
+    following = opened(postgres_address)
+    story = begin(opened(postgres_address))
+    story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    followed = following.look()
+    story.tell(NotShown((story.state.last_number,), ("n1",), ("h0",)))
+    assert following.catch_up(followed) is not None
+    assert followed == story.state
 
 
 @pytest.mark.postgres
