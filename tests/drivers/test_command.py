@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.drivers.command.driver import CommandDriver
+from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.messages import AnswerUnusable
 from forewarn.drivers.registry import DriverUnusable, make_driver
 from forewarn.drivers.task_records import (
@@ -20,6 +21,7 @@ from forewarn.drivers.task_records import (
 )
 from forewarn.programs import ProgramFailed
 from forewarn.store import open_store
+from forewarn.store.errors import StoreUnavailable
 from tests.drivers.tasks import ended, now_ms, task
 from tests.waiting import wait_until
 
@@ -63,6 +65,13 @@ class Rig:
 def rig(tmp_path: Path) -> Rig:
     """A driver's home."""
     return Rig(tmp_path)
+
+
+def test_runner_that_does_not_reach_the_store_is_started_again() -> None:
+    """It has begun nothing, so the operation is not stuck: the driver is called again. R-2."""
+    runs = ProgramRuns(TaskRecords("postgresql://forewarn@127.0.0.1:1/none", "mine"))
+    with pytest.raises(StoreUnavailable):
+        runs.start(task().key, ["true"], b"{}", limits_s=(5, 30))
 
 
 def test_command_is_given_the_task_and_ends_it(rig: Rig) -> None:

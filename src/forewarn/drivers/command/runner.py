@@ -32,7 +32,7 @@ from forewarn.programs import (
     Watch,
     run_program,
 )
-from forewarn.store.errors import StoreMissing
+from forewarn.store.errors import StoreFull, StoreMissing, StoreUnavailable, StoreUncertain
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ class ProgramRuns:
             message: what it reads on its standard input.
             limits_s: how long it may take, and how long it may take until it runs, in seconds.
             part: which of the task's programs.
+
+        Raises:
+            StoreUnavailable: the runner cannot reach the store, and has begun nothing.
         """
         run = {
             "store": self._records.store,
@@ -107,13 +110,16 @@ class ProgramRuns:
             "message": message.decode(),
             "timeout_s": limits_s[0],
         }
-        subprocess.run(
+        runner = subprocess.run(
             [sys.executable, "-m", "forewarn.drivers.command.runner"],
             input=json.dumps(run).encode(),
             stdout=subprocess.DEVNULL,
-            check=True,
+            check=False,
             timeout=limits_s[1],
         )
+        if runner.returncode == os.EX_TEMPFAIL:
+            raise StoreUnavailable(place="the shared store", reason="a task's runner cannot use it")
+        runner.check_returncode()
 
     def stop(self, operation: int, attempt: int, part: str = "") -> None:
         """End a program, and wait until it has ended.
@@ -237,8 +243,11 @@ def main() -> int:
     records = TaskRecords(run["store"], run["driver"])
     # From here on it has been begun, whatever happens: nothing begins it twice.
     task = TaskKey(*run["task"])
-    if not records.begin(task, run["part"] + BEGUN):
-        return 0
+    try:
+        if not records.begin(task, run["part"] + BEGUN):
+            return 0
+    except (StoreFull, StoreUncertain, StoreUnavailable):
+        return os.EX_TEMPFAIL
     records.close()
     reporter = _Reporter(records, task, run["part"])
     signal.signal(signal.SIGTERM, lambda *_: reporter.stopped.set())
