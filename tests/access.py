@@ -10,7 +10,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.store import open_store
 
 
-def seed_token(store: Path, name: str, role: Role) -> str:
+def seed_token(store: Path | str, name: str, role: Role) -> str:
     """Put a token into a store that no service has open, and return it."""
     opened = open_store(str(store))
     token = AccessToken(name, name, role, "", digest_of("seeded"), 0, 0)

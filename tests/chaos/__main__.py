@@ -22,7 +22,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.chaos.checker import Evidence, begun_of, violations
 from tests.chaos.clients import (
@@ -36,13 +36,13 @@ from tests.chaos.clients import (
     gap_ms,
     now_ms,
 )
-from tests.chaos.faults import FAULTS, faults_of
-from tests.chaos.scene import NODES, PLANES, VMS, WITH_WORKERS, Scene
+from tests.chaos.faults import FAULTS, QUICK, faults_of
+from tests.chaos.scene import NODES, PLANES, SPOT_HOSTS, VMS, WITH_WORKERS, Scene
 from tests.e2e.cloud import run
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.chaos.faults import Fault
 
@@ -56,6 +56,8 @@ RECOVERED_S_MAX = 90.0
 SETTLED_S_MAX = 150.0
 #: How often a second fault strikes before the first has healed.
 DOUBLE_CHANCE = 0.2
+#: How long each fault of the short form stays, in seconds.
+SHORT_HOLD_S = 0.3
 OPERATE_S, EVICT_S = 0.5, 0.5
 KEPT = Path(".build/chaos")
 
@@ -67,6 +69,8 @@ class Campaign:
     scene: Scene
     seed: int
     record: Record = field(default_factory=Record)
+    #: Whether each quick fault strikes once, for a moment only.
+    short: bool = False
     #: Fault -> milliseconds without an answer to polls, and without a leader.
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
@@ -80,7 +84,9 @@ class Campaign:
             for name, host in VMS.items()
         ]
         operators = Operators(scene, self.record, random.Random(self.seed + 1))
-        evictions = [Evictions(operators, self.record, host, self.seed) for host in ("h2", "h6")]
+        # Their notice of 30 s would outlast a short run.
+        hosts = () if self.short else SPOT_HOSTS
+        evictions = [Evictions(operators, self.record, host, self.seed) for host in hosts]
         if not scene.await_ready(RECOVERED_S_MAX):
             raise AssertionError("the scene did not start")
         probes = Probes(self.record)
@@ -88,9 +94,7 @@ class Campaign:
         askers = [Worker(operators.work, OPERATE_S)]
         askers += [Worker(each.go_on, EVICT_S) for each in evictions]
         number = 0
-        while number < count:
-            chosen = self._drawn(chance, 2 if chance.random() < DOUBLE_CHANCE else 1)
-            chosen = chosen[: count - number]
+        for chosen in self._drawn(chance, count):
             number += len(chosen)
             self._strike(f"{number}/{count}", chosen, chance)
         for plane in PLANES:
@@ -105,13 +109,26 @@ class Campaign:
             )
         except AssertionError as error:
             self.problems.append(str(error))
-        for each in (*pollers, probes, *evictions):
-            each.stop()
+        for poller in pollers:
+            poller.stop()
+        for eviction in evictions:
+            eviction.stop()
+        probes.stop()
         self.problems += violations(self._evidence(operators))
 
-    def _drawn(self, chance: random.Random, count: int) -> list[Fault]:
+    def _drawn(self, chance: random.Random, count: int) -> Iterator[list[Fault]]:
+        """Yield the faults that strike together, one or two, until there were `count`."""
         faults = faults_of(self.scene.kind)
-        return chance.choices(faults, [each.weight for each in faults], k=count)
+        if self.short:
+            quick = [each for each in faults if each.name in QUICK]
+            chance.shuffle(quick)
+            yield from ([each] for each in quick[:count])
+            return
+        weights = [each.weight for each in faults]
+        while count > 0:
+            together = min(count, 2 if chance.random() < DOUBLE_CHANCE else 1)
+            yield chance.choices(faults, weights, k=together)
+            count -= together
 
     def _strike(self, number: str, faults: Sequence[Fault], chance: random.Random) -> None:
         begin_ms = now_ms()
@@ -122,7 +139,7 @@ class Campaign:
             words.append(f"{fault.name}: {what}".rstrip(": "))
             heals.append((fault, heal))
         for fault, heal in heals:
-            time.sleep(chance.uniform(*fault.hold_s))
+            time.sleep(SHORT_HOLD_S if self.short else chance.uniform(*fault.hold_s))
             heal()
         recovered = self.scene.await_ready(RECOVERED_S_MAX)
         time.sleep(0.3)  # the probes see it, too
@@ -132,7 +149,8 @@ class Campaign:
         name = " + ".join(sorted(fault.name for fault in faults))
         self.gaps[name].append((polls_ms, leads_ms))
         times = f"polls {polls_ms / 1000:5.1f} s, leader {leads_ms / 1000:5.1f} s"
-        print(f"{number:>9}  {'; '.join(words):<62} {times}", flush=True)
+        at = time.strftime("%H:%M:%S", time.gmtime(begin_ms / 1000))
+        print(f"{at} {number:>9}  {'; '.join(words):<62} {times}", flush=True)
         if not recovered:
             self.problems.append(f"not whole {RECOVERED_S_MAX:g} s after {'; '.join(words)}")
 
@@ -146,7 +164,7 @@ class Campaign:
             if page["next"] is None:
                 break
             before = f"&before={page['next']}"
-        history: list[dict[str, object]] = []
+        history: list[dict[str, Any]] = []
         while entries := _insist(operators, f"/v1/history?limit=500&after={len(history)}")[
             "entries"
         ]:
@@ -180,9 +198,15 @@ class Campaign:
         return "\n".join(lines)
 
 
-def _insist(operators: Operators, path: str) -> dict[str, object]:
-    answer: dict[str, object] = {}
-    wait_until(lambda: answer.update(operators.read(path)) or answer, what=path, limit_s=60)
+def _insist(operators: Operators, path: str) -> dict[str, Any]:
+    """Read something, however long nobody answers."""
+    answer: dict[str, Any] = {}
+
+    def answered() -> bool:
+        answer.update(operators.read(path))
+        return bool(answer)
+
+    wait_until(answered, what=path, limit_s=60)
     return answer
 
 
@@ -196,12 +220,12 @@ def missing(kinds: Sequence[str]) -> str:
     return f"chaos needs {', '.join(absent)}" if absent else ""
 
 
-def play(kind: str, count: int, seed: int) -> list[str]:
+def play(kind: str, count: int, seed: int, *, short: bool = False) -> list[str]:
     """Play one campaign with one kind of database; return what went wrong."""
     directory = Path(tempfile.mkdtemp(prefix="forewarn-chaos-"))
     run("mount", "-t", "tmpfs", "-o", "mode=755", "none", str(directory))
     scene = Scene(directory, kind)
-    campaign = Campaign(scene, seed)
+    campaign = Campaign(scene, seed, short=short)
     whole = False
     try:
         began_s = time.monotonic()
@@ -237,7 +261,12 @@ def main() -> int:
     parser.add_argument(
         "--databases", default="patroni,pooler", help="of single, pooler and patroni, with commas"
     )
+    parser.add_argument(
+        "--short", action="store_true", help="ten quick faults, with a single PostgreSQL"
+    )
     arguments = parser.parse_args()
+    if arguments.short:
+        arguments.databases, arguments.faults = "single", len(QUICK)
     kinds = arguments.databases.split(",")
     if lacks := missing(kinds):
         print(lacks)
@@ -254,7 +283,7 @@ def main() -> int:
     shares = [arguments.faults // len(kinds)] * len(kinds)
     shares[0] += arguments.faults - sum(shares)
     for kind, share in zip(kinds, shares, strict=True):
-        problems += play(kind, share, arguments.seed)
+        problems += play(kind, share, arguments.seed, short=arguments.short)
     for each in problems[:50]:
         print(f"WRONG: {each}")
     print(f"{len(problems)} violations" if problems else "nothing was lost, doubled, early or old")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -18,7 +19,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 PORT, POOLER, PATRONI, ETCD = 5432, 6432, 8008, 2379
 STARTED_S_MAX = 90.0
@@ -84,7 +84,7 @@ class Database:
     @property
     def address(self) -> str:
         """Where the control planes find it."""
-        return f"postgresql://forewarn@{self.addresses['p1']}:{PORT}/forewarn?connect_timeout=3"
+        return self.direct()
 
     def start(self) -> None:
         """Start it, with an empty database."""
@@ -134,7 +134,7 @@ class Database:
 
     def direct(self) -> str:
         """Where the server that takes writes is found, without a pooler."""
-        return Database.address.__get__(self)
+        return f"postgresql://forewarn@{self.addresses['p1']}:{PORT}/forewarn?connect_timeout=3"
 
     def run(self, statement: str, database: str = "forewarn") -> list[tuple[Any, ...]]:
         """Run a statement."""
@@ -174,15 +174,11 @@ class Database:
 
 def _postgres_left(cluster: Path) -> bool:
     """Whether a process of a killed server still works in its folder."""
-    for cwd in _proc_links("cwd"):
+    for process in Path("/proc").iterdir():
         with suppress(OSError):
-            if os.readlink(cwd) == str(cluster):
+            if (process / "cwd").readlink() == cluster:
                 return True
     return False
-
-
-def _proc_links(name: str) -> list[str]:
-    return [f"/proc/{each}/{name}" for each in os.listdir("/proc") if each.isdigit()]
 
 
 class PooledDatabase(Database):

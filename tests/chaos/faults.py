@@ -214,6 +214,21 @@ FAULTS = (
     Fault("Patroni failover", _fail_over, hold_s=(25, 35), weight=2, databases=("patroni",)),
     Fault("PgBouncer restart", _restart_pooler, hold_s=(0, 4), weight=4, databases=("pooler",)),
 )
+#: The short form has each of these once.
+QUICK = frozenset(
+    (
+        "SIGKILL of the leader",
+        "SIGTERM of the leader",
+        "leader step-down",
+        "SIGKILL of a follower",
+        "SIGSTOP of the leader",
+        "leader cut from the database",
+        "node cut",
+        "node killed",
+        "disk of a node full",
+        "sessions terminated",
+    )
+)
 
 
 def faults_of(kind: str) -> tuple[Fault, ...]:

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.core.access import Role
 from tests.access import seed_token
@@ -48,9 +48,12 @@ LOOK_S = 0.1
 #: Size of the disk of a metadata node, and what is left free on it while it is full.
 NODE_DISK = "8m"
 
-HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 7)}
-#: A node serves h1 and h2, and h3 and h4; VMs of h5 and h6 ask the control planes.
-SERVED = {"h1": "n1", "h2": "n1", "h3": "n2", "h4": "n2"}
+HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 9)}
+#: Spot VMs come and go here, and nothing else is done.
+SPOT_HOSTS = ("h7", "h8")
+WORK_HOSTS = tuple(each for each in HOSTS if each not in SPOT_HOSTS)
+#: A node serves h1 and h2, and h3 and h4, and h8; other VMs ask the control planes.
+SERVED = {"h1": "n1", "h2": "n1", "h3": "n2", "h4": "n2", "h8": "n2"}
 VMS = {
     "web_0": "h1",
     "web_1": "h3",
@@ -82,7 +85,7 @@ listen = "{address}:8471"
 certificate = "{directory}/{name}.pem"
 key = "{directory}/{name}.key"
 client_ca = "{directory}/ca.pem"
-hosts = ["n1=h1,h2", "n2=h3,h4"]
+hosts = ["n1=h1,h2", "n2=h3,h4,h8"]
 [lifecycle]
 show_timeout_s = 2.0
 [drivers]
@@ -203,20 +206,16 @@ class Scene:
         for name in PLANES:
             self.planes[name] = self._plane(name)
         self._supervisor.start()
-        wait_until(lambda: self.leader(), what="a leader", limit_s=STARTED_S_MAX, every_s=0.1)
+        wait_until(self.leader, what="a leader", limit_s=STARTED_S_MAX, every_s=0.1)
         status, answer = self.ask(self.leader(), "PUT", "/v1/topology", FLEET)
         assert status == 200, answer
 
     def ready(self) -> bool:
         """Whether every control plane and node answers, and one leads."""
+        leader = self.leader()
         planes = (self.ask(name, "GET", "/live")[0] == 200 for name in PLANES)
-        nodes = (self._serves(name) for name in self.nodes)
-        return bool(self.leader()) and all(planes) and all(nodes)
-
-    def _serves(self, node: str) -> bool:
-        vm = next(vm for vm, host in VMS.items() if SERVED.get(host) == node)
-        path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
-        return ask(ADDRESSES[node], METADATA, "GET", path, limit_s=1)[0] == 200
+        serving = ((leader, "lone_0"), ("n1", "web_0"), ("n2", "web_1"))
+        return bool(leader) and all(planes) and all(_serves(*each) for each in serving)
 
     def stop(self) -> None:
         """End every program."""
@@ -297,7 +296,7 @@ class Scene:
 
     def ask(
         self, plane: str, method: str, path: str, body: object = None, *, key: str = ""
-    ) -> tuple[int, dict[str, object]]:
+    ) -> tuple[int, dict[str, Any]]:
         """Ask one control plane, as an operator; status 0: no answer."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         if key:
@@ -320,3 +319,9 @@ class Scene:
                 return False
             self._stopping.wait(0.1)
         return True
+
+
+def _serves(machine: str, vm: str) -> bool:
+    """Whether a VM is answered there."""
+    path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
+    return ask(ADDRESSES[machine], METADATA, "GET", path, limit_s=1)[0] == 200

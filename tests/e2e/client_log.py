@@ -64,18 +64,19 @@ class ClientLog:
 
     def violations(self) -> list[str]:
         """Say what no sound service could have answered."""
-        return [*stale(self.reads), *self.unsound()]
+        short = [each for reads in self._by_vm().values() for each in _short(reads)]
+        return [*stale(self.reads), *self.contradictions(), *short, *self._early()]
 
-    def unsound(self) -> list[str]:
-        """Say what no sound service could have answered, but for documents that are too old."""
+    def contradictions(self) -> list[str]:
+        """Say what no sound service could have answered, by whatever clock it goes."""
+        unsteady = [each for reads in self._by_vm().values() for each in _unsteady(reads)]
+        return [*unsteady, *self._foreign()]
+
+    def _by_vm(self) -> dict[str, list[Read]]:
         by_vm = defaultdict(list)
         for each in self.reads:
             by_vm[each.vm].append(each)
-        found: list[str] = []
-        for reads in by_vm.values():
-            found += _unsteady(reads)
-            found += _short(reads)
-        return [*found, *self._early(), *self._foreign()]
+        return by_vm
 
     def _early(self) -> Iterator[str]:
         """N-3, L-1: nothing starts before NotBefore unless somebody of its group approved."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.client_log import NOTICE_MS, Approval, ClientLog, Read, Shown, event_of
+from tests.e2e.client_log import Approval, ClientLog, Read, Shown, event_of
 
+NOTICE_MS = Shown("Scheduled").notice_ms
 DUE_MS = 10 * NOTICE_MS
 SCHEDULED = Shown("Scheduled", DUE_MS)
 STARTED = Shown("Started")
