@@ -9,6 +9,7 @@ N ?= 100
 JOBS ?= $(shell nproc)
 MINUTES ?= 30
 DEATHS ?= 20
+FAULTS ?= 90
 UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-agent test-azure test-sdks test-nova test-fast \
+	demo-libvirt kill-agent chaos test-azure test-sdks test-nova test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
@@ -140,6 +141,9 @@ hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed 
 
 crashes: $(DEV)  ## kill the service at boundaries between effects of a maintenance (DEATHS=20)
 	DEATHS=$(DEATHS) $(PYTEST) tests/e2e/test_maintenance_crash.py
+
+chaos: $(DEV) system  ## faults in three control planes with real parts (root; FAULTS=90 SEED=1)
+	$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED) $(ARGS)
 
 explore: $(DEV)  ## every interleaving in small worlds, ten million states; ARGS=--quick for less
 	$(BIN)/python -m tests.simulator.explore $(ARGS)

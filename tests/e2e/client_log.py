@@ -157,7 +157,7 @@ def _short(reads: list[Read]) -> Iterator[str]:
 
 def event_of(form: Mapping[str, object]) -> Shown:
     """Read an event of a document."""
-    due, notice_ms = str(form["NotBefore"]), NOTICE_MS[str(form["EventType"])]
+    due, notice_ms = str(form["NotBefore"]), NOTICE_MS[str(form.get("EventType", "Freeze"))]
     if not due:
         return Shown(str(form["EventStatus"]), notice_ms=notice_ms)
     at = datetime.strptime(f"{due.removesuffix('GMT')}+0000", "%a, %d %b %Y %H:%M:%S %z")

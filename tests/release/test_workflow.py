@@ -23,7 +23,7 @@ def test_workflow_runs_what_the_repository_has() -> None:
     assert ".ci/run" in runs
     targets = {name for run in runs for name in re.findall(r"\bmake (\S+)", run)}
     makefile = ROOT.joinpath("Makefile").read_text("utf-8")
-    assert targets == {"book", "nightly", "release"}
+    assert targets == {"book", "chaos", "nightly", "release", "setup"}
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in targets)
 
 
