@@ -151,6 +151,15 @@ def test_nodes_and_destinations_that_are_behind_are_named(tmp_path: Path) -> Non
         service.stop()
 
 
+def test_settings_of_another_store_are_named(live: Live, tmp_path: Path) -> None:
+    """A command line with other settings than the service would look at the wrong store. U-4."""
+    file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")
+    store = open_store(f"sqlite://{tmp_path}/store.db")
+    store.load()
+    store.close()
+    assert named(file, live.url) == {"same store": "stores-differ"}
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A PostgreSQL of these tests alone: they change its settings."""
@@ -184,6 +193,23 @@ def test_lease_clock_and_settings_of_a_database_are_named(
     finally:
         server.run("ALTER SYSTEM RESET ALL")
         server.run("SELECT pg_reload_conf()")
+
+
+@pytest.mark.postgres
+def test_follower_that_is_away_or_behind_is_named(
+    database: str, live: Live, tmp_path: Path
+) -> None:
+    """Each follower is listed with its lag; one that stopped without a word is named. U-4."""
+    file = settings_file(tmp_path, database)
+    store = open_store(database)
+    store.note_process("x", "http://b", "0.1.0", kept_ms=10**9)
+    assert "followers" not in named(file, live.url)
+    for change in ("seen_ms = seen_ms - 60000", "generation = 0, seen_ms = seen_ms + 60000"):
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"UPDATE process SET {change}".encode())
+            connection.execute("UPDATE service SET generation = 5000")
+        assert named(file, live.url)["followers"] == "follower-behind"
+    store.close()
 
 
 @pytest.mark.postgres

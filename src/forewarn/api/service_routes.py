@@ -122,7 +122,7 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
 
     async def show(call: ApiCall) -> ApiResponse:
         store = call.control.store
-        return ApiResponse({"url": store.url, "generation": store.generation})
+        return ApiResponse({"url": store.url, "generation": store.generation, "store": store.epoch})
 
     async def act(call: ApiCall) -> ApiResponse:
         if not call.control.store.shared:
@@ -143,8 +143,9 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
                 "properties": {
                     "url": {"type": "string", "description": "Where its operator API is."},
                     "generation": {"type": "integer", "description": "Number of its last commit."},
+                    "store": {"type": "string", "description": "Names its store's commits."},
                 },
-                "required": ["url", "generation"],
+                "required": ["url", "generation", "store"],
                 "additionalProperties": False,
             },
         ),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forewarn.cli.output import print_json, print_table
+from forewarn.cli.output import noun, print_json, print_table
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -40,6 +41,8 @@ CERTIFICATE_MS_MIN = 14 * 86_400_000
 BACKUP_MS_MAX = 2 * 86_400_000
 #: Longest permitted delay of an outbox destination, in seconds.
 OUTBOX_BEHIND_S_MAX = 300
+#: Most commits that a follower may lack.
+BEHIND_MAX = 1000
 #: Permission bits for other users, which a file with secrets must not have.
 _OTHERS = 0o007
 
@@ -132,6 +135,22 @@ class DestinationBehind(PeerError):
     advice = "Run `forewarn outbox`; the receiver must answer with a status below 300."
 
 
+class FollowerBehind(PeerError):
+    """A follower that is away, or lacks many commits."""
+
+    code = "follower-behind"
+    message = "The follower {text}."
+    advice = "See its log, or restart it; one that was removed is forgotten within an hour."
+
+
+class StoresDiffer(CallerError):
+    """Settings of another store than the one of the service that answers."""
+
+    code = "stores-differ"
+    message = "The service that answers uses another store than these settings."
+    advice = "Give the settings of that service (--config), or its address (--server)."
+
+
 class SettingsExposed(CallerError):
     """A settings file with secrets that every user of the machine can read."""
 
@@ -220,6 +239,10 @@ class Doctor:
         self._clock = clock
         self._client = client
         self._lease_s_max = lease_s_max
+        #: Names the store in the settings; empty: it was not read.
+        self._epoch = ""
+        #: Whether a service answered.
+        self._served = False
 
     def checks(self) -> Iterator[Examined]:
         """Yield the result of each check, in order; `skipped` marks a check that cannot run."""
@@ -237,13 +260,13 @@ class Doctor:
         if settings is None:
             yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
             return
-        yield from _judged("start", lambda: _start(settings), "would succeed")
         yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
         if settings.feed.nats:
             yield from _judged("nats", lambda: _nats(settings), "each server lets the feed in")
         yield from _judged("certificates", lambda: self._certificates(settings), "valid")
         yield from self._store(settings)
         yield from self._service(settings)
+        yield from _judged("start", lambda: _start(settings, held=self._served), "would succeed")
 
     def _exposed(self, settings: Settings) -> Iterator[ForewarnError]:
         secrets = (settings.audit.key, settings.azure.token_key, settings.metadata.proxy_secret)
@@ -286,6 +309,8 @@ class Doctor:
                 skew_ms = now_ms - facts.clock_ms
                 yield from _judged("clock", lambda: _clock(skew_ms), f"{skew_ms:+} ms")
                 yield from _judged("lease", lambda: self._lease(engine), "is renewed")
+                yield from _processes(engine)
+            self._epoch = _epoch(engine)
         except ForewarnError as error:
             yield _problem("store", error)
         finally:
@@ -326,6 +351,7 @@ class Doctor:
             client = self._client(settings)
             version = client.get("/v1/version")["version"]
             health = client.health()
+            self._served = True
         except ForewarnError as error:
             yield _problem("service", error)
             return
@@ -333,6 +359,10 @@ class Doctor:
         yield from _judged("ready", lambda: _ready(health), "decides and shows")
         yield from _judged("nodes", lambda: _nodes(health), "show the newest documents")
         try:
+            leader = client.get("/v1/leader")
+            if self._epoch:
+                look = partial(_same_store, self._epoch, leader.get("store", self._epoch))
+                yield from _judged("same store", look, "the service uses the store checked here")
             destinations = client.get("/v1/outbox")["destinations"]
         except ApiRefused as refusal:
             yield Examined("outbox", "skipped", str(refusal))
@@ -340,19 +370,51 @@ class Doctor:
         yield from _judged("outbox", lambda: _outbox(destinations), "keeps up")
 
 
-def _start(settings: Settings) -> Iterator[ForewarnError]:
-    """Yield the error with which a start would end, except errors of the store."""
+def _start(settings: Settings, *, held: bool) -> Iterator[ForewarnError]:
+    """Yield what a start would end with; the store has checks of its own."""
     import asyncio  # noqa: PLC0415
     import logging  # noqa: PLC0415
 
-    from forewarn.service.start_check import check_start  # noqa: PLC0415
+    from forewarn.service.start_check import check_start_beside  # noqa: PLC0415
 
     logging.getLogger("forewarn").setLevel(logging.CRITICAL)
     try:
-        asyncio.run(check_start(settings))
+        asyncio.run(check_start_beside(settings, held=held))
     except ForewarnError as error:
-        if not error.code.startswith("store-"):
-            yield error
+        yield error
+
+
+def _processes(engine: Engine) -> Iterator[Examined]:
+    """Yield a check of each follower: whether it runs, and how far behind it is."""
+    from forewarn.store.errors import StoreContradiction  # noqa: PLC0415
+    from forewarn.store.processes import processes  # noqa: PLC0415
+
+    try:
+        followers = [each for each in processes(engine) if not each.active]
+    except StoreContradiction:  # the check of the schema says so
+        return
+    if not followers:
+        yield Examined("followers", "skipped", "none: no process could take over")
+    for each in followers:
+        name, lag = each.url or "without a URL", f"{each.behind} {noun(each.behind, 'commit')}"
+        age = "" if each.runs else f"; not seen for {each.age_s:.0f} s"
+        sound = each.runs and each.behind <= BEHIND_MAX
+        text = f"{name} has version {each.version} and is {lag} behind{age}"
+        if sound:
+            yield Examined("followers", "ok", text)
+        else:
+            yield _problem("followers", FollowerBehind(text=text))
+
+
+def _epoch(engine: Engine) -> str:
+    """Return what names the store's sequence of commits; empty: it has none yet."""
+    with engine.reading() as transaction:
+        return str(transaction.rows("service")[0][5])
+
+
+def _same_store(own: str, service: str) -> Iterator[ForewarnError]:
+    if service != own:
+        yield StoresDiffer()
 
 
 def _nats(settings: Settings) -> Iterator[ForewarnError]:

@@ -51,8 +51,20 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
     Raises:
         ForewarnError: what the start would end with.
     """
-    Daemon(settings, clock=SystemClock(), ids=Ids())
     held, notes = await _check_store(settings.store)
+    return (*notes, *await check_start_beside(settings, held=held))
+
+
+async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ...]:
+    """Return the notes of `check_start` on everything but the store.
+
+    `held`: whether a running service may have taken the ports.
+
+    Raises:
+        ForewarnError: what the start would end with.
+    """
+    Daemon(settings, clock=SystemClock(), ids=Ids())
+    notes = []
     if settings.otlp.endpoint:
         await traces_module()
     for section in (settings.feed, settings.operator):
