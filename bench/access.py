@@ -39,7 +39,7 @@ def check() -> None:
 
 
 BOUND = Principal("kim", tuple((Role.OWNER.value, f"owner-{n}") for n in range(20)))
-TOKENS = {"id": AccessToken("id", "kim", Role.OWNER, "shop", digest_of(SECRET), 0, 0)}
+TOKENS = {"id": AccessToken("id", "kim", Role.OWNER, "shop", digest_of(SECRET), 0, None)}
 GIVEN = written_token("id", SECRET)
 
 

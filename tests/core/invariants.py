@@ -30,7 +30,6 @@ from forewarn.planning.blockers import Code
 if TYPE_CHECKING:
     from forewarn.core.document import View
     from forewarn.core.draft import Terms
-    from forewarn.core.history import Replay
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, State
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from forewarn.core.usage import Disturbed, Share
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.policy import Subject
+    from tests.core.replay import Replay
 
 S, E = OperationState, EventState
 

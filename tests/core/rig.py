@@ -11,7 +11,6 @@ import pytest
 
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
-from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
@@ -38,6 +37,7 @@ from forewarn.planning.blockers import Blocker
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.values import replace
 from tests.core import invariants
+from tests.core.replay import Replay
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.checkers.state_checker import step_checker
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from forewarn import core
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import View
-from forewarn.core.history import HistoryIllegal, Replay, Rows
+from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
@@ -36,6 +36,7 @@ from forewarn.planning.policy import MaintenancePolicy
 from forewarn.protocol.documents import Document
 from forewarn.values import replace, value
 from tests.core.maintenance import fleet
+from tests.core.replay import HistoryIllegal, Replay
 from tests.core.rig import Rig, small, small_fleet
 from tests.store import strategies as made
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.core.history import Replay
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.protocol.documents import read_document
 from forewarn.store import open_store
+from tests.core.replay import Replay
 from tests.e2e.crashing import Seen, live_and_die, live_on
 
 if TYPE_CHECKING:

@@ -64,27 +64,22 @@ def with_entries(found: Plan, entries: tuple[PlanEntry, ...]) -> Plan:
 
 def shifted(found: Plan, host: str, by_ms: int) -> Plan:
     """Return a plan in which a host is done at another time."""
-    entry = found.entry_of(host)
-    assert entry is not None
+    entry = entry_in(found, host)
     names = ("shown_ms", "earliest_start_ms", "latest_start_ms", "earliest_end_ms", "latest_end_ms")
     return with_entry(found, host, **{name: getattr(entry, name) + by_ms for name in names})
 
 
 def joined(found: Plan, host: str, other: str) -> Plan:
     """Return a plan in which a host is done with another one."""
-    model = found.entry_of(other)
-    entry = found.entry_of(host)
-    assert model is not None
-    assert entry is not None
+    model = entry_in(found, other)
+    entry = entry_in(found, host)
     together = replace(model, host=host, groups=entry.groups)
     return with_entries(found, tuple(together if e is entry else e for e in found.entries))
 
 
-def entry_of(host: str) -> PlanEntry:
-    """Return the entry of a host in the plan."""
-    found = PLAN.entry_of(host)
-    assert found is not None
-    return found
+def entry_in(plan: Plan, host: str) -> PlanEntry:
+    """Return the entry of a host in a plan."""
+    return next(entry for entry in plan.entries if entry.host == host)
 
 
 BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
@@ -102,12 +97,12 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
     "label budget": ("budget", lambda: joined(joined(PLAN, "h5", "h3"), "h3", "h3")),
     "told late": (
         "notice",
-        lambda: with_entry(PLAN, "h0", shown_ms=entry_of("h0").shown_ms + 2 * MINUTE_MS),
+        lambda: with_entry(PLAN, "h0", shown_ms=entry_in(PLAN, "h0").shown_ms + 2 * MINUTE_MS),
     ),
     "told in the past": ("notice", lambda: shifted(PLAN, "h0", -DAY_MS)),
     "end too early": (
         "times",
-        lambda: with_entry(PLAN, "h0", latest_end_ms=entry_of("h0").shown_ms),
+        lambda: with_entry(PLAN, "h0", latest_end_ms=entry_in(PLAN, "h0").shown_ms),
     ),
     "start too early": (
         "earliest",

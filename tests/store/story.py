@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from forewarn.core.draft import Terms
-from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import NoticePolicy
@@ -26,6 +25,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.store import Store
+from tests.core.replay import Replay
 
 START_MS = 1_790_000_000_000
 

@@ -155,7 +155,8 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
     form = call.form
     not_before_ms = None
     if "not_before" in form:
-        not_before_ms = read_time_ms(form["not_before"], call.control.clock.now_ms())
+        # 1 instead of 0 for the epoch: a row's 0 is read as no time.
+        not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
     return RequestMaintenance(
         cause=cause,
         targets=targets,

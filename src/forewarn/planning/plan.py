@@ -155,10 +155,6 @@ class Plan:
     #: The limits that hold, each resolved to a number; those that never bind are left out.
     limits: tuple[tuple[Subject, int], ...] = ()
 
-    def entry_of(self, host: str) -> PlanEntry | None:
-        """Return the entry of one host; O(entries)."""
-        return next((entry for entry in self.entries if entry.host == host), None)
-
 
 def content_id(
     parent: str, made_ms: int, *, entries: tuple[PlanEntry, ...], blocked: object

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.core.history import Replay
 from forewarn.core.lifecycle import Alert, EventState, OperationState
 from forewarn.core.stimulus import Acknowledge, Cancel, Retry
 from forewarn.ids import Ids
+from tests.core.replay import Replay
 from tests.simulator.checkers.client_checker import ClientChecker
 from tests.simulator.checkers.contract import (
     DAY_MS,

@@ -277,6 +277,6 @@ def _asked(cause: Cause, targets: Words, options: Options) -> RequestMaintenance
         description=options.get("description"),
         source=Source(options["source"]) if "source" in options else None,
         duration_s=seconds(options["duration"]) if "duration" in options else None,
-        not_before_ms=START_MS + clock_time(after) * 1000 if after else 0,
+        not_before_ms=START_MS + clock_time(after) * 1000 if after else None,
         destination=options.get("to", ""),
     )

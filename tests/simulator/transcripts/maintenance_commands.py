@@ -105,7 +105,7 @@ class MaintenanceCommands:
             budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
             max_failures=int(options.get("failures", 0)),
             gate=options.get("gate", ""),
-            deadline_ms=START_MS + clock_time(deadline) * 1000 if deadline else 0,
+            deadline_ms=START_MS + clock_time(deadline) * 1000 if deadline else None,
             canary_hosts=tuple(each for each in options.get("canary", "").split(",") if each),
         )
         refused = self._submit(asked)

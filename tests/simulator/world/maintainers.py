@@ -71,7 +71,7 @@ def maintain(people: Operators, dice: Dice) -> None:
     hosts = _hosts(people, dice)
     cause = dice.pick((Cause.HOST_REBOOT, Cause.HOST_UPDATE, Cause.NETWORK_UPDATE))
     updates = cause is Cause.HOST_UPDATE and dice.chance(300)
-    earliest_ms = now_ms + dice.between(1, 12) * HOUR_MS if dice.chance(200) else 0
+    earliest_ms = now_ms + dice.between(1, 12) * HOUR_MS if dice.chance(200) else None
     move_s = dice.pick(DURATIONS_S) if dice.chance(300) else 0
     ask = stimuli.CreateMaintenance(
         cause,
@@ -79,7 +79,7 @@ def maintain(people: Operators, dice: Dice) -> None:
         dice.pick(DURATIONS_S),
         impact=Impact.REBOOT if updates else None,
         earliest_ms=earliest_ms,
-        deadline_ms=now_ms + dice.between(8, 72) * HOUR_MS if dice.chance(250) else 0,
+        deadline_ms=now_ms + dice.between(8, 72) * HOUR_MS if dice.chance(250) else None,
         priority=dice.below(3),
         budgets=_own_budgets(dice, world.topology.hosts["h0"].zone),
         canary_hosts=hosts[:1] if dice.chance(200) else (),

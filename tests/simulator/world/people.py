@@ -169,7 +169,7 @@ def _routine(people: People, dice: Dice) -> None:
     ask = RequestMaintenance(
         cause=cause,
         targets=tuple(hosts),
-        not_before_ms=later_ms if dice.chance(250) else 0,
+        not_before_ms=later_ms if dice.chance(250) else None,
         impact=Impact.REBOOT if cause is Cause.HOST_UPDATE and dice.chance(300) else None,
         destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
         source=Source.USER if dice.chance(30) else None,
@@ -186,7 +186,7 @@ def _predict(people: People, dice: Dice) -> None:
     ask = RequestMaintenance(
         cause=Cause.HARDWARE_DEGRADED,
         targets=(dice.pick(hosts),),
-        not_before_ms=0 if dice.chance(100) else later_ms,
+        not_before_ms=None if dice.chance(100) else later_ms,
         destination=dice.pick(hosts) if dice.chance(700) else "",
     )
     people.submit(ask, "platform")
@@ -212,7 +212,7 @@ def _users(people: People, dice: Dice) -> None:
         targets=tuple(dice.some(members, count)),
         destination=dice.pick(hosts) if move else "",
         source=Source.PLATFORM if dice.chance(100) else None,
-        not_before_ms=later_ms if dice.chance(100) else 0,
+        not_before_ms=later_ms if dice.chance(100) else None,
     )
     people.submit(ask, "user")
 
