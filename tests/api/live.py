@@ -86,7 +86,9 @@ class Live:
             await server.stop()
         await self.daemon.stop()
 
-    def add_token(self, name: str, role: Role, owner: str = "", *, expires_ms: int | None = None) -> str:
+    def add_token(
+        self, name: str, role: Role, owner: str = "", *, expires_ms: int | None = None
+    ) -> str:
         """Create a token with a principal's name as its id, and return it."""
         secret = f"secret-of-{name}"
         token = AccessToken(name, name, role, owner, digest_of(secret), NOW_MS, expires_ms)
