@@ -37,8 +37,8 @@ FLEET = {
 class Plane:
     """One `forewarn serve`."""
 
-    def __init__(self, folder: Path, address: str, name: str) -> None:
-        """Start it."""
+    def __init__(self, folder: Path, address: str, name: str, more: str = "") -> None:
+        """Start it, with `more` settings."""
         self.address = address
         self.port, self.metadata_port = free_port(), free_port()
         config = folder / f"{name}.toml"
@@ -46,7 +46,7 @@ class Plane:
             f'[store]\nurl = "{address}"\n[metadata]\nvm_by_query = true\n'
             f'serve_outdated = false\n[listen]\nmetadata = ["127.0.0.1:{self.metadata_port}"]\n'
             f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
-            '[drivers]\ndefault = "simulated"\n'
+            f'[drivers]\ndefault = "simulated"\n{more}'
         )
         words = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
         self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)

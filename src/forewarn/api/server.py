@@ -21,7 +21,7 @@ from forewarn.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -66,9 +66,10 @@ class OperatorServer:
 class ReplaceableApp:
     """An application in whose place another one can answer, at the same addresses."""
 
-    def __init__(self, app: Starlette) -> None:
-        """Begin with this one."""
+    def __init__(self, app: Starlette, peers: Mapping[str, ASGIApp]) -> None:
+        """Begin with this one; `peers` answers other processes of the same store, by path."""
         self._app = app
+        self._peers = peers
         self.state = SimpleNamespace(stop_streams=self._stop_streams)
 
     def replace(self, app: Starlette) -> None:
@@ -81,7 +82,8 @@ class ReplaceableApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        await self._app(scope, receive, send)
+        app = self._peers.get(scope["path"], self._app) if scope["type"] == "http" else self._app
+        await app(scope, receive, send)
 
 
 async def start_operator(

@@ -157,7 +157,6 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             act=act,
             form=Form("StepDown", "An empty form."),
             answer=_truth("stepping_down"),
-            also={409: "No other process can take over."},
         ),
     )
 

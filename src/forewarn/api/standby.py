@@ -106,7 +106,7 @@ class Forwarder:
         if self.proves(scope):
             scope.get("state", {}).get(ADMIT, _nothing)()  # it is answered, also at a takeover
         try:
-            body = await _body(receive)
+            body = await read_forwarded(receive)
         except CallerError as error:
             await refusal(error)(scope, receive, send)
             return
@@ -177,7 +177,7 @@ class _Exchange:
         """
         if not url:
             raise ConnectionError("no process is active")
-        connection = self._connection = _connection(url, self._ca_file)
+        connection = self._connection = new_connection(url, self._ca_file)
         connection.connect()
         scope = self._scope
         path = scope["raw_path"].decode() + ("?" if scope["query_string"] else "")
@@ -210,26 +210,29 @@ class _Exchange:
 class _UnixConnection(http.client.HTTPConnection):
     """A connection to a process of this machine."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=STEP_S)
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:
         """Connect to the Unix socket."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(STEP_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
-def _connection(url: str, ca_file: str) -> http.client.HTTPConnection:
+def new_connection(
+    url: str, ca_file: str, *, timeout_s: float = STEP_S
+) -> http.client.HTTPConnection:
+    """Return a connection to a process's operator API, which is not open yet."""
     if url.startswith("unix:"):
-        return _UnixConnection(url.removeprefix("unix:"))
+        return _UnixConnection(url.removeprefix("unix:"), timeout_s)
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     if parts.scheme != "https":
-        return http.client.HTTPConnection(host, port, timeout=STEP_S)
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
     context = ssl.create_default_context(cafile=ca_file or None)
-    return http.client.HTTPSConnection(host, port, timeout=STEP_S, context=context)
+    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
 
 def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
@@ -240,7 +243,7 @@ def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
     return [each for each in headers if each[0] not in OF_CONNECTION]
 
 
-async def _body(receive: Receive) -> bytes:
+async def read_forwarded(receive: Receive) -> bytes:
     """Return the body of a call.
 
     Raises:

@@ -50,8 +50,8 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 ATTEMPTS_MAX = 3
 #: Failures after which a request may have been carried out.
 _BROKEN_OFF = (ConnectionResetError, BrokenPipeError, RemoteDisconnected, IncompleteRead)
-#: Header with the time of the server's clock.
-TIME_HEADER = "Forewarn-Time"
+#: Headers with the time of the server's clock, and with the last commit that an answer has.
+TIME_HEADER, GENERATION_HEADER = "Forewarn-Time", "Forewarn-Generation"
 
 
 class ServerAddressInvalid(CallerError):
@@ -154,6 +154,8 @@ class ApiClient:
         self.server = server
         #: The server's time at its last answer, ms since the epoch UTC.
         self.now_ms = 0
+        #: The newest commit it has seen; later reads are answered from this one on. Source: H-4.
+        self._generation = 0
         self._token = token
         unix = server.startswith("unix:") and sys.platform != "win32"
         if not unix and not shown_url(server).startswith(("http://", "https://")):
@@ -281,6 +283,8 @@ class ApiClient:
             headers["Content-Type" if body else "Accept"] = kind
         if key:
             headers["Idempotency-Key"] = key
+        if self._generation:
+            headers[GENERATION_HEADER] = str(self._generation)
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         connection = self._connection()
@@ -300,6 +304,8 @@ class ApiClient:
             _hang_up(answer, channel)
             reason = f"it answered {answer.status}"
             raise ServerForeign(server=self.server, reason=reason) from error
+        seen = answer.headers.get(GENERATION_HEADER, "0")
+        self._generation = max(self._generation, int(seen) if seen.isdecimal() else 0)
         return answer, channel
 
     def _connection(self) -> HTTPConnection:

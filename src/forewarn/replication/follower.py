@@ -366,7 +366,8 @@ class Follower:
 
     def _begin(self, start: FeedStart) -> None:
         shows, starting = self._shows, Position(start.epoch, start.sequence, start.checksum)
-        if start.epoch == shows.epoch and start.sequence < shows.sequence:
+        # With the same digest it has the same, though another process may number it otherwise.
+        if start.whole and start.epoch == shows.epoch and start.sequence < shows.sequence:
             address = self._address
             raise FeedOlder(address=address, sequence=start.sequence, shown=shows.sequence)
         if start.whole:

@@ -83,6 +83,11 @@ class Moves:
             shown = self._nodes.shown(name)
             self._end([m for m in self._under_way if m.to == name and m.sequence <= shown])
 
+    def settle_relayed(self) -> None:
+        """Do the same for every node that is waited for: a follower has reported of its nodes."""
+        for name in {move.to for move in self._under_way}:
+            self.settle(name)
+
     def stop(self) -> None:
         """Stop the timers that give up absent nodes."""
         for timer in self._absent.values():

@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -58,6 +60,32 @@ class _Waiting(NamedTuple):
     timer: asyncio.TimerHandle
 
 
+class RelayReport(msgspec.Struct, frozen=True):
+    """What a follower reports of the nodes that follow the feed at it. Source: H-4, M-4."""
+
+    process: str
+    """Names the follower, and this report's predecessors."""
+    generation: int
+    """The last commit that its feed has; its nodes show it, but for those that are behind."""
+    behind: dict[str, int] = {}
+    """Nodes that do not show everything, and up to which change they do."""
+    joined: tuple[str, ...] = ()
+    """Nodes that follow there now; at the beginning all of them."""
+    left: tuple[str, ...] = ()
+    """Nodes that do no longer."""
+    begins: bool = False
+    """Whether it names all nodes: the first report to an active process."""
+
+
+class _Relay:
+    """The nodes of one follower."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.report = RelayReport("", -1)
+        self.heard_s = 0.0
+
+
 class NodeTable:
     """The nodes of one feed. Use it on one event loop only."""
 
@@ -69,6 +97,54 @@ class NodeTable:
         #: When each node has nothing to its charge any more, by the event loop's clock.
         self._paid_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
+        self._relays: dict[str, _Relay] = {}
+        self._relay_of: dict[str, _Relay] = {}
+        """The follower at which a node follows the feed."""
+
+    def take_report(self, report: RelayReport) -> bool:
+        """Note what a follower reports; return False where it must begin again.
+
+        Cost: the nodes that came, left or are behind, and those that are waited for.
+        """
+        relay = self._relays.get(report.process)
+        if report.begins:
+            self._forget(report.process)
+            relay = self._relays[report.process] = _Relay()
+        if relay is None:
+            return False
+        relay.heard_s = asyncio.get_running_loop().time()
+        self._leave(relay, report.left)
+        relay.report = report
+        for name in report.joined:
+            self.enlist(name)
+            relay.names.add(name)
+            self._relay_of[name] = relay
+        for waiting in self._waiting:
+            waiting.left.difference_update(
+                [name for name in waiting.left if self.shown(name) >= waiting.sequence]
+            )
+            self._end(waiting)
+        self._tidy()
+        return True
+
+    def relayed(self, name: str) -> bool:
+        """Whether a node follows the feed at a follower that was heard of lately."""
+        relay = self._relay_of.get(name)
+        now_s = asyncio.get_running_loop().time()
+        return relay is not None and now_s - relay.heard_s <= self._silent_s_max
+
+    def _forget(self, process: str) -> None:
+        relay = self._relays.pop(process, None)
+        if relay is not None:
+            self._leave(relay, tuple(relay.names))
+
+    def _leave(self, relay: _Relay, names: Collection[str]) -> None:
+        """Note that nodes follow elsewhere now, if at all; what they show they show still."""
+        for name in names:
+            if self._relay_of.get(name) is relay:
+                self._shown[name] = self.shown(name)
+                del self._relay_of[name]
+            relay.names.discard(name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,13 +196,18 @@ class NodeTable:
 
     def silent(self, name: str) -> bool:
         """Whether a node has said nothing for too long, or never anything."""
+        if self.relayed(name):
+            return False
         heard_s = self._heard_s.get(name)
         now_s = asyncio.get_running_loop().time()
         return heard_s is None or now_s - heard_s > self._silent_s_max
 
     def shown(self, name: str) -> int:
         """Return up to which change a node shows everything; -1: nothing is known."""
-        return self._shown.get(name, -1)
+        shown, relay = self._shown.get(name, -1), self._relay_of.get(name)
+        if relay is None:
+            return shown
+        return max(shown, relay.report.behind.get(name, relay.report.generation))
 
     def wait(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
@@ -155,10 +236,13 @@ class NodeTable:
             if sequence is not None and waiting.sequence > sequence:
                 break
             waiting.left.discard(name)
-            if not waiting.left and not waiting.done.done():
-                waiting.timer.cancel()
-                waiting.done.set_result(())
+            self._end(waiting)
         self._tidy()
+
+    def _end(self, waiting: _Waiting) -> None:
+        if not waiting.left and not waiting.done.done():
+            waiting.timer.cancel()
+            waiting.done.set_result(())
 
     def _overdue(self, left: set[str], done: asyncio.Future[tuple[str, ...]]) -> None:
         if not done.done():

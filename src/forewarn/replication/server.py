@@ -33,7 +33,7 @@ from forewarn.replication.node_session import (
     UnprovedReader,
     read_greeting,
 )
-from forewarn.replication.nodes import GREETING_COST, NodeTable, usual_pace
+from forewarn.replication.nodes import GREETING_COST, NodeTable, RelayReport, usual_pace
 from forewarn.replication.offences import Offences
 from forewarn.replication.portions import cut
 from forewarn.replication.scopes import Scopes
@@ -90,7 +90,8 @@ class FeedServer:
         #: Called with the name of each node that counts and has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
         self._upstream = upstream
-        self._epoch = epoch or Ids().guid("feed")
+        #: Names the sequence of changes; a follower learns it with its state.
+        self.epoch = epoch or Ids().guid("feed")
         self._access = access
         self._scopes = Scopes()
         self._sessions: dict[str, NodeSession] = {}
@@ -101,6 +102,14 @@ class FeedServer:
         self._beating: asyncio.Task[None] | None = None
         #: Whether no node may follow this process now.
         self._suspended = False
+        #: Called when a follower has something to report; see `report`.
+        self.on_reportable: Callable[[], None] = lambda: None
+        #: The last commit that the feed has, also where no node is sent anything of it.
+        self.generation = 0
+        #: Connected nodes that may serve, and those of them that do not show everything.
+        self._present: set[str] = set()
+        self._behind: set[str] = set()
+        self._joined: dict[str, bool] = {}
         self._servers: list[asyncio.Server] = []
         self._path = ""
         self._unproved = ConnectionTable(2 * NODES_MAX, UNPROVED_MAX)
@@ -174,12 +183,59 @@ class FeedServer:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)  # noqa: PTH108
 
+    def advance(self, generation: int) -> None:
+        """Note that the feed has everything up to a commit, which no node is sent anything of."""
+        self.generation = max(self.generation, generation)
+
     def suspend(self, *, suspended: bool) -> None:
         """Hang up on every node and serve none, or serve them again. Source: H-3."""
         self._suspended = suspended
         if suspended:
             for session in tuple(self._sessions.values()):
                 session.writer.close()
+
+    def report(self, process: str, *, begins: bool) -> RelayReport:
+        """Return what a follower reports of its nodes since the last report, or from scratch.
+
+        Cost: the nodes that came, left or are behind.
+        """
+        changed, self._joined = self._joined, {}
+        joined = [name for name, is_here in changed.items() if is_here]
+        return RelayReport(
+            process,
+            self.generation,
+            {name: self.nodes.shown(name) for name in self._behind},
+            joined=tuple(sorted(self._present) if begins else joined),
+            left=tuple(name for name, is_here in changed.items() if not is_here),
+            begins=begins,
+        )
+
+    def take_report(self, report: RelayReport) -> bool:
+        """Take a follower's report; return False where it must begin again. Source: M-4."""
+        known = self.nodes.take_report(report)
+        self._moves.settle_relayed()
+        return known
+
+    def _heard(self, name: str) -> None:
+        """Note what a node has said: it may serve, and show more than before."""
+        self._moves.settle(name)
+        if not self.nodes.counts(name):
+            return
+        if name not in self._present:
+            self._present.add(name)
+            self._joined[name] = True
+            self._behind.add(name)
+        if name in self._behind and self.nodes.shown(name) >= self._scopes.latest(name):
+            self._behind.discard(name)
+            self.on_reportable()
+
+    def _gone(self, name: str) -> None:
+        """Note that a node is connected no longer."""
+        self._behind.discard(name)
+        if name in self._present:
+            self._present.discard(name)
+            self._joined[name] = False
+            self.on_reportable()
 
     async def serve(
         self,
@@ -208,8 +264,7 @@ class FeedServer:
                 unproved.admit()
             self._begin(session)
             sending = asyncio.create_task(self._send(session))
-            settle = partial(self._moves.settle, greeting.name)
-            await session.hear(reader, settle)
+            await session.hear(reader, partial(self._heard, greeting.name))
         except NodeRefused as refused:
             self._offences.refuse(source, str(refused), refused.code)
             writer.write(feed.line_of(Refused(str(refused))))
@@ -222,6 +277,7 @@ class FeedServer:
         finally:
             if session is not None and self._sessions.get(session.name) is session:
                 del self._sessions[session.name]
+                self._gone(session.name)
             self._tasks.discard(task)
             if sending is not None:
                 sending.cancel()
@@ -240,16 +296,20 @@ class FeedServer:
         Returns:
             the nodes that serve what it is about, also those that never came; None: all.
         """
+        self.generation = max(self.generation, change.sequence)
         self._moves.expect(change)
         parts = self._scopes.apply(change)
         self._note(self._scopes.everything, change)
         if change.whole:
+            self._behind.update(self._present)
             self.nodes.outdated(change.sequence)
             for feed_of_one in self._scopes:
                 feed_of_one.log.reset(change.sequence)
         concerned = {name for name in self._trusted if self.nodes.counts(name)}
         for part in parts:
             self._note(part.feed, part.change)
+            if part.feed.name in self._present:
+                self._behind.add(part.feed.name)
             concerned.add(part.feed.name)
             if part.arrived:
                 self._moves.begin(part.feed.name, change.sequence, part.arrived)
@@ -264,7 +324,7 @@ class FeedServer:
 
         def is_behind(name: str) -> bool:
             shown = self.nodes.shown(name)
-            return name not in self._sessions or shown < self._scopes.latest(name)
+            return not self._follows(name) or shown < self._scopes.latest(name)
 
         expected = self._access.expected(self._scopes.hosts) if self._access else ()
         names = dict.fromkeys(islice(filter(is_behind, self.nodes.names), NAMED_MAX))
@@ -276,10 +336,13 @@ class FeedServer:
         names = {*self.nodes.names, *(self._access.hosts if self._access else ())}
         return {
             name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
-            if name in self._sessions
+            if self._follows(name)
             else -1
             for name in names
         }
+
+    def _follows(self, name: str) -> bool:
+        return name in self._sessions or self.nodes.relayed(name)
 
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the hosts these nodes serve; none if one of them serves every VM."""
@@ -372,7 +435,7 @@ class FeedServer:
         if session.feed.hosts is None:
             self._trusted[session.name] = None
         greeting, log = session.said, session.feed.log
-        if greeting.epoch != self._epoch:
+        if greeting.epoch != self.epoch:
             return
         position = log.position_of(greeting.sequence, greeting.checksum)
         sequence, checksum = greeting.sequence, greeting.checksum
@@ -383,7 +446,7 @@ class FeedServer:
                 return
             position, sequence, checksum = log.next, log.sequence, log.checksum
         session.position = position
-        start = FeedStart(self._epoch, sequence, checksum, whole=False)
+        start = FeedStart(self.epoch, sequence, checksum, whole=False)
         session.writer.write(feed.line_of(start))
 
     async def _send(self, session: NodeSession) -> None:
@@ -415,7 +478,7 @@ class FeedServer:
         log = session.feed.log
         session.position = log.next
         whole = self._scopes.whole(session.feed)
-        start = FeedStart(self._epoch, log.sequence, log.checksum, whole=True)
+        start = FeedStart(self.epoch, log.sequence, log.checksum, whole=True)
         await session.send(feed.line_of(start))
         for portion in cut(whole, 0, self._pace.portion_bytes):
             await session.send(portion.line)

@@ -19,6 +19,7 @@ from forewarn.replication.messages import PublishResult, RequestAnswer
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from forewarn.api.relay import Relay
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
     from forewarn.replication.messages import ApprovalRequest, DocumentChange, VmPoll
@@ -79,6 +80,8 @@ class Bridge:
         self._loop = loop
         self._control: ControlEngine | None = None
         self._node: LocalNode | None = None
+        #: Hands requests to the active process while this one follows.
+        self._relay: Relay | None = None
         self._far: RemoteNodes | None = None
         self._wait_s = SHOWN_S_MAX
         #: Who did not confirm the last publication in time.
@@ -107,6 +110,11 @@ class Bridge:
         self._node = node
         self._far = far
         self._wait_s = wait_s
+
+    def follow(self, node: LocalNode, relay: Relay) -> None:
+        """Hand the requests of nodes on to another process, until `connect`."""
+        self._node = node
+        self._relay = relay
 
     # The control plane's side.
 
@@ -175,7 +183,9 @@ class Bridge:
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
     ) -> asyncio.Future[RequestAnswer]:
         """Approve events for a VM; done once that is durable. Source: A-6."""
-        assert self._control is not None
+        if self._control is None:
+            assert self._relay is not None
+            return self._relay.approve(request, node_hosts=node_hosts)
         actor = f"vm {request.vm} at {request.address}"
         hosts = tuple(sorted(node_hosts))
         approval = Approve(request.vm, request.event_ids, request.identity, hosts)
@@ -186,7 +196,9 @@ class Bridge:
 
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Enable the group of a VM that asks for the first time. Source: B-1."""
-        assert self._control is not None
+        if self._control is None:
+            assert self._relay is not None
+            return self._relay.enable(vm)
         answer: asyncio.Future[None] = self._loop.create_future()
         assert self._node is not None
         asked = self._control.submit(Enable(self._node.group_of(vm)), f"vm {vm}")
@@ -210,7 +222,10 @@ class Bridge:
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note which groups asked. Source: B-2."""
-        assert self._control is not None
+        if self._control is None:
+            assert self._relay is not None
+            self._relay.polled(groups, age_ms)
+            return
         self._control.note(GroupsPolled(groups, age_ms), "metadata")
         self.on_polled(groups, age_ms)
 
@@ -218,6 +233,8 @@ class Bridge:
         """Note the last polls of VMs, for lists and metrics. Source: B-5."""
         assert self._node is not None
         self._node.note_polls(polls)
+        if self._control is None and self._relay is not None:
+            self._relay.vms_polled(polls)
 
     def _tell(
         self,

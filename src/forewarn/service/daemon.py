@@ -48,7 +48,10 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from starlette.types import ASGIApp
+
     from forewarn.api.oidc import Oidc
+    from forewarn.api.relay import Relay
     from forewarn.api.server import ReplaceableApp
     from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
@@ -70,6 +73,8 @@ log = logging.getLogger("forewarn")
 SERVER = "forewarn.api.server"
 #: Where the packages have the service's sockets, and what the operator API's is called.
 RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
+#: How often a follower looks whether it may serve the feed, in seconds.
+FEED_LOOK_S = 0.2
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
 
@@ -183,6 +188,11 @@ class Daemon:
         #: The operator API where it listens already, and its servers.
         self._app: ReplaceableApp | None = None
         self._servers: list[Operator] = []
+        #: Hands what metadata nodes ask of this process to the active one.
+        self._relay: Relay | None = None
+        #: Closes the feed of this process while its state may be old.
+        self._following: asyncio.Task[None] | None = None
+        self._tenure: Tenure | None = None
         self._operator_address = ""
         self._forwarder: Forwarder | None = None
         self._closing = contextlib.AsyncExitStack()
@@ -232,7 +242,7 @@ class Daemon:
             self.metadata = self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         self.control = self._new_control(plane, bridge, observers)
-        self.feed = self._new_feed(bridge)
+        self.feed = self.feed or self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
         self._connect(bridge, observers)
         self.metrics_address = await observers.attach(
@@ -255,7 +265,7 @@ class Daemon:
             shown.result()
         self.store.clock_ms = self.clock.now_ms
         if self.feed is not None and settings.feed.listen:
-            self.feed_address = await self._start_feed(self.feed)
+            await self._open_feed(self.feed)
         if self.feed is not None and settings.feed.nats:
             login_of(settings.feed)  # a file that cannot be used ends the start
             self.feed.start_broker(partial(connect_feed, settings.feed, count()))
@@ -440,7 +450,8 @@ class Daemon:
 
     def _prove_node(self, name: str, given: str) -> bool:
         """Return whether a token is a node's, and permits to follow the feed."""
-        token = proved(given, self.control.token, self.clock.now_ms())
+        known: ReadableControl | None = getattr(self, "control", self._follower)
+        token = proved(given, known.token, self.clock.now_ms()) if known else None
         if token is None or token.principal != name:
             return False
         return token.bearer.owners_for(permission_of("FEED", "/")) is None
@@ -453,6 +464,16 @@ class Daemon:
         from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
 
         return Workers(self.settings.metadata, feed, count)
+
+    async def _open_feed(self, feed: FeedServer) -> None:
+        """Let metadata nodes follow; at a takeover, those of this process go on."""
+        if self._relay is None or self._following is None:
+            self.feed_address = await self._start_feed(feed)
+            return
+        self._following.cancel()
+        feed.epoch = self.store.epoch
+        feed.suspend(suspended=False)
+        await self._relay.stop(self.bridge)
 
     async def _start_feed(self, server: FeedServer) -> str:
         address, tls = self.settings.feed.listen, self._keep_tls("feed")
@@ -473,7 +494,7 @@ class Daemon:
 
     async def _take_lease(self) -> None:
         """Wait as a standby until this process holds the lease of the shared store, and keep it."""
-        tenure = Tenure(self.store, self.term_ms)
+        tenure = self._tenure = Tenure(self.store, self.term_ms)
         self._signs = SignsOfLife(self.store, tenure.token)
         self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
@@ -504,10 +525,48 @@ class Daemon:
     def _new_metadata(self) -> MetadataServer:
         return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
 
-    def _show_followed(self, change: DocumentChange | None, _generation: int) -> None:
-        """Keep what VMs would see, so that they are answered at once after a takeover."""
-        if change is not None:
-            self.bridge.call(partial(self.metadata.service.apply, change))
+    def _show_followed(self, change: DocumentChange | None, generation: int) -> None:
+        """Keep what VMs would see, for nodes now and for VMs after a takeover."""
+        epoch = self.store.epoch
+
+        def show() -> None:
+            if change is not None:
+                self.metadata.service.apply(change)
+            if self.feed is not None:
+                self.feed.epoch = epoch
+                if change is not None:
+                    self.feed.apply(change)
+                self.feed.advance(generation)
+
+        self.bridge.call(show)
+
+    async def _follow_feed(self, follower: StateFollower, tenure: Tenure) -> None:
+        """Serve metadata nodes from the followed state. Source: H-4."""
+        (relays,) = await _imported("forewarn.api.relay")
+        relay: Relay = relays.Relay(
+            lambda: tenure.holder_url, lambda: tenure.holder, self.settings.operator.url_ca
+        )
+        self._relay = relay
+        self.bridge.follow(self.metadata.service, relay)
+        self.bridge.find_outcome = self._find_outcome
+        feed = self.feed = self._new_feed(self.bridge)
+        assert feed is not None
+        feed.suspend(suspended=True)
+        self.feed_address = await self._start_feed(feed)
+        relay.start(feed)
+        self._closing.push_async_callback(relay.stop)
+
+        async def keep() -> None:
+            closed = True
+            while True:
+                may_be_old = follower.lapsed() or relay.silent
+                if may_be_old is not closed:
+                    closed = may_be_old
+                    feed.suspend(suspended=closed)
+                await asyncio.sleep(FEED_LOOK_S)
+
+        task = self._following = asyncio.ensure_future(keep())
+        self._closing.callback(task.cancel)
 
     async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
         """Follow the active process, and hand it what operators ask of this one."""
@@ -527,6 +586,8 @@ class Daemon:
             self._forwarder = standby.Forwarder(lambda: tenure.holder_url, limits.url_ca)
             address = await self._serve_operators(follower)
             self._note_url(address)
+        if self.settings.feed.listen and self.settings.listen.operator:
+            await self._follow_feed(follower, tenure)
         self._closing.callback(follower.stop_reads)
         until.push_async_callback(asyncio.to_thread, follower.stop)
         follower.start()
@@ -572,7 +633,7 @@ class Daemon:
                 self._forwarder.successor = app
             self._app.replace(app)
             return self._operator_address
-        served = self._app = serving.ReplaceableApp(app)
+        served = self._app = serving.ReplaceableApp(app, self._peers())
         self._closing.push_async_callback(self._stop_servers)
         self.local_address = await self._start_local(serving, served)
         tls = self._keep_tls("operator")
@@ -583,6 +644,21 @@ class Daemon:
         address = operator.address.replace("http://", "https://") if tls else operator.address
         self._operator_address = address
         return address
+
+    def _peers(self) -> dict[str, ASGIApp]:
+        """Return what answers other processes of the same store."""
+        if not (self.store.shared and self.settings.feed.listen):
+            return {}
+        from forewarn.api.relay import RELAY_PATH, RelayEndpoint  # noqa: PLC0415 - if shared
+
+        def token() -> str:
+            leads = self._tenure is not None and self.bound is not None and not self._lapsed()
+            return self._tenure.holder if self._tenure and leads else ""
+
+        relayed = RelayEndpoint(
+            self.bridge, lambda: self.feed, lambda: self.store.generation, token=token
+        )
+        return {RELAY_PATH: relayed}
 
     async def _stop_servers(self) -> None:
         """Stop serving operators."""

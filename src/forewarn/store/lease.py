@@ -58,6 +58,11 @@ class Tenure:
         """URL of the operator API of the process seen last with the lease; empty: none."""
         return self._seen.url if self._seen is not None and self._seen.holder else ""
 
+    @property
+    def holder(self) -> str:
+        """Token of that process: a secret of those who reach the store."""
+        return self._seen.holder if self._seen is not None else ""
+
     def held(self, now_ms: int) -> bool:
         """Whether no other process can have taken the lease yet."""
         return now_ms < self._until_ms

@@ -1,6 +1,9 @@
 // The operator API: requests, refusals, the token, and streams of server-sent events.
 
 const KEY = "forewarn-token";
+/** The newest commit that was seen: another process must not answer with an older state. */
+const GENERATION = "Forewarn-Generation";
+let generation = 0;
 /** @type {(why: string) => void} */
 let signIn = () => {};
 /** Milliseconds by which the service's clock is ahead of this machine's steady one. */
@@ -64,6 +67,7 @@ function headers() {
   /** @type {Record<string, string>} */
   const found = {};
   if (token.get()) found.Authorization = `Bearer ${token.get()}`;
+  if (generation) found[GENERATION] = String(generation);
   return found;
 }
 
@@ -83,8 +87,10 @@ async function send(method, path, options) {
       advice: "See whether it runs.",
     });
   }
+  generation = Math.max(generation, Number(answer.headers.get(GENERATION)));
   if (!answer.ok) {
     const reply = await answer.json().catch(() => ({}));
+    if (reply.error?.code === "state-behind") generation = 0; // of another store
     if (answer.status === 401)
       signIn(reply.error?.code === "token-wrong" ? reply.error.message : "");
     throw new Refusal(answer.status, reply.error ?? {});

@@ -1,0 +1,317 @@
+"""What followers tell the active process of their metadata nodes, and ask for their VMs.
+
+A follower serves the feed from its own state. What its nodes show, poll and approve it hands to the
+active process, at a path of the operator API that only processes of the same store may call: they
+prove it by the lease's token, which the store alone has. Source: H-4, L-7, M-3, M-4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import http.client
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
+from starlette.responses import Response
+
+from forewarn.api.connections import ADMIT
+from forewarn.api.standby import StandingBy, new_connection, read_forwarded
+from forewarn.errors import CallerError, ForewarnError
+from forewarn.ids import Ids
+from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, VmPoll
+from forewarn.replication.nodes import RelayReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from forewarn.replication.messages import FeedControlPlane
+    from forewarn.replication.server import FeedServer
+
+T = TypeVar("T")
+
+log = logging.getLogger("forewarn")
+
+RELAY_PATH = "/v1/relay"
+#: Header with the token of the lease.
+LEASE = b"forewarn-lease"
+#: Requests of VMs that are handed on at a time, and that may wait for that.
+RELAYED_MAX, WAITING_MAX = 16, 10_000
+#: Last polls that wait for the next report; further ones are dropped.
+POLLS_MAX = 100_000
+#: How often a follower reports at least, and how soon it tries again, in seconds.
+REPORT_S, AGAIN_S = 1.0, 0.2
+#: How long a request of a VM is tried, in seconds; its node or its VM asks again.
+TRIED_S = 3.0
+#: How long a call may take, in seconds.
+CALL_S = 10.0
+#: How long reports may fail before the feed is closed, in seconds: longer than a takeover.
+SILENT_S_MAX = 10.0
+
+
+class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
+    """The state of a follower's nodes, and who polled there."""
+
+    nodes: RelayReport
+    polled: tuple[tuple[tuple[str, ...], int], ...] = ()
+    polls: tuple[VmPoll, ...] = ()
+
+
+class RelayedApproval(msgspec.Struct, frozen=True, tag="approve"):
+    """An approval of a VM, and the hosts of its node where the VM is on none of them."""
+
+    request: ApprovalRequest
+    node_hosts: tuple[str, ...] = ()
+
+
+class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
+    """A VM that asks for the first time."""
+
+    vm: str
+
+
+class RelayAnswer(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    generation: int
+    #: Whether the follower's reports are known from their beginning.
+    known: bool = True
+    answer: ApprovalAnswer | None = None
+
+
+Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
+_relayed: msgspec.json.Decoder[Relayed] = msgspec.json.Decoder(Relayed)
+_answer: msgspec.json.Decoder[RelayAnswer] = msgspec.json.Decoder(RelayAnswer)
+
+
+class RelayEndpoint:
+    """The active process's end; an ASGI application."""
+
+    def __init__(
+        self,
+        upstream: FeedControlPlane,
+        feed: Callable[[], FeedServer | None],
+        generation: Callable[[], int],
+        *,
+        token: Callable[[], str],
+    ) -> None:
+        """Hand requests on.
+
+        Args:
+            upstream: takes the requests of VMs.
+            feed: returns what takes the reports.
+            generation: returns the number of the last commit.
+            token: returns the token of this process's lease; empty: it is not the active one.
+        """
+        self._upstream = upstream
+        self._feed = feed
+        self._generation = generation
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a follower."""
+        given, token = dict(scope["headers"]).get(LEASE, b""), self._token().encode()
+        if not token or not hmac.compare_digest(given, token):
+            await Response(status_code=403)(scope, receive, send)
+            return
+        scope.get("state", {}).get(ADMIT, lambda: None)()
+        try:
+            relayed = _relayed.decode(await read_forwarded(receive))
+            answer = await self._act(relayed)
+        except (msgspec.DecodeError, CallerError):
+            await Response(status_code=400)(scope, receive, send)
+        except ForewarnError:
+            await Response(status_code=503)(scope, receive, send)
+        else:
+            await Response(msgspec.json.encode(answer))(scope, receive, send)
+
+    async def _act(self, relayed: Relayed) -> RelayAnswer:
+        if isinstance(relayed, RelayedReport):
+            for groups, age_ms in relayed.polled:
+                self._upstream.polled(frozenset(groups), age_ms)
+            if relayed.polls:
+                self._upstream.vms_polled(relayed.polls)
+            feed = self._feed()
+            known = feed is None or feed.take_report(relayed.nodes)
+            return RelayAnswer(self._generation(), known=known)
+        answer: ApprovalAnswer | None = None
+        if isinstance(relayed, RelayedApproval):
+            node_hosts = relayed.node_hosts
+            answer = await self._upstream.approve(relayed.request, node_hosts=node_hosts)
+        else:
+            await self._upstream.enable(relayed.vm)
+        return RelayAnswer(self._generation(), answer=answer)
+
+
+class Relay:
+    """A follower's end: the upstream of its nodes. Use it on one event loop."""
+
+    def __init__(self, url: Callable[[], str], token: Callable[[], str], ca_file: str = "") -> None:
+        """Report to the process at the URL that `url` returns, which holds the lease `token`."""
+        self._url = url
+        self._token = token
+        self._ca_file = ca_file
+        self._threads = ThreadPoolExecutor(RELAYED_MAX + 1, "relay")
+        self._process = Ids().token("follower")
+        self._slots = asyncio.Semaphore(RELAYED_MAX)
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._polled: dict[str, float] = {}
+        self._polls: list[VmPoll] = []
+        self._dirty = asyncio.Event()
+        self._begins = True
+        self._heard_s = float("-inf")
+        self._feed: FeedServer | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: Takes what waits for the active process once this one is it.
+        self.successor: FeedControlPlane | None = None
+
+    def start(self, feed: FeedServer) -> None:
+        """Report of the nodes of a feed from now on."""
+        self._feed = feed
+        feed.on_reportable = self._dirty.set
+        self._task = asyncio.create_task(self._report(feed))
+
+    async def stop(self, successor: FeedControlPlane | None = None) -> None:
+        """Report no more; what waits goes to the successor."""
+        self.successor = successor
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._feed is not None:
+            self._feed.on_reportable = lambda: None
+        if successor is not None and self._polled:
+            now_s = asyncio.get_running_loop().time()
+            for group, at_s in self._polled.items():
+                successor.polled(frozenset((group,)), int((now_s - at_s) * 1000))
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the active process has taken no report for too long, or never one."""
+        return asyncio.get_running_loop().time() - self._heard_s > SILENT_S_MAX
+
+    def approve(
+        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
+    ) -> asyncio.Future[ApprovalAnswer]:
+        """Approve at the active process; done once this process shows what came of it."""
+
+        async def approve() -> ApprovalAnswer:
+            relayed = RelayedApproval(request, tuple(sorted(node_hosts)))
+            answer = await self._asked(relayed)
+            if answer is None:
+                assert self.successor is not None
+                return await self.successor.approve(request, node_hosts=node_hosts)
+            assert answer.answer is not None
+            return answer.answer
+
+        return self._begin(approve())
+
+    def enable(self, vm: str) -> asyncio.Future[None]:
+        """Enable the group of a VM at the active process. Source: B-1."""
+
+        async def enable() -> None:
+            if await self._asked(RelayedEnable(vm)) is None:
+                assert self.successor is not None
+                await self.successor.enable(vm)
+
+        return self._begin(enable())
+
+    def polled(self, groups: Collection[str], age_ms: int = 0) -> None:
+        """Hand poll marks on with the next report. Source: B-2."""
+        at_s = asyncio.get_running_loop().time() - age_ms / 1000
+        for group in groups:
+            self._polled[group] = max(self._polled.get(group, 0.0), at_s)
+
+    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+        """Hand the last polls of VMs on; they may be dropped. Source: B-5."""
+        self._polls += polls[: POLLS_MAX - len(self._polls)]
+
+    def _begin(self, asking: Coroutine[object, object, T]) -> asyncio.Future[T]:
+        task = asyncio.create_task(asking)
+        if len(self._waiting) >= WAITING_MAX:
+            task.cancel()
+            return task
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        return task
+
+    async def _asked(self, relayed: Relayed) -> RelayAnswer | None:
+        """Return the answer once the feed has what it is about; None: ask the successor.
+
+        Raises:
+            StandingBy: no active process has answered in time.
+        """
+        loop = asyncio.get_running_loop()
+        until_s, reason = loop.time() + TRIED_S, ""
+        while self.successor is None:
+            try:
+                async with self._slots:
+                    answer = await self._call(relayed)
+                while self._feed and self._feed.generation < answer.generation:
+                    if loop.time() > until_s or self.successor is not None:
+                        break  # the answer is durable, and the document follows
+                    await asyncio.sleep(0.005)
+            except (OSError, http.client.HTTPException, RuntimeError) as error:
+                reason = f": {error}"
+            else:
+                return answer
+            if loop.time() > until_s:
+                raise StandingBy(reason=reason)
+            await asyncio.sleep(AGAIN_S)
+        return None
+
+    async def _report(self, feed: FeedServer) -> None:
+        """Report whenever there is something to, and once in a while."""
+        loop, trouble = asyncio.get_running_loop(), ""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    await self._dirty.wait()
+            self._dirty.clear()
+            polled, polls = self._polled, self._polls
+            self._polled, self._polls = {}, []
+            report = feed.report(self._process, begins=self._begins)
+            by_age: dict[int, list[str]] = {}
+            for group, at_s in polled.items():
+                by_age.setdefault(int((loop.time() - at_s) * 1000), []).append(group)
+            marks = tuple((tuple(groups), age_ms) for age_ms, groups in by_age.items())
+            try:
+                answer = await self._call(RelayedReport(report, marks, tuple(polls)))
+            except (OSError, http.client.HTTPException) as error:
+                self._begins, self._polled = True, polled | self._polled
+                if trouble != str(error):
+                    trouble = str(error)
+                    text = "the active process takes no reports of metadata nodes: %s"
+                    log.info(text, trouble, extra={"action": "relay.failed"})
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._heard_s, trouble = loop.time(), ""
+                self._begins = not answer.known
+                if self._begins:
+                    self._dirty.set()
+
+    async def _call(self, relayed: Relayed) -> RelayAnswer:
+        url, token = self._url(), self._token()
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._threads, self._post, url, token, relayed)
+
+    def _post(self, url: str, token: str, relayed: Relayed) -> RelayAnswer:
+        if not url:
+            raise ConnectionError("no process is active")
+        connection = new_connection(url, self._ca_file, timeout_s=CALL_S)
+        try:
+            headers = {LEASE.decode(): token, "Content-Type": "application/json"}
+            connection.request("POST", RELAY_PATH, msgspec.json.encode(relayed), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            if answer.status != http.client.OK:
+                raise ConnectionError(f"it answered {answer.status}")
+            return _answer.decode(text)
+        finally:
+            connection.close()

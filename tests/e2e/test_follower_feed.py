@@ -1,0 +1,203 @@
+"""Metadata nodes follow the feed at any control plane. Source: H-4, H-5, L-7, M-3, M-4."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.core.access import Role
+from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.messages import ApprovalRequest, CallerIdentity, DocumentChange
+from tests.access import seed_token
+from tests.agent.programs import free_port
+from tests.e2e.test_followers import READY_S_MAX, Plane
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from forewarn.protocol.documents import Document
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+HOSTS = 10
+
+
+def fleet(count: int) -> dict[str, object]:
+    """A VM on each of some hosts."""
+    numbers = range(count)
+    vms = {
+        f"v{n}": {"host": f"h{n}", "group": f"g{n}", "addresses": [f"10.0.0.{n + 1}"]}
+        for n in numbers
+    }
+    hosts = {f"h{n}": {"fault_domain": n} for n in numbers}
+    return {"hosts": hosts, "groups": {f"g{n}": {} for n in numbers}, "vms": vms}
+
+
+#: Longer than the test: work that waits for a node is seen to wait.
+SHOW_S = 30
+
+
+class Region:
+    """Control planes with a feed, on one PostgreSQL."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        """Start the active one."""
+        self.folder, self.address = folder, address
+        self.tokens = {
+            name: seed_token(address, name, Role.NODE) for name in map("h{}".format, range(HOSTS))
+        }
+        self.planes: list[Plane] = []
+        self.feeds: list[str] = []
+        self.start(200, "/leader")
+
+    def start(self, status: int, path: str) -> None:
+        """Start one more, and wait until it answers."""
+        feed, name = f"127.0.0.1:{free_port()}", f"plane{len(self.planes)}"
+        more = f'[lifecycle]\nshow_timeout_s = {SHOW_S}\n[feed]\nlisten = "{feed}"\n'
+        address = f"{self.address}&application_name={name}"
+        plane = Plane(self.folder, address, name, more)
+        self.planes.append(plane)
+        self.feeds.append(feed)
+        wait_until(lambda: plane.says(status, path), limit_s=READY_S_MAX)
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Region]:
+    """An active process and a follower of it."""
+    with running_postgres() as server, server.database() as address:
+        region = Region(tmp_path, address)
+        region.start(200, "/ready")
+        yield region
+        for each in region.planes:
+            if each.process.poll() is None:
+                os.kill(each.process.pid, signal.SIGCONT)
+                each.end()
+
+
+class Node:
+    """A node of one host, which keeps what it was sent."""
+
+    def __init__(self, region: Region, name: str, feeds: list[str]) -> None:
+        """Follow."""
+        self.shown: dict[str, Document] = {}
+        self.seen: list[int] = []
+        identity = NodeIdentity(name, token=region.tokens[name])
+        self.follower = Follower(",".join(feeds), self.apply, identity=identity)
+        self.follower.start()
+
+    def apply(self, change: DocumentChange) -> None:
+        """Show a change."""
+        if change.whole:
+            self.shown.clear()
+        self.shown.update((each.view, each.document) for each in change.publications)
+        self.seen += [each.document.incarnation for each in change.publications]
+
+    def approve(self, vm: str, address: str) -> asyncio.Future[object]:
+        """Approve what its VM is shown."""
+        [event] = [event for each in self.shown.values() for event in each.events]
+        known = CallerIdentity(address)
+        asked = ApprovalRequest(vm, (event.event_id,), address, known)
+        return asyncio.ensure_future(self.follower.approve(asked))
+
+
+async def until(true: Callable[[], object], limit_s: float = 20.0) -> float:
+    """Wait until something is true; return how long that took, in seconds."""
+    began_s = time.monotonic()
+    await asyncio.to_thread(wait_until, true, limit_s=limit_s)
+    return time.monotonic() - began_s
+
+
+def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
+    """Work waits for that node as for one of the active process; its approval is durable."""
+
+    async def story() -> None:
+        active, feeds = region.planes[0], region.feeds
+        node = Node(region, "h0", feeds[1:])
+        await until(node.follower.followed.is_set)
+        put = await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(1))
+        assert put[0] == 200
+        await node.follower.enable("v0")
+        await until(lambda: "g0" in node.shown)
+        form = {"cause": "host-reboot", "targets": ["h0"]}
+        took_s = -time.monotonic()
+        status, _ = await asyncio.to_thread(active.ask, "POST", "/v1/operations", form)
+        took_s += time.monotonic()
+        assert status < 300
+        assert took_s < SHOW_S / 3, "the active process does not hear what the node shows"
+        assert len(node.shown["g0"].events) == 1
+        answer = await asyncio.wait_for(node.approve("v0", "10.0.0.1"), 10)
+        assert answer.accepted, answer
+        history = await asyncio.to_thread(active.ask, "GET", "/v1/history?limit=500")
+        actions = [each["action"] for each in history[1]["entries"]]
+        assert "event.approved" in actions or "operation.started" in actions, actions
+        await node.follower.stop()
+
+    asyncio.run(story())
+
+
+def test_nodes_follow_a_new_leader_without_a_step_back(region: Region) -> None:
+    """Those of the follower stay, those of the active process change over. H-5, invariant 2."""
+
+    async def story() -> None:
+        (active, follower), feeds = region.planes, region.feeds
+        nodes = [Node(region, f"h{n}", feeds if n % 2 else feeds[::-1]) for n in range(HOSTS)]
+        await until(lambda: all(each.follower.followed.is_set() for each in nodes))
+        await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(HOSTS))
+        for number, node in enumerate(nodes):
+            await node.follower.enable(f"v{number}")
+        active.end(signal.SIGKILL)
+        await until(lambda: follower.says(200), limit_s=10)
+        await until(lambda: all(each.follower.followed.is_set() for each in nodes), limit_s=3)
+        form = {"cause": "host-reboot", "targets": ["h0", "h1"], "queue": True}
+        status, answer = await asyncio.to_thread(follower.ask, "POST", "/v1/operations", form)
+        assert status < 300, answer
+        await until(lambda: nodes[0].shown["g0"].events and nodes[1].shown["g1"].events, 5)
+        for node in nodes:
+            assert node.seen == sorted(node.seen)
+            await node.follower.stop()
+
+    asyncio.run(story())
+
+
+def test_follower_that_may_be_old_closes_its_feed(region: Region) -> None:
+    """Its nodes go to another process. Invariants 18 and 20."""
+
+    async def story() -> None:
+        (active, follower), feeds = region.planes, region.feeds
+        probe = Node(region, "h1", feeds[1:])
+        await until(probe.follower.followed.is_set)  # it serves the feed
+        await probe.follower.stop()
+        node = Node(region, "h0", feeds[::-1])
+        await until(node.follower.followed.is_set)
+        await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(1))
+        assert node.follower._address == feeds[1]
+        pids = await asyncio.to_thread(_sessions, region.address, "plane1")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            await until(lambda: node.follower._address == feeds[0], limit_s=10)
+            await until(node.follower.followed.is_set)
+            await node.follower.enable("v0")
+            await until(lambda: "g0" in node.shown)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        await node.follower.stop()
+
+    asyncio.run(story())
+
+
+def _sessions(address: str, name: str) -> list[int]:
+    import psycopg
+
+    with psycopg.connect(address) as asked:
+        asking = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+        return [int(pid) for (pid,) in asked.execute(asking, (name,)).fetchall()]
