@@ -198,7 +198,7 @@ FAULTS = (
     Fault("SIGTERM of the leader", _signal(signal.SIGTERM), bound_s=ORDERLY_S, weight=4),
     Fault("leader step-down", _step_down, bound_s=ORDERLY_S, weight=4),
     Fault("SIGKILL of a follower", _kill_follower),
-    Fault("SIGSTOP of the leader", _pause, hold_s=(1, 14), bound_s=CRASH_S, weight=6),
+    Fault("SIGSTOP of the leader", _pause, hold_s=(1, 20), bound_s=CRASH_S, weight=6),
     Fault("leader cut from the database", _cut_database, hold_s=(2, 14), bound_s=CRASH_S, weight=4),
     Fault("leader cut from all", _isolate, hold_s=(2, 14), bound_s=CRASH_S, weight=3),
     Fault("a pair cut", _cut_pair, hold_s=(2, 10), weight=4),

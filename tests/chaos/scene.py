@@ -77,7 +77,7 @@ vm_by_query = true
 rate_per_s = 0
 serve_outdated = false
 [listen]
-metadata = ["{address}:80"]
+metadata = ["{metadata}:80"]
 operator = "{address}:8470"
 workers = {workers}
 [feed]
@@ -161,9 +161,18 @@ class Program:
 class Scene:
     """Control planes, nodes, a database and who leads."""
 
-    def __init__(self, directory: Path, kind: str, *, nodes: Sequence[str] = NODES) -> None:
-        """Lay the cables; start nothing yet."""
-        self.directory, self.kind = directory, kind
+    def __init__(
+        self, directory: Path, kind: str, *, nodes: Sequence[str] = NODES, metadata: str = ""
+    ) -> None:
+        """Lay the cables; start nothing yet.
+
+        Args:
+            directory: where everything is kept.
+            kind: of the database.
+            nodes: which metadata nodes there are.
+            metadata: where control planes listen for VMs; empty: at their own addresses.
+        """
+        self.directory, self.kind, self._metadata = directory, kind, metadata
         self.begins = directory / "begins"
         self.token = ""
         self._cuts: set[tuple[str, str]] = set()
@@ -238,6 +247,7 @@ class Scene:
             SERVE.format(
                 store=self.database.address,
                 address=ADDRESSES[name],
+                metadata=self._metadata or ADDRESSES[name],
                 directory=self.directory,
                 name=name,
                 workers=1 if name == WITH_WORKERS else 0,

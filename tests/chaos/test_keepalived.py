@@ -1,0 +1,46 @@
+"""The recipe of the how-to: VMs without nodes find the active control plane at one address."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.__main__ import INSIDE, NAMESPACES, missing
+
+ROOT = Path(__file__).resolve().parents[2]
+HOWTO = ROOT / "docs" / "howto" / "run-several-control-planes.md"
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.netns
+def test_address_follows_the_leader_with_keepalived() -> None:
+    """After a step-down and after a kill VMs are answered at the same address. H-2, H-4."""
+    lacks = missing(("single",)) or ("" if KEEPALIVED else "keepalived is not installed")
+    if lacks:
+        pytest.skip(lacks)
+    words = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "tests.chaos.virtual_address"]
+    done = subprocess.run(
+        ["unshare", *NAMESPACES, *words],
+        cwd=ROOT,
+        env={**os.environ, INSIDE: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+KEEPALIVED = shutil.which("keepalived", path="/usr/sbin:/sbin:/usr/bin")
+
+
+def recipe() -> str:
+    """Return the configuration of keepalived in the how-to."""
+    [text] = re.findall(r"```\n(vrrp_script .*?)```", HOWTO.read_text("utf-8"), re.DOTALL)
+    return str(text)
