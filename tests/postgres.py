@@ -192,7 +192,13 @@ def running_replica(primary: PostgresServer) -> Iterator[PostgresServer]:
 def _serving(
     folder: Path, user: pwd.struct_passwd | None, options: list[str]
 ) -> Iterator[PostgresServer]:
-    program = [f"{programs_of_postgres()}/postgres", "-D", str(folder / "cluster"), "-k", str(folder)]
+    program = [
+        f"{programs_of_postgres()}/postgres",
+        "-D",
+        str(folder / "cluster"),
+        "-k",
+        str(folder),
+    ]
     process = _start(["/bin/sh", "-c", KEEPER, str(folder), *program, *options], folder, user)
     server = PostgresServer(folder, process)
     try:

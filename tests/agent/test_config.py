@@ -289,7 +289,8 @@ def test_missing_configuration_is_answered_with_what_helps(
     assert agent_main.main([action, "--config", str(path)]) == exit_codes.USAGE
     said = capsys.readouterr().err
     assert said == (
-        f"{path} does not exist. Write one with `{typed} init`, or name another file with --config.\n"
+        f"{path} does not exist. "
+        f"Write one with `{typed} init`, or name another file with --config.\n"
     )
 
 

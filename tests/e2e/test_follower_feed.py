@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.access import Role
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.follower import Follower, NodeIdentity
-from forewarn.replication.messages import ApprovalRequest, CallerIdentity, DocumentChange
+from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.test_followers import READY_S_MAX, Plane
@@ -100,7 +101,7 @@ class Node:
         self.shown.update((each.view, each.document) for each in change.publications)
         self.seen += [each.document.incarnation for each in change.publications]
 
-    def approve(self, vm: str, address: str) -> asyncio.Future[object]:
+    def approve(self, vm: str, address: str) -> asyncio.Future[RequestAnswer]:
         """Approve what its VM is shown."""
         [event] = [event for each in self.shown.values() for event in each.events]
         known = CallerIdentity(address)
@@ -147,7 +148,7 @@ def test_nodes_follow_a_new_leader_without_a_step_back(region: Region) -> None:
     """Those of the follower stay, those of the active process change over. H-5, invariant 2."""
 
     async def story() -> None:
-        (active, follower), feeds = region.planes, region.feeds
+        (active, _follower), feeds = region.planes, region.feeds
         nodes = [Node(region, f"h{n}", feeds if n % 2 else feeds[::-1]) for n in range(HOSTS)]
         await until(lambda: all(each.follower.followed.is_set() for each in nodes))
         await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(HOSTS))
@@ -171,7 +172,7 @@ def test_follower_that_may_be_old_closes_its_feed(region: Region) -> None:
     """Its nodes go to another process. Invariants 18 and 20."""
 
     async def story() -> None:
-        (active, follower), feeds = region.planes, region.feeds
+        (active, _follower), feeds = region.planes, region.feeds
         probe = Node(region, "h1", feeds[1:])
         await until(probe.follower.followed.is_set)  # it serves the feed
         await probe.follower.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from forewarn.settings import FeedSettings
 from tests.api.live import Live
 from tests.telemetry.scraping import Samples, samples, scrape, value, with_metrics
 from tests.waiting import wait_until

@@ -22,7 +22,7 @@ from forewarn.api.connections import ADMIT
 from forewarn.api.standby import StandingBy, new_connection, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.ids import Ids
-from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, VmPoll
+from forewarn.replication.messages import ApprovalRequest, RequestAnswer, VmPoll
 from forewarn.replication.nodes import RelayReport
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RelayAnswer(msgspec.Struct, frozen=True):
     generation: int
     #: Whether the follower's reports are known from their beginning.
     known: bool = True
-    answer: ApprovalAnswer | None = None
+    answer: RequestAnswer | None = None
 
 
 Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
@@ -139,7 +139,7 @@ class RelayEndpoint:
             feed = self._feed()
             known = feed is None or feed.take_report(relayed.nodes)
             return RelayAnswer(self._generation(), known=known)
-        answer: ApprovalAnswer | None = None
+        answer: RequestAnswer | None = None
         if isinstance(relayed, RelayedApproval):
             node_hosts = relayed.node_hosts
             answer = await self._upstream.approve(relayed.request, node_hosts=node_hosts)
@@ -198,10 +198,10 @@ class Relay:
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[ApprovalAnswer]:
+    ) -> asyncio.Future[RequestAnswer]:
         """Approve at the active process; done once this process shows what came of it."""
 
-        async def approve() -> ApprovalAnswer:
+        async def approve() -> RequestAnswer:
             relayed = RelayedApproval(request, tuple(sorted(node_hosts)))
             answer = await self._asked(relayed)
             if answer is None:

@@ -133,6 +133,10 @@ MEANINGS: dict[Code, tuple[str, str]] = {
         "The gate after the last wave is being checked, as often as its `tries` say.",
         "The gate passes; if its last try fails, the maintenance is stopped.",
     ),
+    Code.UNSEEN: (
+        "A metadata node is cut off, so VMs cannot be shown the notice of the work.",
+        "The node shows it, somebody approves for the VMs, or another policy is applied.",
+    ),
 }
 #: Subject of a window's blocker where freezes alone close the time, and its sentences.
 FREEZE = "a freeze"
