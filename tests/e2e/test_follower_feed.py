@@ -148,7 +148,7 @@ def test_nodes_follow_a_new_leader_without_a_step_back(region: Region) -> None:
     """Those of the follower stay, those of the active process change over. H-5, invariant 2."""
 
     async def story() -> None:
-        (active, _follower), feeds = region.planes, region.feeds
+        (active, follower), feeds = region.planes, region.feeds
         nodes = [Node(region, f"h{n}", feeds if n % 2 else feeds[::-1]) for n in range(HOSTS)]
         await until(lambda: all(each.follower.followed.is_set() for each in nodes))
         await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(HOSTS))
