@@ -74,7 +74,7 @@ def emulator(cloud: Cloud, directory: Path, *words: str) -> Iterator[str]:
         yield json.loads(log.read_text().splitlines()[0])["azure_certificate"]
 
 
-def run(cloud: Cloud, language: str, directory: Path, certificate: str) -> Json:
+def run(cloud: Cloud, language: str, directory: Path, certificate: str, *more: str) -> Json:
     """Return what a client says; it finds no other identity than the VM's."""
     program, *words = CLIENTS[language]
     environment = {
@@ -94,7 +94,7 @@ def run(cloud: Cloud, language: str, directory: Path, certificate: str) -> Json:
         words = [f"{trust}={directory}/trusted", f"{trust}Password=public", *words]
     inside = (shutil.which("ip"), "netns", "exec", cloud.host, shutil.which(program))
     ended = subprocess.run(
-        [*map(str, inside), *words, "https://localhost:8472", SUBSCRIPTION, "emulator"],
+        [*map(str, inside), *words, "https://localhost:8472", SUBSCRIPTION, "emulator", *more],
         env=environment,
         capture_output=True,
         text=True,
@@ -111,7 +111,7 @@ def test_sdk_work_on_vms_and_instances_is_announced(
     """List, restart, redeploy, evict, scale and delete, by the VM's identity. Source: Z-1."""
     with emulator(cloud, tmp_path, "--azure") as certificate:
         names = run(cloud, language, tmp_path, certificate)
-        work = json.loads(cloud.operator("operations", "--all", "--json"))["operations"]
+        work = json.loads(cloud.operator("operation", "list", "--all", "--json"))["operations"]
     assert names["before"] == ["db", "spot", "web_0", "web_1"]
     assert [f"{each['cause']} {each['target']}" for each in reversed(work)] == WORK
     assert names["after"] == ["web_2"]
@@ -123,3 +123,17 @@ def test_sdk_finds_within_a_second_that_there_is_no_identity(
     """The answer says so, and is none that an SDK asks for again and again. Source: Z-3."""
     with emulator(cloud, tmp_path) as certificate:
         assert run(cloud, language, tmp_path, certificate)["no_identity_s"] < 1
+
+
+def test_sdk_configures_assigns_and_applies_maintenance(
+    language: str, cloud: Cloud, tmp_path: Path
+) -> None:
+    """A window for a VM's host, what is planned for the VM, and applied at once. Source: Z-7."""
+    if language != "go":
+        pytest.skip("of the SDKs for maintenance only those of Go and Python are published here")
+    with emulator(cloud, tmp_path, "--azure", "--speed", "1") as certificate:
+        cloud.operator("host", "migrate", "h0", "--not-before", "+1h")
+        answer = run(cloud, language, tmp_path, certificate, "maintenance")
+        [work] = json.loads(cloud.operator("operation", "list", "--all", "--json"))["operations"]
+    assert answer == {"window": "1Day", "assigned": ["nights"], "pending": ["Freeze Pending"]}
+    assert work["events"][0]["state"] != "scheduled"

@@ -309,6 +309,12 @@ def test_plan_that_moves_vms_is_a_picture(page: Browser, service: Live) -> None:
     page.see("of 8,192 MiB")
 
 
+def test_outbox_has_the_age_of_the_last_backup(page: Browser, service: Live) -> None:
+    """None is known before the first one. Source: U-1."""
+    show(page, f"{service.url}/#/outbox")
+    page.see("None known. `forewarn store backup` makes one.")
+
+
 def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> None:
     """Each group is listed with its owner and its answer; those who have not can be reminded."""
     service.fleet(groups={"web": {"owner": "shop"}, "db": {"owner": "bank"}})

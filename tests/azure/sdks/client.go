@@ -1,4 +1,4 @@
-// What a user does with Azure's SDK for Go: `client ARM SUBSCRIPTION GROUP`.
+// What a user does with Azure's SDK for Go: `client ARM SUBSCRIPTION GROUP [maintenance]`.
 // Prints the VMs before and after, or how many seconds a credential takes to find no identity.
 package main
 
@@ -46,6 +46,10 @@ func main() {
 	}
 	options := arm.ClientOptions{DisableRPRegistration: true}
 	options.Cloud = cloud.Configuration{Services: services}
+	if len(os.Args) > 4 {
+		maintain(credential, &options)
+		return
+	}
 	clients := must(armcompute.NewClientFactory(subscription, credential, &options))
 	vms, sets := clients.NewVirtualMachinesClient(), clients.NewVirtualMachineScaleSetsClient()
 	instances := clients.NewVirtualMachineScaleSetVMsClient()

@@ -229,8 +229,10 @@ class MaintenanceChecker:
             return False
         if closed(policy, known, start_ms=now_ms, end_ms=end_ms):
             return False
-        rest_ms = policy.owner_rest_s * 1000
-        if any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in self._owners(host)):
+        rest_ms, owners = policy.owner_rest_s * 1000, self._owners(host)
+        if rest_ms and any(owners & disturbed for disturbed in self._hit.values()):
+            return False  # they rest from what runs, too
+        if any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in owners):
             return False
         if any(each.host == host and each.until_ms > now_ms for each in maintenance.postponed):
             return False
