@@ -237,58 +237,6 @@ def kept_of(thing: object) -> dict[str, object]:
     return found
 
 
-def test_nothing_is_kept_of_work_that_has_ended(running: Running, driver: Scripted) -> None:
-    """A service that runs for years keeps no more than what is under way. Source: R-1."""
-    driver.said = Progress(text="working", waits="the board", again_ms=MINUTE_MS)
-    for end in ("completed", "done", "failed", "retried"):
-        operation = started(running)
-        running.pass_time()
-        if end == "done":
-            driver.said, said = Progress(done=True), driver.said
-            running.pass_time()
-            driver.said = said
-            assert running.history(operation)[-1] == "operation.succeeded"
-            continue
-        if end == "failed":
-            driver.said, said = Progress(failed="no"), driver.said
-            running.pass_time()
-            driver.said = said
-        if end == "retried":
-            running.ask(Retry(operation.number))
-            running.pass_time()
-        running.ask(Complete(operation.number))
-        running.pass_time()
-        assert running.history(operation)[-1] == "operation.aborted"
-    host = running.loop._drivers
-    kept = running.loop.read(lambda _: kept_of(host)).result(WAIT_S)
-    kept.pop("_calls._drivers")  # one entry for each driver
-    assert kept == {}
-    assert host.next_ms is None
-
-
-def test_call_that_hung_leaves_nothing_once_it_has_returned() -> None:
-    """Neither it nor its operation is remembered. Source: R-1."""
-    driver = Gated("begin")
-    limits = CallLimits(timeout_ms=MINUTE_MS, max_concurrent=1)
-    running = Running(driver, executor=DaemonThreads(), limits=limits)
-    try:
-        operation = started_on(running, "own")
-        assert driver.called.acquire(timeout=WAIT_S)
-        running.pass_time(MINUTE_MS)
-        driver.gate.set()
-        wait_until(lambda: running.history(operation)[-1] == "operation.succeeded")
-        running.settle()
-        host = running.loop._drivers
-        kept = running.loop.read(lambda _: kept_of(host)).result(WAIT_S)
-        calls = kept.pop("_calls._drivers")
-        assert kept == {}
-        assert isinstance(calls, dict)
-        assert [(each.running, each.hanging) for each in calls.values()] == [({}, {})]
-    finally:
-        running.loop.stop()
-        running.store.close()
-
-
 def test_abort_waits_for_a_call_that_hangs_no_longer_than_it_may() -> None:
     """Once the call before it was given up, the driver is told of the end. Source: R-1, L-7."""
     driver = Gated("begin")

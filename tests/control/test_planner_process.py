@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ from forewarn.core.waves import PLAN_AGAIN_S
 from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
 from tests.core.maintenance import MaintenanceRig, fleet
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from forewarn.control.planning import FleetColumns
@@ -63,23 +61,6 @@ def test_process_makes_the_plan_that_a_thread_makes() -> None:
     asked = asked_for(fleet())
     assert asked.in_force is not None
     assert PlannerProcess(apart_min=0, limit_s=LONG_S)(asked) == made(asked)
-
-
-def test_nothing_is_left_of_a_plan_that_was_made() -> None:
-    """Neither its process nor who watches its time: a service makes thousands."""
-    before = {*threading.enumerate()}
-    planner = PlannerProcess(apart_min=0, limit_s=LONG_S)
-    planner(asked_for(fleet()))
-    wait_until(lambda: {*threading.enumerate()} <= before)
-    assert planner._running == set()
-
-
-def test_process_ends_when_its_task_cannot_be_sent() -> None:
-    """Whatever goes wrong here, nothing of it is left. Source: R-1."""
-    planner = python("while True: pass")
-    with pytest.raises(TypeError, match="cannot pickle"):
-        planner(replace(asked_for(fleet()), applied=threading.Lock()))
-    assert planner._running == set()
 
 
 def test_small_fleet_needs_no_process() -> None:

@@ -117,24 +117,6 @@ def test_change_is_not_published_on_top_of_what_failed(running: Running) -> None
     assert [running.history(each)[-1] for each in (first, second)] == ["operation.shown"] * 2
 
 
-def test_notice_shown_on_top_of_what_failed_does_not_count(running: Running) -> None:
-    """A change was under way when the one before it failed: the whole has both. Source: M-4."""
-    running.publisher.late = True
-    running.announce()
-    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))
-    [second] = running.ask(asked).operations
-    running.settle()
-    before, after = running.publisher._waiting
-    running.publisher._waiting.clear()
-    before.set_exception(OSError("the feed is broken"))
-    after.set_result(PublishResult())
-    running.settle()
-    assert running.history(second)[-1] != "operation.shown"
-    running.publisher.late = False
-    running.pass_time()
-    assert running.history(second).count("operation.shown") == 1
-
-
 def test_node_that_does_not_confirm_is_named(running: Running) -> None:
     """Policy's time is up: the operation goes on, and people are told of whom. Source: M-4."""
     operation = running.announce()
@@ -369,22 +351,3 @@ def test_all_that_waited_for_what_failed_is_done_in_the_end(
     running.pass_time()
     assert running.driver.begun == [1, 1]
     assert [running.history(each)[-1] for each in (first, second)] == ["operation.begun"] * 2
-
-
-def test_nothing_is_kept_of_publications_that_have_ended(running: Running) -> None:
-    """Whether they succeeded or failed. Source: L-7."""
-    operation = running.announce()
-    running.publisher.fails = True
-    running.ask(Approve("v", operation.events))
-    running.pass_time()
-    running.publisher.fails = False
-    running.pass_time()
-    running.ask(Complete(operation.number))
-    running.pass_time()
-
-    def kept() -> dict[str, object]:
-        found = vars(running.loop._publishing).items()
-        return {name: held for name, held in found if isinstance(held, dict | list) and held}
-
-    assert running.loop.read(lambda _: kept()).result(20) == {}
-    assert running.loop._publishing.next_ms is None

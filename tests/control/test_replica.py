@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.control import replica as replica_module
 from forewarn.control.inbox import Inbox, Stopping
 from forewarn.control.plane import StateView
 from forewarn.control.replica import StateReplica
@@ -206,18 +205,3 @@ def test_readers_of_a_large_fleet_wait_for_no_copy(running: Running) -> None:
     assert found.result(WAIT_S) == ["v"]
     assert len(running.loop._inbox) == asked
     elsewhere.stop()
-
-
-def test_changes_wait_for_a_reader_only_so_long(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A copy that nobody asks does not keep all that was ever written. Source: L-7."""
-    monkeypatch.setattr(replica_module, "UNREAD_MAX", 5)
-    read_all(running)
-    replica = running.loop.replica
-    for _ in range(3):
-        running.ask(Cancel(running.announce().number))
-        running.settle()
-        wait_until(lambda: len(replica._items) < 5)
-    same, *sequences = read_all(running)
-    assert (same, len(set(sequences))) == (True, 1)

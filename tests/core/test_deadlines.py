@@ -75,16 +75,6 @@ def test_passed_deadlines_come_again_only_if_time_goes_back(
         )
 
 
-def test_dropped_deadlines_leave_nothing() -> None:
-    """A heap does not grow by what is long over."""
-    deadlines: Deadlines[int] = Deadlines()
-    for number in range(10 * SLACK):
-        deadlines.put(number, number + 1)
-        deadlines.drop(number)
-    assert len(deadlines._heap) <= SLACK + 1
-    assert deadlines.next_ms(0) is None
-
-
 def test_deadlines_stay_in_order_when_many_are_dropped() -> None:
     """What is left comes due one after another, whatever was dropped or put off. Source: L-1."""
     deadlines: Deadlines[int] = Deadlines()
@@ -101,35 +91,6 @@ def test_deadlines_stay_in_order_when_many_are_dropped() -> None:
         came += deadlines.due(now_ms)
         deadlines.passed(now_ms)
     assert came == sorted(left, key=left.__getitem__)
-
-
-def test_deadlines_put_off_again_and_again_cost_nothing() -> None:
-    """A group's deadline moves with each poll; nothing is added for that. Source: B-2."""
-    deadlines: Deadlines[int] = Deadlines()
-    for at_ms in (1, 1, 2, 2, 3):
-        deadlines.put(1, at_ms)
-    assert len(deadlines._heap) == 1
-    assert deadlines.next_ms(0) == 3
-
-
-def test_deadlines_that_come_nearer_leave_nothing() -> None:
-    """A heap does not grow by the later times that were said before. Source: L-1."""
-    deadlines: Deadlines[int] = Deadlines()
-    for at_ms in range(10 * SLACK, 0, -1):
-        deadlines.put(1, at_ms)
-    assert len(deadlines._heap) <= SLACK + 2
-    assert deadlines.next_ms(0) == 1
-
-
-def test_dropping_many_at_once_leaves_nothing() -> None:
-    """A fleet's work that ends together does not stay in memory."""
-    deadlines: Deadlines[int] = Deadlines()
-    for number in range(10 * SLACK):
-        deadlines.put(number, number + 1)
-    for number in range(10 * SLACK):
-        deadlines.drop(number)
-    assert len(deadlines._heap) <= SLACK
-    assert deadlines.due(20 * SLACK) == []
 
 
 # -- work of maintenances that comes late: what may still start, and what counts afterwards ------

@@ -399,20 +399,6 @@ def test_end_wakes_only_what_waits_for_it() -> None:
     assert {each.state for each in others} == {S.PLANNED}
 
 
-def test_indexes_forget_what_has_ended() -> None:
-    """Nothing is left of an operation once it is over."""
-    rig = small()
-    for number in range(3):
-        operation = rig.ask(Cause.HOST_UPDATE, f"h{number}")
-        waiting = rig.ask(Cause.NETWORK_UPDATE, f"h{number}")
-        rig.tell(Cancel(operation.number), Cancel(waiting.number))
-    state = rig.state
-    assert not state.places.all()
-    assert not state.waits
-    assert not state.waiting.all()
-    assert (len(state.looks), len(state.ends)) == (0, 0)
-
-
 def test_routine_work_does_not_forestall_a_users_own() -> None:
     """Due in one instant, work that keeps clear of nobody goes first: one domain is hit. (G-1)."""
     rig = small()

@@ -205,19 +205,6 @@ def test_processes_share_a_port_by_address_where_requests_are_counted(
     asyncio.run(story())
 
 
-def test_bucket_of_shared_processes_follows_the_addresses() -> None:
-    """A VM with other addresses may meet other processes: its bucket is full then. Source: E-6."""
-    with serving(with_settings(rate_per_s=0.001, rate_burst=2)) as live:
-        limit = live.server.service.responder.limit
-        assert live.get().status == 200
-        before = limit._buckets["vm-a"]
-        live.know(Caller("vm-a", "group-1", "group-1", ("127.0.0.1", "10.0.0.9")))
-        assert limit._buckets["vm-a"] is before
-        live.call(lambda: setattr(limit, "shared", 2))
-        live.know(Caller("vm-a", "group-1", "group-1", ("127.0.0.1", "10.0.0.8")))
-        assert "vm-a" not in limit._buckets
-
-
 def test_addresses_that_are_remembered_are_bounded(
     portable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from forewarn.clock import VirtualClock
 from forewarn.metadata.http import addresses
@@ -23,15 +22,12 @@ from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
 from tests.metadata.live import (
-    VM_A,
-    VM_C,
     WAIT_S,
     Control,
     Live,
     Raw,
     request,
     serving,
-    with_settings,
 )
 
 if TYPE_CHECKING:
@@ -205,21 +201,6 @@ def test_limit_behind_proxies_is_once_for_each_process_they_meet() -> None:
         bucket = limits[worker].bucket("proxied")
         taken += sum(bucket.take(*limits[worker].times(0.0)) for _ in range(burst + 1))
     assert taken == burst * len(processes_of(proxies, workers)) == burst * workers
-
-
-def test_buckets_go_with_their_vms() -> None:
-    """Only VMs that are known have a bucket. Source: E-6."""
-    with serving(with_settings(rate_per_s=0.001, rate_burst=1)) as live:
-        limit = live.server.service.responder.limit
-        assert [live.get().status for _ in range(2)] == [200, 429]
-        live.know(replace(VM_A, addresses=("127.0.0.1", "10.9.9.9")))
-        assert live.get().status == 429
-        live.apply(DocumentChange(9, gone=("vm-a",)))
-        assert not limit._buckets
-        live.know(VM_A)
-        assert [live.get().status for _ in range(2)] == [200, 429]
-        live.apply(DocumentChange(10, whole=True, callers=(VM_C,)))
-        assert not limit._buckets
 
 
 def test_many_requests_are_not_all_remembered(live: Live) -> None:

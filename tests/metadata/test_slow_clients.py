@@ -99,26 +99,6 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
         wait_until(lambda: not stalled(live), limit_s=WAIT_S)
 
 
-def test_requests_behind_a_held_one_are_read_only_so_far(portable: bool) -> None:
-    """What is kept of them is bounded, and once it is answered so are they all. Source: E-8."""
-    number, kept_max = 8000, 400 * 1024
-    with serving(portable=portable) as live, live.connect() as raw:
-        raw.send(request(wait_for(30)))
-        view = live.server.service.responder.snapshot.view("group-1")
-        wait_until(lambda: live.call(lambda: len(view.waiters)))
-        [connection] = live.call(lambda: list(live.server.service.connections))
-        sending = flood(raw, [GOOD * number])
-        wait_until(lambda: not connection.reading)  # type: ignore[attr-defined]
-        for _ in range(200):
-            live.call(lambda: None)
-        assert len(connection._reader) < kept_max < number * len(GOOD)  # type: ignore[attr-defined]
-        live.show(incarnation=1)
-        assert {raw.reply().status for _ in range(number + 1)} == {200}
-        sending.join(WAIT_S)
-        raw.send(GOOD)
-        assert raw.reply().status == 200
-
-
 def test_client_that_does_not_read_is_cut_off_after_its_time(portable: bool) -> None:
     """And not before; whoever reads then finds only whole answers before the end. E-8."""
     settings = with_settings(stall_timeout_s=3, idle_timeout_s=100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import forewarn.store
 from forewarn.core.impact import Cause
 from forewarn.core.records import to_row
 from forewarn.core.state import Changes, Image, State
@@ -165,22 +163,6 @@ def test_generations_tell_writers_and_commits_apart(address: str, opened: Opener
     assert again.writer_generation > before + 3
     assert again.generation == again.writer_generation
     assert (again.epoch, again.history_seq) == (epoch, story.store.history_seq)
-
-
-def test_large_fleet_is_not_looked_through_for_garbage(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A collection over a million VMs would hold every thread up for seconds. Source: L-7."""
-    monkeypatch.setattr(forewarn.store, "FROZEN_VMS_MIN", len(story.state.topology.vms) + 1)
-    gc.unfreeze()  # what a test before it may have left
-    story.store.load()
-    assert gc.get_freeze_count() == 0
-    monkeypatch.setattr(forewarn.store, "FROZEN_VMS_MIN", len(story.state.topology.vms))
-    try:
-        story.store.load()
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
 
 
 def test_two_writers_never_both_commit(postgres_address: str, opened: Opener) -> None:

@@ -18,7 +18,6 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
 )
-from forewarn.store.postgres import PostgresEngine
 from tests.postgres import PostgresServer
 from tests.store.proxy import ADVANCED, COMMITTED, Proxy
 from tests.store.story import Story, begin, entry
@@ -203,18 +202,6 @@ def test_uncertain_commit_of_a_deposed_writer_is_lost(
     assert story.store.load() == other.state
 
 
-def test_question_after_the_end_leaves_no_connection(story: Story) -> None:
-    """One that comes while the store closes may still be answered, and nothing stays open."""
-    engine = story.store._engine
-    assert isinstance(engine, PostgresEngine)
-    story.store.close()
-    assert story.store.settle() is None
-    assert story.store.notice(0.0)
-    story.store.history(HistoryPage())
-    assert (engine._writer.connection, engine._listener, [*engine._idle]) == (None, None, [])
-    assert engine._leasing.connection is None
-
-
 def test_server_that_is_away_is_unavailable(story: Story, proxy: Proxy) -> None:
     """Without a server every question fails with a sentence, and works again later. Source: L-7."""
     proxy.reachable = False
@@ -268,18 +255,6 @@ def test_notice_tells_of_a_commit(postgres_address: str, opened: Opener) -> None
     writer.store.commit(one_entry(writer))
     assert standby.notice(30.0)
     assert not standby.notice(0.0)
-
-
-def test_question_that_outlives_the_store_leaves_no_connection(
-    postgres_address: str, opened: Opener
-) -> None:
-    """What a hanging database answers after the close is let go of with its connection."""
-    store = opened(postgres_address)
-    with store._engine.reading() as transaction:
-        store.close()
-        pipelined = transaction._connection
-        assert pipelined.execute("SELECT 1").fetchall() == [(1,)]
-    assert pipelined._connection.closed  # type: ignore[attr-defined]
 
 
 def test_place_holds_no_password(server: PostgresServer, database: str) -> None:

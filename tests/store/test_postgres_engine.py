@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -18,7 +17,6 @@ from forewarn.store.errors import (
 )
 from tests.postgres import PostgresServer
 from tests.store.story import begin, entry
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 Opener = Callable[[str], Store]
@@ -56,28 +54,6 @@ def test_error_of_the_server_says_who_must_act(
     assert refused.value.facts["reason"] == "PostgreSQL says: so. So"
     with engine.writing() as transaction:
         assert transaction.rows("lease") == [("", 0, "")]
-
-
-def test_many_readers_at_once_are_more_than_are_kept(
-    server: PostgresServer, postgres_address: str, opened: Opener
-) -> None:
-    """Readers beyond those kept get a connection of their own, closed afterwards. Source: L-7."""
-    engine = opened(postgres_address)._engine
-    gate = threading.Barrier(12)
-
-    def read() -> None:
-        with engine.reading() as transaction:
-            transaction.rows("schema_steps")
-            gate.wait()
-
-    threads = [threading.Thread(target=read) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    database = postgres_address.partition("@/")[2].partition("?")[0]
-    asked = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
-    wait_until(lambda: server.run(asked) == [(9,)])  # the writer's, and eight that read
 
 
 def test_every_session_has_the_terms_it_needs(postgres_address: str, opened: Opener) -> None:

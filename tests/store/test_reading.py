@@ -256,13 +256,6 @@ def test_check_reads_ended_work(story: Story, table: str) -> None:
         story.store.check()
 
 
-def test_names_that_many_share_are_kept_once(story: Story) -> None:
-    """A million VMs hold the name of their host and group in common. Source: invariant 10."""
-    vms = story.store.load().topology.vms
-    assert vms["web_0"].host is vms["db_0"].host
-    assert vms["web_0"].group is vms["web_1"].group
-
-
 def test_cancelled_work_is_kept(story: Story) -> None:
     """A cancelled operation is found with its reason. Source: L-3."""
     story.tell(Cancel(3, reason="not needed"))

@@ -212,25 +212,6 @@ def test_address_that_means_nothing_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_readers_at_once_are_more_than_are_kept(story: Story) -> None:
-    """Readers beyond those kept get a connection of their own, closed afterwards. Source: L-7."""
-    engine = story.store._engine
-    assert isinstance(engine, SqliteEngine)
-    gate = threading.Barrier(12)
-
-    def read() -> None:
-        with engine.reading() as transaction:
-            gate.wait()
-            transaction.rows("schema_steps")
-
-    threads = [threading.Thread(target=read) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(engine._idle) == 8
-
-
 def plan_of(store: Store, name: str, **fills: str) -> str:
     """How SQLite finds the rows of a statement."""
     statement = store._engine.statements.named(name, **fills)
