@@ -49,23 +49,15 @@ class Poll:
 class Film:
     """The cloud and its people."""
 
-    def __init__(
-        self, lab: Laboratory, say: Callable[[str], None], guests: tuple[Guest, ...] = ()
-    ) -> None:
-        """Start nothing yet.
-
-        Args:
-            lab: the hosts.
-            say: is told what happens, for people.
-            guests: alternately on the two hosts; none: those of the film.
-        """
+    def __init__(self, lab: Laboratory, say: Callable[[str], None]) -> None:
+        """Start nothing yet; `say` prints what happens."""
         self.lab = lab
         self.say = say
         self.directory = lab.directory
         self._ended = threading.Event()
         #: Held while a host is off, or one of its programs is about to be killed.
         self.power = threading.RLock()
-        self.guests = {each.name: each for each in guests or _guests(self.directory)}
+        self.guests = {each.name: each for each in _guests(self.directory)}
 
     # --- the cloud ------------------------------------------------------------------------
 

@@ -154,20 +154,6 @@ class Node:
         self.programs[name] = process
         return process
 
-    def kill_program(self, name: str) -> bool:
-        """SIGKILL a program of this node; return whether it was there."""
-        process = self.programs.pop(name, None)
-        if process is None:
-            return False
-        # `nsenter` waits for the program, once it has started it in another PID namespace.
-        tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: process.poll() is not None or tasks.read_text(), limit_s=WAIT_S)
-        children = tasks.read_text().split() if process.poll() is None else []
-        for child in children:
-            os.kill(int(child), signal.SIGKILL)
-        process.wait(WAIT_S)
-        return bool(children)
-
     def log(self, name: str) -> Path:
         """Where a program's output goes."""
         return self.directory / f"{name}.log"

@@ -293,6 +293,20 @@ def test_preview_is_served_where_switched_on(portable: bool) -> None:
         assert json.loads(live.get(PATH).body)["newest-versions"][0] == PREVIEW_VERSION
 
 
+def test_old_versions_may_be_left_out(portable: bool) -> None:
+    """A version before the oldest that the setting serves is unknown. Source: V-4, E-3."""
+    with serving(with_settings(min_api_version=VERSIONS[2]), portable=portable) as live:
+        statuses = [live.get(f"{PATH}?api-version={each}").status for each in VERSIONS[1:3]]
+        assert statuses == [400, 200]
+
+
+def test_other_hosts_are_refused_where_some_are_named(portable: bool) -> None:
+    """A name that somebody else bound to this address gets nothing. Source: E-4."""
+    with serving(with_settings(allowed_hosts=("169.254.169.254",)), portable=portable) as live:
+        hosts = ("169.254.169.254:80", "evil.example:80")
+        assert [live.ask(request(EVENTS, host=each)).status for each in hosts] == [200, 400]
+
+
 def test_several_addresses_are_served_at_once(portable: bool, tmp_path: object) -> None:
     """IPv4, IPv6 and a Unix socket are served by one service. Source: E-1."""
     path = f"{tmp_path}/metadata.sock"

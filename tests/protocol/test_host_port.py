@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.host_port import host_and_port, joined_address
+from forewarn.host_port import host_and_port, host_of_header, joined_address
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,19 @@ def test_other_text_is_refused(text: str) -> None:
     """The error names the text."""
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         host_and_port(text)
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        ("Name", "name"),
+        ("name:80", "name"),
+        ("name:", "name"),
+        ("[FE80::1]:80", "[fe80::1]"),
+        ("[fe80::1]", "[fe80::1]"),
+        ("", ""),
+    ],
+)
+def test_host_of_a_header_has_no_port(header: str, host: str) -> None:
+    """The port says nothing about the server that a request names. Source: E-8."""
+    assert host_of_header(header) == host
