@@ -93,38 +93,10 @@ def test_docstrings_name_exceptions_that_exist() -> None:
     assert not unknown, "\n".join(unknown)
 
 
-def test_renamed_error_is_seen_in_a_sample() -> None:
-    """A class of another kind, and a name that nothing has, are found; a library's is not."""
-    sample = (
-        "from library import Odd\n"
-        "class Fine(ValueError): pass\n"
-        "class Row: pass\n"
-        "def f():\n"
-        '    """Do.\n\n    Raises:\n        Fine, Odd, OSError: so.\n        Row: no.\n'
-        '        Gone: no.\n    """\n'
-    )
-    found = unknown_errors([Source("src/forewarn/sample.py", sample)])
-    assert [finding.name for finding in found] == ["Row", "Gone"]
-
-
-def test_dead_module_is_seen_in_a_sample() -> None:
-    """Of two modules where one imports the other, the importing one is dead."""
-    user = Source("src/forewarn/user.py", "import forewarn.used\n")
-    used = Source("src/forewarn/used.py", "x = 1\n")
-    assert [finding.path for finding in dead_modules([user, used])] == [user.path]
-
-
 def test_no_imports_run_in_a_circle() -> None:
     """Modules that import each other cannot be understood one by one."""
     circles = import_circles(python_sources())
     assert not circles, "\n".join(" <- ".join(circle) for circle in circles)
-
-
-def test_circle_is_seen_in_a_sample() -> None:
-    """A late import closes a circle like any other, and so does one for the type checker."""
-    one = Source("src/forewarn/one.py", "from forewarn import two\n")
-    two = Source("src/forewarn/two.py", "def f():\n    from forewarn.one import x\n")
-    assert import_circles([one, two]) == [("forewarn.one", "forewarn.two")]
 
 
 @pytest.mark.parametrize("module", LIGHT_MODULES)
@@ -133,20 +105,10 @@ def test_what_the_agent_imports_stays_light(module: str) -> None:
     assert not heavy_imports(module)
 
 
-def test_heavy_import_is_seen_in_a_sample() -> None:
-    """A module that imports a heavy one is told so."""
-    assert heavy_imports("logging") != []
-
-
 def test_client_side_needs_no_package() -> None:
     """Agent, SDK and command line are imported with nothing but Python."""
     modules = [one.module for one in python_sources() if one.module.startswith(CLIENT_ROOMS)]
     assert unimportable(modules) == []
-
-
-def test_missing_package_is_seen_in_a_sample() -> None:
-    """A module that needs a package is told which."""
-    assert unimportable(["pytest"]) == ["pytest: No module named 'pytest'"]
 
 
 def test_every_check_has_a_docstring() -> None:

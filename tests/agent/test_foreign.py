@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.core.identity import is_name
 from forewarn.agent.sdk.dialogue import (
     Dialogue,
     RequestRejected,
@@ -27,24 +26,6 @@ if TYPE_CHECKING:
 
 FAR_MS = 4_000_000_000_000
 PAGE = b"<html><body>Please log in</body></html>"
-
-
-@pytest.mark.parametrize(
-    ("text", "known"),
-    [
-        ("vm_0", True),
-        ("web-1.example", True),
-        ("\u30b5\u30fc\u30d0", True),
-        ("", False),
-        ("two words", False),
-        (PAGE.decode(), False),
-        ("line\nline", False),
-        ("x" * 300, False),
-    ],
-)
-def test_name_is_told_from_a_page(text: str, known: bool) -> None:
-    """An agent that took a page for its name would follow no event at all. Source: I-2."""
-    assert is_name(text) is known
 
 
 def test_refused_poll_is_logged_with_what_to_do(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.control.driver_calls import CallLimits, CallResult, DaemonThreads
+from forewarn.control.driver_calls import CallLimits, DaemonThreads
 from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
@@ -274,54 +273,6 @@ def test_no_more_calls_of_a_driver_are_made_at_a_time_than_it_may_have() -> None
         wait_until(lambda: len([each for each in driver.calls if each[0] == "begin"]) == 4)
         begun = [task for verb, task in driver.calls if verb == "begin"]
         assert sorted(begun) == [f"op-{number}/1" for number in range(1, 5)]
-    finally:
-        driver.gate.set()
-        running.loop.stop()
-        running.store.close()
-
-
-def test_each_call_is_observed_with_its_time_and_end() -> None:
-    """What is measured of drivers says which call, how it ended, and how long it took. R-1."""
-    driver, seen = Scripted(), []
-    running = Running(driver)
-    try:
-        running.loop._drivers._calls._observe = lambda call, result, took_ms: seen.append(
-            (call.verb.value, call.driver, result, took_ms)
-        )
-        running.ask(ChangeTopology(hosts=(Host("own", driver="scripted"),)))
-        driver.said = Progress(failed="no")
-        operation = started(running)
-        driver.fails["abort"] = "its board is dark"
-        running.ask(Complete(operation.number))
-        running.settle()
-        assert seen == [
-            ("begin", "scripted", CallResult.OK, 0),
-            ("progress", "scripted", CallResult.FAILED, 0),
-            ("abort", "scripted", CallResult.FAILED, 0),
-        ]
-    finally:
-        running.loop.stop()
-        running.store.close()
-
-
-def test_call_that_hangs_is_observed_and_keeps_no_process_alive() -> None:
-    """It counts as hung after its time, once, and its thread ends with the service's. R-1."""
-    driver, seen = Gated("begin"), []
-    limits = CallLimits(timeout_ms=MINUTE_MS)
-    running = Running(driver, executor=DaemonThreads(), limits=limits)
-    try:
-        running.loop._drivers._calls._observe = lambda call, result, took_ms: seen.append(
-            (call.verb.value, result, took_ms)
-        )
-        operation = started_on(running, "own")
-        assert driver.called.acquire(timeout=WAIT_S)
-        calling = [each for each in threading.enumerate() if each.name == "driver call"]
-        assert [each.daemon for each in calling] == [True] * len(calling) != []
-        running.pass_time(MINUTE_MS + 5)
-        assert seen == [("begin", CallResult.HUNG, MINUTE_MS + 5)]
-        driver.gate.set()
-        wait_until(lambda: running.history(operation)[-1] == "operation.succeeded")
-        assert seen[1:] == [("progress", CallResult.OK, 0)]
     finally:
         driver.gate.set()
         running.loop.stop()

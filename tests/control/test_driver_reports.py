@@ -20,7 +20,7 @@ from tests.control.rig import WAIT_S, Running
 from tests.drivers.tasks import task as task_of
 
 if TYPE_CHECKING:
-    from forewarn.control.plane import Committed
+    pass
 
 SECOND_MS = 1000
 HOUR_MS = 3_600_000
@@ -190,30 +190,6 @@ def test_driver_is_asked_again_at_its_time_though_its_answer_came_late() -> None
         driver.may_answer.set()
         running.loop.stop()
         running.store.close()
-
-
-def test_calls_that_end_together_cost_one_transaction() -> None:
-    """What drivers say at once is written at once, each under its own name. Source: L-7."""
-
-    class Other(ManualDriver):
-        name = "other"
-
-    running = Running(Other())
-    hosts = [Host(f"n{n}", driver="other" if n == 3 else "") for n in range(4)]
-    running.ask(ChangeTopology(hosts=tuple(hosts)))
-    commits: list[list[tuple[str, str]]] = []
-
-    def note(committed: Committed) -> None:
-        commits.append([(entry.action, entry.actor) for entry in committed.entries])
-
-    running.loop.on_committed.add(note)
-    names = tuple(host.name for host in hosts)
-    running.ask(RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=names))
-    running.settle()
-    begun = [commit for commit in commits if commit and commit[0][0] == "operation.begun"]
-    assert begun == [[("operation.begun", "manual")] * 3, [("operation.begun", "other")]]
-    running.loop.stop()
-    running.store.close()
 
 
 @pytest.mark.parametrize(

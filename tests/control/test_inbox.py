@@ -9,8 +9,6 @@ import pytest
 from forewarn.control import inbox as inbox_module
 from forewarn.control.driver_calls import CallEnded, DriverCall, Verb
 from forewarn.control.inbox import (
-    AHEAD_MAX,
-    ENDS_MAX,
     Inbox,
     Overloaded,
     StateQuery,
@@ -45,35 +43,6 @@ def test_whoever_waits_for_an_answer_comes_first() -> None:
     assert taken(inbox) == [approval, ended, GroupsPolled(frozenset()), follow_up]
 
 
-def test_requests_without_end_hold_nothing_else_up() -> None:
-    """Behind a few requests one of the other things has its turn."""
-    inbox = Inbox(ServiceStatus())
-    ends = [an_end(1), an_end(2)]
-    for ended in ends:
-        inbox.put(ended)
-    for _ in range(3 * AHEAD_MAX):
-        inbox.submit(Approve("v", ()), "vm v", shown=False)
-    order = taken(inbox)
-    assert [order.index(ended) for ended in ends] == [AHEAD_MAX, 2 * AHEAD_MAX + 1]
-
-
-def test_calls_that_end_together_are_taken_together() -> None:
-    """As many as stand in a row, and no more than fit one transaction."""
-    inbox = Inbox(ServiceStatus())
-    ends = [an_end(number) for number in range(1, ENDS_MAX + 3)]
-    for ended in ends:
-        inbox.put(ended)
-    first = inbox.take(0)
-    assert isinstance(first, CallEnded)
-    assert inbox.take_ends(first) == ends[:ENDS_MAX]
-    inbox.put(FollowUp())
-    inbox.put(an_end(100))
-    following = inbox.take(0)
-    assert isinstance(following, CallEnded)
-    assert inbox.take_ends(following) == ends[ENDS_MAX:]
-    assert len(inbox) == 2
-
-
 def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has ended elsewhere is taken, questions too; notes are left out. Source: L-7."""
     monkeypatch.setattr(inbox_module, "INBOX_MAX", 3)
@@ -88,16 +57,6 @@ def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPat
     assert not inbox.read(lambda plane: plane).done()
     kinds = [type(each) for each in taken(inbox)]
     assert kinds == [Approve, StateQuery, CallEnded, GroupsPolled, CallEnded]
-    assert len(inbox) == 0
-
-
-def test_inbox_without_anything_waits_no_longer_than_it_is_told() -> None:
-    """Then the loop looks at the clock."""
-    inbox = Inbox(ServiceStatus())
-    assert inbox.take(0.001) is None
-    inbox.put(None)
-    assert len(inbox) == 1
-    assert inbox.take(0.001) is None
     assert len(inbox) == 0
 
 

@@ -283,26 +283,3 @@ def test_node_that_never_stops_is_cut_off(
     with caplog.at_level(logging.WARNING):
         run(story())
     assert len({each.getMessage() for each in caplog.records}) == len(caplog.records) <= 2
-
-
-def test_others_have_their_turn_between_lines(tmp_path: Path) -> None:
-    """A node that says much at once does not hold the event loop. Source: M-5."""
-
-    async def story() -> None:
-        feed = await Feed(tmp_path).start()
-        _, writer = await connect(feed.address)
-        writer.write(line_of(Follow("n1", token=token_of("n1"))))
-        await until(lambda: feed.server.connected == 1)
-        [session] = feed.server._sessions.values()
-        much, turns = asyncio.StreamReader(), 0
-        much.feed_data(line_of(Pong()) * 1000)
-        much.feed_eof()
-        heard = asyncio.ensure_future(session.hear(much, lambda: None))
-        while not heard.done():
-            turns += 1
-            await asyncio.sleep(0)
-        assert turns > 20
-        writer.transport.abort()
-        await feed.server.stop()
-
-    run(story())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -96,25 +94,3 @@ def test_operation_is_one_trace_from_request_to_end(
     assert seconds["notice"] == seconds["approval"] == 60
     assert seconds["work"] == 30
     assert "op-1 has succeeded" in logged(collector)
-
-
-def test_nothing_is_imported_where_it_is_off() -> None:
-    """Without an endpoint OpenTelemetry is not even imported, nor are metrics or destinations."""
-    code = (
-        "import asyncio, sys\n"
-        "from forewarn.clock import SystemClock\n"
-        "from forewarn.ids import Ids\n"
-        "from forewarn.service.daemon import Daemon\n"
-        "from forewarn.settings import *\n"
-        "settings = Settings(listen=ListenSettings(('127.0.0.1:0',), operator=''),"
-        " store=StoreSettings('sqlite::memory:'))\n"
-        "async def run():\n"
-        "    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())\n"
-        "    await daemon.start()\n"
-        "    await daemon.stop()\n"
-        "asyncio.run(run())\n"
-        "heavy = {'opentelemetry', 'prometheus_client', 'aiokafka', 'nats', 'apprise'}\n"
-        "print(sorted(heavy & set(sys.modules)), 'forewarn.outbox' in sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[] False\n"
