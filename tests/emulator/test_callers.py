@@ -57,7 +57,7 @@ def test_fleet_comes_from_a_file(process: Start, tmp_path: Path) -> None:
     text = fleet.with_suffix(".txt")
     text.write_text(fleet.read_text())
     status, errors = process("--topology", str(text)).wait()
-    assert (status, f"{text} cannot be read. Its ending is none of" in errors) == (2, True)
+    assert (status, f"{text} cannot be read. The extension must be" in errors) == (2, True)
     text = fleet.with_suffix(".json")
     text.write_text("{")
     status, errors = process("--topology", str(text)).wait()

@@ -65,7 +65,7 @@ def test_scenarios_are_listed_shown_run_and_stopped(command: Run, stage: Stage) 
     assert form["run"]["operations"] == ["op-1"]
     assert "[[steps]]" in form["text"]
     assert "stopped" in command("emulator", "scenario", "stop", "host-reboot")
-    assert "does not run" in command("emulator", "scenario", "stop", "host-reboot", status=1)
+    assert "is not running" in command("emulator", "scenario", "stop", "host-reboot", status=1)
     assert "does not exist" in command("emulator", "scenario", "show", "host-rebot", status=1)
 
 

@@ -142,7 +142,7 @@ def test_greeting_names_an_operator_api_that_answers(
 def test_greeting_of_an_empty_fleet_says_so() -> None:
     """Without a VM nobody is taken for one, and there is none to reboot."""
     said = banner(BoundAddresses(("127.0.0.1:8169",), "http://127.0.0.1:8470"), vms=(), speed=1)
-    assert "callers are      nobody: there is no VM yet\n" in said
+    assert "VM of callers    none: there is no VM yet\n" in said
     assert "\n  forewarn topology apply FILE\n" in said
     assert "reboot" not in said
 
@@ -248,7 +248,7 @@ def test_machine_pinned_by_work_is_taken_back_later(stage: Stage, heard: Heard) 
     assert told.startswith(f"scenario scale-in leaves vm {pinned}")
     assert "while op-" in told
     assert stage.sees(pinned) == [f"Redeploy Scheduled {pinned} User -1"]
-    with pytest.raises(ApiRefused, match=f"work pins vm {pinned}"):
+    with pytest.raises(ApiRefused, match=f"work still uses vm {pinned}"):
         stage.run("scale-in")
     [live] = stage.api.get("/v1/operations?live=true")["operations"]
     stage.api.post(f"/v1/operations/{live['id']}/cancel")
@@ -264,5 +264,5 @@ def test_too_many_stories_are_refused(stage: Stage) -> None:
     text = '[[steps]]\nat = "1h"\nsay = "late"\n'
     for number in range(20):
         stage.run(f"story-{number}", text=text)
-    with pytest.raises(Exception, match="20 scenarios run"):
+    with pytest.raises(Exception, match="20 scenarios are running"):
         stage.run("one-more", text=text)

@@ -219,11 +219,11 @@ def test_fault_ends_with_its_time() -> None:
     now_s = [1000.0]
     plan = FaultPlan(lambda: now_s[0], lambda: 0.0)
     plan.set(read_fault("410=70s"))
-    assert plan.meet("vm-1", request()) is not None
+    assert plan.fault_for("vm-1", request()) is not None
     now_s[0] += 69.9
-    assert plan.meet("vm-1", request()) is not None
+    assert plan.fault_for("vm-1", request()) is not None
     now_s[0] += 0.1
-    assert plan.meet("vm-1", request()) is None
+    assert plan.fault_for("vm-1", request()) is None
     assert not plan
 
 
@@ -232,7 +232,7 @@ def test_share_of_requests_is_met_by_chance() -> None:
     chances = iter([0.05, 0.1, 0.5, 0.0999])
     plan = FaultPlan(lambda: 0.0, lambda: next(chances))
     plan.set(read_fault("500=10%"))
-    met = [plan.meet("vm-1", request()) is not None for _ in range(4)]
+    met = [plan.fault_for("vm-1", request()) is not None for _ in range(4)]
     assert met == [True, False, False, True]
 
 
@@ -241,12 +241,12 @@ def test_faults_may_come_together() -> None:
     plan = FaultPlan(lambda: 0.0, lambda: 0.0)
     plan.set(read_fault("slow-first=5s"))
     plan.set(read_fault("reset"))
-    first, second = plan.meet("vm-1", request()), plan.meet("vm-1", request("POST"))
+    first, second = plan.fault_for("vm-1", request()), plan.fault_for("vm-1", request("POST"))
     assert first is not None
     assert second is not None
     assert (first.hold_s, first.reset, second.hold_s, second.reset) == (5.0, True, 0.0, True)
     plan.clear(FaultKind.RESET)
-    assert plan.meet("vm-1", request()) is None
-    other = plan.meet("vm-2", request())
+    assert plan.fault_for("vm-1", request()) is None
+    other = plan.fault_for("vm-2", request())
     assert other is not None
     assert other.hold_s == 5.0

@@ -163,7 +163,7 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
         ("[[steps]]\ndo = 'earthquake'\non = 'x'", "earthquake"),
         ("[[steps]]\ndo = 'reboot'", "on has 0 members"),
         ("[[steps]]\ndo = 'reboot'\non = []", "on has 0 members"),
-        ("[[steps]]\ndo = 'reboot'\non = 'x'\nsay = 'y'", "make them two steps"),
+        ("[[steps]]\ndo = 'reboot'\non = 'x'\nsay = 'y'", "make two steps of them"),
         (
             "[[steps]]\ndo = 'reboot'\non = 'x'\ntimes = 0",
             "must be an integer from 1 to 1000, not 0",
@@ -188,7 +188,7 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
         ("[policy.windows.w]\nfrom = '+x'\n[[steps]]\nsay = 'x'", "windows.w.from"),
         (
             "[policy.windows.w]\nfrom='+1m'\ntime_zone='Asia/Tokyo'\n[[steps]]\nsay='x'",
-            "must be left out: relative times are in UTC",
+            "must be omitted: relative times are in UTC",
         ),
         ("[[steps]]\nmaintain = 'x'\ncause = 'reboot-it'", "cause must be one of"),
         ("[[steps]]\ndo='reboot'\non='x'\nas='a'\n[[steps]]\nresume='a'", "a `maintain` step"),

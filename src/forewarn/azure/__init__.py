@@ -1,1 +1,1 @@
-"""Azure Resource Manager: requests about VMs from Azure's tools. Source: Z-1 to Z-4."""
+"""Azure Resource Manager: serves requests of Azure's tools about VMs. Source: Z-1 to Z-4."""

@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: The newest known api-version; later ones get the same answers. Z-3.
+#: The newest known api-version; the server answers later ones in the same way. Z-3.
 NEWEST_KNOWN = "2025-11-01"
-#: Most unknown api-versions logged, each once.
+#: Most unknown api-versions in the log; each is logged once.
 NOTED_MAX = 100
 
-#: Names in a path that say what a call is about, for the audit.
+#: Names of path segments that identify the object of a call, for the audit.
 _OBJECTS = ("vm", "resource", "set", "instance", "event")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
 
@@ -101,7 +101,7 @@ def build_arm(
 
     Args:
         loop: the control loop, which changes and reads the live state.
-        store: the store that ended work is read from.
+        store: the store, from which ended work is read.
         clock: the service's time.
         settings: settings of the operator API.
         token_key: key that signs tokens; empty: a new random key.
@@ -127,7 +127,7 @@ class ArmApp:
     """The application."""
 
     def __init__(self, control: ControlClient, callers: ArmCallers, *, bookkeeping: bool) -> None:
-        """Serve over a running service."""
+        """Serve requests to a running service."""
         self._control = control
         self._callers = callers
         self._resources = Resources(control, bookkeeping)
@@ -267,7 +267,7 @@ def _read_object(body: bytes) -> JsonObject:
 
 def _response(answer: ArmResponse, method: str) -> Response:
     headers = {"Cache-Control": "no-cache", **answer.headers}
-    if method == "HEAD":  # an existing resource is answered 204, never 200
+    if method == "HEAD":  # the answer for an existing resource is 204, never 200
         return Response(status_code=204, headers=headers)
     if answer.value is None:
         return Response(status_code=answer.status, headers=headers)

@@ -1,4 +1,4 @@
-"""Authentication of Azure Resource Manager: issued tokens or operators' tokens. Source: Z-3.
+"""Authentication of Azure Resource Manager, by issued tokens or operators' tokens. Source: Z-3.
 
 The emulator accepts any name and secret from this machine.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from forewarn.azure.tokens import TokenIssuer
 
-#: Prefix of actors in history that use Azure Resource Manager.
+#: Prefix of an actor in history that called Azure Resource Manager.
 ACTOR = "azure "
 
 
@@ -38,15 +38,15 @@ class ArmCallers:
         self._callers = callers
 
     def check_site(self, headers: Mapping[str, str]) -> None:
-        """Refuse a request that a browser sent on behalf of another site's page.
+        """Refuse a request that a browser sent for a page of another site.
 
         Raises:
-            CrossSite: the request is one.
+            CrossSite: the request comes from another site.
         """
         check_site({name.encode(): text.encode("latin-1") for name, text in headers.items()})
 
     def principal(self, headers: Mapping[str, str], address: str) -> Principal:
-        """Return the caller.
+        """Return the principal of the caller.
 
         Raises:
             TokenMissing, TokenWrong, TooManyRefused, HostRefused: the call is refused.
@@ -64,7 +64,7 @@ class ArmCallers:
         return self._callers.by_given_out(subject, given, address).bearer
 
     def admit(self, name: str, secret: str, address: str) -> str:
-        """Return the principal that a name and secret may get a token for.
+        """Return the principal to which a name and a secret belong, before it gets a token.
 
         Raises:
             TokenWrong, TooManyRefused: the secret is not a token of that principal.

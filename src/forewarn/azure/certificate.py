@@ -25,7 +25,7 @@ class CertificateUnmade(CallerError):
     code = "certificate-unmade"
     status = 422
     message = "openssl could not create a certificate: {reason}."
-    advice = "Install openssl 1.1.1 or newer, or name a certificate and a key of your own."
+    advice = "Install openssl 1.1.1 or newer, or set your own certificate and key."
 
 
 @value

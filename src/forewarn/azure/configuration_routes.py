@@ -1,7 +1,8 @@
 """Maintenance configurations and their assignments: windows of the maintenance policy. Source: Z-7.
 
-A configuration is a window of the policy named `SUBSCRIPTION..RESOURCE-GROUP..NAME`, for the hosts
-with VMs of the groups that it is assigned to. What a window cannot say is refused.
+A configuration is a window of the policy with the name `SUBSCRIPTION..RESOURCE-GROUP..NAME`. It
+applies to the hosts with VMs of the groups that it is assigned to. Settings that a window cannot
+express are refused.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _ID = re.compile(
     f"/subscriptions/([^/]+)/resourceGroups/([^/]+){_CONFIGURATIONS}/([^/]+)".replace(".", r"\."),
     re.IGNORECASE,
 )
-#: Between the parts of a window's name; no part has it.
+#: Separator of the parts of a window's name; no part contains it.
 _SEPARATOR = ".."
 _WINDOW = ("properties", "maintenanceWindow")
-#: Members of a configuration that become the window; any other must be as it is shown.
+#: Members of a configuration that define the window; others must repeat the shown value.
 _APPLIED = frozenset(
     (*_WINDOW, name)
     for name in ("startDateTime", "expirationDateTime", "duration", "timeZone", "recurEvery")
@@ -56,7 +57,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 _RECURRENCE = re.compile(r"1?\s*(Day|Week)s?\s*([A-Za-z, ]*)", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
 _DAY_MIN = 24 * 60
-#: Windows' names of time zones, as Azure has them; IANA's names are taken, too.
+#: Names of time zones in Windows and Azure -> IANA's names, which are accepted, too.
 _ZONES = {
     "UTC": "UTC",
     "GMT Standard Time": "Europe/London",
@@ -104,9 +105,9 @@ def routes() -> tuple[ArmRoute, ...]:
         *(
             ArmRoute(method, path, summary, _alone(act))
             for method, path, summary, act in (
-                ("PUT", _CONFIGURATION, "Create or change one: a window of the policy", _put),
+                ("PUT", _CONFIGURATION, "Create or change a configuration: a policy window", _put),
                 ("PATCH", _CONFIGURATION, "Change one", _patch),
-                ("DELETE", _CONFIGURATION, "Delete one, with its assignments", _delete),
+                ("DELETE", _CONFIGURATION, "Delete a configuration and its assignments", _delete),
                 ("PUT", one, "Assign a configuration to a VM's group or a set", _assign),
                 ("DELETE", one, "Delete an assignment", _unassign),
             )
@@ -117,7 +118,7 @@ def routes() -> tuple[ArmRoute, ...]:
 
 
 def _alone(act: Callable[[ArmCall], Awaitable[ArmResponse]]) -> Callable[..., Any]:
-    """Return an act that is alone in changing the policy."""
+    """Return a handler that holds the policy's lock, so that it alone changes the policy."""
 
     async def alone(call: ArmCall) -> ArmResponse:
         async with call.resources.policy_lock:
@@ -175,10 +176,10 @@ async def _delete(call: ArmCall) -> ArmResponse:
 
 
 def _window_of(before: Window, given: JsonObject) -> Window:
-    """Return a window with the times of a configuration.
+    """Return a window with the times in a configuration.
 
     Raises:
-        ValidationFailed: a member is malformed, or says what a window cannot.
+        ValidationFailed: a member is malformed, or a window cannot express it.
     """
     starts = _moment(text_of(given, "startDateTime"), "startDateTime")
     ends = _moment(text_of(given, "expirationDateTime") or _FOREVER, "expirationDateTime")
@@ -226,7 +227,7 @@ def _length_min(text: str) -> int:
 
 
 def _weekdays(text: str, first: int) -> tuple[int, ...]:
-    """Return the weekdays of a recurrence; `first`: the weekday on which it begins."""
+    """Return the weekdays of a recurrence that begins on the weekday `first`."""
     match = _RECURRENCE.fullmatch(text.strip())
     names = [each.strip().title() for each in match[2].split(",") if each.strip()] if match else []
     daily = match is not None and match[1].title() == "Day"
@@ -283,7 +284,7 @@ def _joined(*parts: str) -> str:
 
 
 async def _window(call: ArmCall, name: str) -> Window:
-    """Return the window of a configuration; raises ArmResourceUnknown if there is none."""
+    """Return the window of a configuration; raises ArmResourceUnknown if it does not exist."""
     for window in (await _policy(call)).windows:
         if window.name == name and window.groups is not None:
             return window
@@ -376,7 +377,7 @@ def _assignment(call: ArmCall, window: Window) -> JsonObject:
 
 
 async def _group(call: ArmCall) -> Group:
-    """Return the group of the VM, or the set, that a path names."""
+    """Return the group of the VM or set in the path."""
     inventory = await call.resources.inventory()
     kind, name = call.path["kind"].lower(), call.path["resource"]
     vm = inventory.vm(name) if kind == "virtualmachines" else None

@@ -1,4 +1,4 @@
-"""New VMs: the emulator adds records only; Forewarn creates no machines. Source: Z-1."""
+"""Creation of VMs: the emulator adds records; Forewarn itself creates no machines. Source: Z-1."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     group = with_settings(group, profile, policy)
     shown = shown_vm(vm, group, host)
-    more = call.resources.said(call.json, shown, APPLIED)
+    more = call.resources.details_in(call.json, shown, APPLIED)
     await call.control.submit(
         ChangeTopology(groups=(group,), vms=(vm,), absent=(("vm", name),)), call.actor
     )
@@ -64,7 +64,7 @@ def new_vm(call: ArmCall, name: str, *, group: Group, host: Host) -> Vm:
 
 
 def check_allowed(call: ArmCall, name: str) -> None:
-    """Refuse to create resources except in the emulator.
+    """Refuse to create resources, except in the emulator.
 
     Raises:
         ArmNotSupported: this is a service.
@@ -75,7 +75,7 @@ def check_allowed(call: ArmCall, name: str) -> None:
 
 
 def emptiest(topology: Topology, count: int, zones: object) -> list[Host]:
-    """Return hosts for this many new VMs, those with the fewest VMs first; costs the hosts.
+    """Return hosts for this many new VMs, those with the fewest VMs first; O(hosts).
 
     Raises:
         ArmNotSupported: no host in these zones is available.

@@ -1,7 +1,7 @@
-"""Details of a resource in a request that the fleet does not model. Pure.
+"""Details: members of a request that the fleet does not model. Pure.
 
-A `PUT` or `PATCH` may repeat shown values. The route carries out some changes; all others are
-details, which the emulator stores and shows and the service refuses.
+A `PUT` or `PATCH` may repeat shown values. The route applies some changes. All other changes are
+details: the emulator stores and shows them, and the service refuses them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def paths(prefix: str, names: str) -> frozenset[Path]:
     return frozenset(tuple(f"{prefix}{name}".split(".")) for name in names.split())
 
 
-#: Members that the server sets, and passwords, which are neither used nor shown.
+#: Members that the server sets, and passwords, which are not used or shown.
 IGNORED = (
     paths("", "id name type etag systemData resources instanceId")
     | paths("properties.", "provisioningState vmId timeCreated instanceView uniqueId statuses")
@@ -40,7 +40,7 @@ IGNORED = (
 
 
 def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> Details:
-    """Return the values of a body that are neither shown already nor carried out.
+    """Return the values of a body that are new and that the route does not apply.
 
     Raises:
         ValidationFailed: the body is nested too deeply.
@@ -77,7 +77,7 @@ def check_size(members: Details) -> None:
 
 
 def refuse(members: Details, name: str, reason: str, *, only: Collection[Path] = ((),)) -> None:
-    """Refuse any details, or those below some paths, naming the first.
+    """Refuse any details, or those below some paths; the error names the first.
 
     Raises:
         ArmNotSupported: such details exist.

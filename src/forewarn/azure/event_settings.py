@@ -1,6 +1,6 @@
-"""`scheduledEventsProfile` and `scheduledEventsPolicy`: a group's notice and approval. Pure.
+"""`scheduledEventsProfile` and `scheduledEventsPolicy`: notice and approval of a group. Pure.
 
-Azure has them on VMs and on sets; in Forewarn they belong to the VM's group.
+Azure has these settings on VMs and on sets; in Forewarn they belong to the VM's group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TARGETS = (
     "eventGridAndResourceGraph",
 )
 _ENABLE, _VERSION = (*_TARGETS, "enable"), (*_TARGETS, "scheduledEventsApiVersion")
-#: The supported members; any other is refused or kept as a detail. Source: Z-6.
+#: The supported members; others are refused or stored as details. Source: Z-6.
 SETTINGS = (
     *(
         ("scheduledEventsProfile", profile, name)
@@ -52,7 +52,7 @@ SETTINGS = (
 
 
 def profile_of(group: Group) -> JsonObject:
-    """Return a group's terminate and image notification."""
+    """Return the terminate and image notifications of a group."""
     seconds = group.terminate_notice_s
     terminate: JsonObject = {"enable": bool(seconds)}
     if seconds:
@@ -64,7 +64,7 @@ def profile_of(group: Group) -> JsonObject:
 
 
 def policy_of(group: Group) -> JsonObject:
-    """Return what a group approves automatically, and who shows its events. Source: A-10, Z-6."""
+    """Return which events a group approves automatically, and who shows them. Source: A-10, Z-6."""
     published: JsonObject = {"enable": bool(group.published)}
     if group.published:
         published["scheduledEventsApiVersion"] = group.published
@@ -112,7 +112,7 @@ def with_settings(group: Group, profile: Any, policy: Any) -> Group:  # noqa: AN
 
 
 def _with_publishing(group: Group, whole: JsonObject) -> Group:
-    """Return a group with the settings for instances that are down, and for Azure's services."""
+    """Return a group with the settings for stopped instances, and for Azure's services."""
     down = member(whole, *_ALL_DOWN)
     if down is not None:
         group = replace(group, approves_when_down=_truth(down, "allInstancesDown"))

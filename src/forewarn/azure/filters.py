@@ -1,4 +1,4 @@
-"""`$filter` and `$top` of lists: supports equality joined by `and`. Pure."""
+"""`$filter` and `$top` of lists; filters are equalities joined by `and`. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The part of Resource Graph's query language that queries for scheduled events use. Pure.
+"""The part of Resource Graph's query language for queries about scheduled events. Pure.
 
-A query is a table and steps between pipes; each step turns rows into rows. Expressions are read by
-recursive descent: `or` binds least, then `and`, then a comparison, then a value. Unknown words are
-refused by name.
+A query is a table and steps between pipes; each step turns rows into rows. A recursive descent
+parser reads expressions: `or` binds least, then `and`, then a comparison, then a value. The error
+for an unknown word names it.
 Source: https://learn.microsoft.com/azure/governance/resource-graph/concepts/query-language
 """
 
@@ -45,8 +45,7 @@ class GraphQueryInvalid(CallerError):
     code = "arm-graph-query-invalid"
     message = "The query cannot be answered: {reason}."
     advice = (
-        "See 'Azure Resource Manager' in the documentation for the part of the language that is"
-        " served."
+        "See 'Azure Resource Manager' in the documentation for the supported part of the language."
     )
 
 
@@ -68,10 +67,10 @@ def answered(query: str, rows: Rows) -> Rows:
         word = tokens.take()
         step = _STEPS.get(word.lower())
         if step is None:
-            raise GraphQueryInvalid(reason=f"{word[:64]!r} is not understood")
+            raise GraphQueryInvalid(reason=f"{word[:64]!r} is unknown")
         rows = step(tokens, rows)
     if tokens.next:
-        reason = f"{tokens.next[:64]!r} is not understood" if tokens.next != "|" else _TOO_LONG
+        reason = f"{tokens.next[:64]!r} is unexpected" if tokens.next != "|" else _TOO_LONG
         raise GraphQueryInvalid(reason=reason)
     return rows
 
@@ -104,18 +103,18 @@ class _Tokens:
         return token
 
     def take_if(self, *words: str) -> str:
-        """Return the next token if it is one of some words, in any case; else an empty string."""
+        """Return the next token if it is one of some words, ignoring case; otherwise `""`."""
         return self.take().lower() if self.next.lower() in words else ""
 
     def expect(self, word: str) -> None:
         if not self.take_if(word):
             position = repr(self.next[:64]) if self.next else "its end"
-            raise GraphQueryInvalid(reason=f"{word!r} is expected where {position} stands")
+            raise GraphQueryInvalid(reason=f"{word!r} is expected instead of {position}")
 
     def name(self) -> str:
         if self.kind != "name":
             position = repr(self.next[:64]) if self.next else "its end"
-            raise GraphQueryInvalid(reason=f"a column is expected where {position} stands")
+            raise GraphQueryInvalid(reason=f"a column is expected instead of {position}")
         return self.take()
 
     def deeper(self, by: int) -> None:
@@ -177,7 +176,7 @@ def _single_value(tokens: _Tokens) -> Expression:
     if tokens.next == "(":
         function = _FUNCTIONS.get(name.lower())
         if function is None:
-            raise GraphQueryInvalid(reason=f"the function {token[:64]!r} is not known")
+            raise GraphQueryInvalid(reason=f"the function {token[:64]!r} is unknown")
         (argument,) = _exactly_one(_arguments(tokens), name)
         return lambda row: function(argument(row))
     if name.lower() in {"true", "false"}:
@@ -267,7 +266,7 @@ def _where(tokens: _Tokens, rows: Rows) -> Rows:
 
 
 def _named(tokens: _Tokens) -> list[tuple[str, Expression]]:
-    """Read `name = expression` or a column, as many as there are."""
+    """Read a list of columns and `name = expression` definitions."""
     columns: list[tuple[str, Expression]] = []
     while True:
         start = tokens.next
@@ -304,7 +303,7 @@ def _summarize(tokens: _Tokens, rows: Rows) -> Rows:
     else:
         name, counted = "count_", name
     if counted.lower() != "count":
-        raise GraphQueryInvalid(reason=f"{counted[:64]!r} is not understood; only count() is")
+        raise GraphQueryInvalid(reason=f"{counted[:64]!r} is unknown; only count() is supported")
     tokens.expect("(")
     tokens.expect(")")
     by = _named(tokens) if tokens.take_if("by") else []
@@ -359,7 +358,7 @@ _STEPS: dict[str, Callable[[_Tokens, Rows], Rows]] = {
 
 
 def _value(row: JsonObject, column: str) -> object:
-    """Return a row's value in a column, with its name in any case; None without the column."""
+    """Return a row's value in a column, ignoring case; None without the column."""
     value: object = row
     for name in column.split("."):
         if not isinstance(value, dict):

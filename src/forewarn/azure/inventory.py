@@ -1,4 +1,4 @@
-"""The fleet by subscription and resource group, as Azure names it. Pure."""
+"""The fleet by subscription and resource group, as Azure structures it. Pure."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class ResourceScope:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key for lookups: Azure compares names without case."""
+        """The key for lookups: Azure ignores the case of names."""
         return self.subscription.lower(), self.resource_group.lower()
 
 
 class Inventory:
-    """An index of one state of the fleet, built once per change if needed.
+    """An index of one state of the fleet, rebuilt after a change when it is needed.
 
-    Costs the fleet.
+    To build it costs O(fleet).
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -67,22 +67,22 @@ class Inventory:
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """Every subscription with a VM, sorted; the default one in an empty fleet."""
+        """All subscriptions with a VM, sorted; for an empty fleet, the default subscription."""
         names_of_subscriptions = {place.subscription.lower() for place in self.places.values()}
         return tuple(sorted(names_of_subscriptions)) or (DEFAULT_SUBSCRIPTION,)
 
     def vm(self, name: str) -> Vm | None:
-        """Return a VM by its name, whatever its case."""
+        """Return a VM by its name, ignoring case."""
         exact = self._vm_names.get(name.lower())
         return None if exact is None else self.topology.vms[exact]
 
     def group(self, name: str) -> Group | None:
-        """Return a group by its name, whatever its case."""
+        """Return a group by its name, ignoring case."""
         exact = self._group_names.get(name.lower())
         return None if exact is None else self.topology.groups[exact]
 
     def vms(self, subscription: str, resource_group: str = "") -> Iterator[Vm]:
-        """Yield the VMs of a subscription, or of one resource group, by their names."""
+        """Yield the VMs of a subscription, or of one resource group, sorted by name."""
         for (of, group), names in self._at.items():
             if of == subscription.lower() and resource_group.lower() in {"", group}:
                 for name in names:
@@ -95,7 +95,7 @@ class Inventory:
         return [group for group in groups if group.kind is kind]
 
     def members(self, group: Group) -> list[Vm]:
-        """Return the VMs of a group, by name."""
+        """Return the VMs of a group, sorted by name."""
         return [self.topology.vms[name] for name in self.topology.vms_in(group.name)]
 
 

@@ -1,4 +1,4 @@
-"""JSON values of Azure's tools, and functions that read their members. Pure."""
+"""JSON values of Azure's tools, and functions that read members. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from forewarn.validation.fields import ValidationFailed
 
-#: A JSON object as Azure's tools send and read it.
+#: A JSON object from or for Azure's tools.
 JsonObject: TypeAlias = dict[str, Any]
 
 

@@ -1,6 +1,6 @@
-"""Login: cloud discovery, OpenID configuration and tokens of the ADFS form. Source: Z-3.
+"""Login: cloud discovery, OpenID configuration, and tokens in the form of ADFS. Source: Z-3.
 
-With ADFS, Azure's tools authenticate with this server only.
+With ADFS, Azure's tools authenticate only with this server.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 def routes() -> tuple[ArmRoute, ...]:
-    """Return the public routes."""
+    """Return the routes that need no token."""
     rows = (
         ("GET", "/metadata/endpoints", "Discover the cloud", _endpoints),
         ("GET", f"{ADFS}/{_OPENID}", "Discover the login", _configuration),
         ("GET", f"{ADFS}/{{tenant}}/v2.0/{_OPENID}", "Resolve the tenant", _configuration),
         ("GET", f"{ADFS}/discovery/keys", "List signing keys: always empty", _keys),
         ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
-        ("POST", _V2_TOKEN_PATH, "The same for clients of version 2.0", _token),
+        ("POST", _V2_TOKEN_PATH, "Get a token, for clients of version 2.0", _token),
     )
     return tuple(ArmRoute(method, path, summary, act) for method, path, summary, act in rows)
 
 
 async def _endpoints(call: ArmCall) -> ArmResponse:
-    """Answer `az cloud register`; versions before 2022 want a list of clouds."""
+    """Answer `az cloud register`; versions before 2022 expect a list of clouds."""
     base = call.base
     cloud: JsonObject = {
         "name": "Forewarn",
@@ -114,7 +114,7 @@ async def _token(call: ArmCall) -> ArmResponse:
     try:
         subject = call.admit(name, secret)
     except TokenWrong:
-        return _refused("invalid_client", "the client secret is not this client's", 401)
+        return _refused("invalid_client", "the client secret is wrong", 401)
     resource = given.get("resource") or given.get("scope", "").removesuffix("/.default")
     audience = (resource or call.base)[:256]
     issuer = f"{call.base}{ADFS}"

@@ -74,7 +74,7 @@ def routes() -> tuple[ArmRoute, ...]:
 
 
 async def _acknowledge(call: ArmCall) -> ArmResponse:
-    """Approve an event of the VM or set a path names."""
+    """Approve an event of the VM or set in the path."""
     event_id = call.path["event"].upper()
     event = await call.control.read(lambda plane: plane.state.events.get(event_id))
     if event is None or not event.live or not await _is_of(call, event):
@@ -85,7 +85,7 @@ async def _acknowledge(call: ArmCall) -> ArmResponse:
 
 
 async def _acknowledge_all(call: ArmCall) -> ArmResponse:
-    """Approve several events of the VM or set a path names: all of them, or none. Source: Z-5."""
+    """Approve several events of the VM or set in the path: all or none. Source: Z-5."""
     given = call.json.get("value")
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise ValidationFailed(where="value", problem="must be a list of event ids")
@@ -104,7 +104,7 @@ async def _acknowledge_all(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": "Successfully Approved"})
 
 
-# --- updates: a VM's planned work, as Azure's maintenance service names it ------------------------
+# --- updates: a VM's planned work in Azure's maintenance service ---------------------------------
 
 
 async def _updates(call: ArmCall) -> ArmResponse:
@@ -178,7 +178,7 @@ _IMPACTS = {
 
 
 async def _is_of(call: ArmCall, event: Event) -> bool:
-    """Whether an event is one of the VM or set a path names. Source: S-4."""
+    """Return whether an event is one of the VM or set in the path. Source: S-4."""
     inventory = await call.resources.inventory()
     kind, name = call.path["kind"].lower(), call.path["resource"]
     if kind == "virtualmachines":
@@ -191,7 +191,7 @@ async def _is_of(call: ArmCall, event: Event) -> bool:
 
 
 async def _query(call: ArmCall) -> ArmResponse:
-    """Answer a query of Resource Graph; costs the live events of its subscriptions. Source: Z-2."""
+    """Answer a query of Resource Graph; O(live events of its subscriptions). Source: Z-2."""
     query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
     if not isinstance(asked, list | tuple):
         raise ValidationFailed(where="subscriptions", problem="must be a list")
@@ -237,7 +237,7 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
     vm = inventory.vm(event.resources[0])
     group = inventory.group(event.group)
     if vm is None or group is None or not group.published:
-        return {"subscriptionId": ""}  # its VM was removed in the meantime, or it is not shown. Z-6
+        return {"subscriptionId": ""}  # the VM was removed meanwhile, or is not shown. Z-6
     place, host = place_of(vm), inventory.topology.hosts.get(vm.host)
     kind, name = "virtualMachines", vm.name
     if group.kind is GroupKind.SCALE_SET:
@@ -260,7 +260,7 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
 
 
 def _fields(event: ScheduledEvent, version: str) -> JsonObject:
-    """Return an event's properties as of an api-version. Source: Z-6."""
+    """Return an event's properties in the form of an api-version. Source: Z-6."""
     return known_in(
         version,
         {
@@ -278,7 +278,7 @@ def _fields(event: ScheduledEvent, version: str) -> JsonObject:
 
 
 def _table(rows: list[JsonObject]) -> JsonObject:
-    """Return rows as columns and values."""
+    """Return rows in Azure's table form, as columns and values."""
     names = list(rows[0]) if rows else []
     types = {int: "integer", dict: "object", list: "object"}
     columns = [{"name": name, "type": types.get(type(rows[0][name]), "string")} for name in names]

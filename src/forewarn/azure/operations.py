@@ -1,6 +1,6 @@
-"""Azure's long-running operations, each of which stands for one request for work.
+"""Azure's long-running operations; each represents one request for work.
 
-They have no records: the name of one contains the numbers of our operations, live or ended.
+They have no records: the name of an operation contains the numbers of our operations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 _PATH = SUBSCRIPTION + "/providers/Microsoft.Compute/locations/{location}/operations/{operation}"
 _NAME = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
 
-#: Azure's names for ends without success.
+#: Azure's names for unsuccessful ends.
 _ENDS = {
     OperationState.FAILED: ("Failed", "OperationFailed"),
     OperationState.CANCELLED: ("Canceled", "OperationPreempted"),
@@ -95,7 +95,7 @@ def _location(call: ArmCall) -> dict[str, str]:
 
 
 async def _operations(call: ArmCall) -> list[Operation]:
-    """Return the operations in a name; costs their number."""
+    """Return the operations in a name; O(number of operations)."""
     name = _NAME.fullmatch(call.path["operation"].lower())
     count = int(name[1], 16) if name else 0
     if name is None or not 1 <= count <= TARGETS_MAX:
@@ -123,7 +123,7 @@ def _gone(call: ArmCall) -> ArmResourceUnknown:
 
 
 def _status(name: str, operations: list[Operation]) -> JsonObject:
-    """Return the combined status of operations in the form of `Azure-AsyncOperation`."""
+    """Return the combined status of operations, in the form of `Azure-AsyncOperation`."""
     shown: JsonObject = {"name": name, "startTime": iso8601(min(o.created_ms for o in operations))}
     if any(each.live for each in operations):
         return shown | {"status": "InProgress"}

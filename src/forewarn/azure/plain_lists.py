@@ -1,4 +1,4 @@
-"""Empty lists that tools request, and the list of all resources.
+"""Empty lists that Azure's tools request, and the list of all resources.
 
 To serve another empty list, add its path to the table.
 """
@@ -34,7 +34,7 @@ _AT_BOTH = (
     f"{_NETWORK}/loadBalancers",
 )
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
-#: Prefix of a path -> paths whose lists are empty.
+#: Prefix of a path -> paths of empty lists.
 EMPTY: dict[str, tuple[str, ...]] = {
     "": (f"{COMPUTE}/operations", f"{_NETWORK}/operations"),
     SUBSCRIPTION: (

@@ -1,4 +1,4 @@
-"""Errors of Azure Resource Manager, and the form and codes of Azure for any error. Source: Z-4."""
+"""Errors of Azure Resource Manager, and Azure's form and codes of all errors. Source: Z-4."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CODES: Mapping[int, str] = {
     502: "BadGateway",
     503: "ServiceUnavailable",
 }
-#: Azure answers 400 instead of our 422.
+#: Azure's status instead of ours.
 _STATUS = {422: 400}
-#: Azure's specific codes by our error class.
+#: Our error class -> Azure's specific code.
 _BY_KIND = {
     "arm-api-version-missing": "MissingApiVersionParameter",
     "arm-not-supported": "OperationNotAllowed",
@@ -53,7 +53,7 @@ class ArmResourceUnknown(CallerError):
 
 
 class ArmResourceGroupUnknown(CallerError):
-    """A resource group that has no VM and was not created."""
+    """A resource group that has no VM, and that nobody created."""
 
     code = "arm-resource-group-unknown"
     status = 404
@@ -84,11 +84,11 @@ class ArmApiVersionMissing(CallerError):
 
     code = "arm-api-version-missing"
     message = "The api-version query parameter (?api-version=) is required for all requests."
-    advice = "Give any api-version of the resource type."
+    advice = "Add any api-version of the resource type."
 
 
 class ArmPreconditionFailed(CallerError):
-    """A condition of a change that does not hold or cannot be checked."""
+    """A condition of a change that is false or cannot be checked."""
 
     code = "arm-precondition-failed"
     status = 412
@@ -106,7 +106,7 @@ class ArmNotSupported(CallerError):
 
 
 class ArmEventsUnknown(CallerError):
-    """Events that are not live, or belong to another resource. Source: Z-5."""
+    """Events that have ended, or that belong to another resource. Source: Z-5."""
 
     code = "arm-events-unknown"
     status = 404
@@ -114,7 +114,7 @@ class ArmEventsUnknown(CallerError):
     advice = "Read the live events from Resource Graph or in the VM, and approve those."
 
     def __init__(self, ids: list[str]) -> None:
-        """Name each of them."""
+        """Name each of the ids."""
         super().__init__(count=len(ids), some=", ".join(ids[:3]))
         self.details = [
             {

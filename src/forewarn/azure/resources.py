@@ -1,6 +1,6 @@
-"""Lookup of resources, and their details that only Azure's tools use.
+"""Lookup of resources, and of details that only Azure's tools use.
 
-This process keeps resource groups without VMs and power states in memory only; no guarantee
+Resource groups without VMs, and power states, exist only in this process's memory; no guarantee
 depends on them.
 """
 
@@ -29,40 +29,40 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Group, Vm
     from forewarn.errors import CallerError
 
-#: Most resource groups and power states kept; the oldest are dropped first.
+#: Most resource groups and power states in memory; the oldest are dropped first.
 REMEMBERED_MAX = 10_000
-#: Most resources with details kept; the oldest are dropped first.
+#: Most resources with details in memory; the oldest are dropped first.
 DETAILS_MAX = 1_000
 
 
 @dataclass(slots=True)
 class Resources:
-    """The fleet as Azure's tools see it; for the event loop only."""
+    """The fleet as Azure's tools see it; used only on the event loop."""
 
     control: ControlClient
-    #: Whether actions without a driver are recorded as done: only in the emulator.
+    #: Whether actions without a driver are only recorded; true in the emulator.
     bookkeeping: bool
-    #: Explicitly created resource groups, by key.
+    #: Resource groups that a request created, by key.
     resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
     #: Stopped VMs by name: `stopped` or `deallocated`.
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
-    #: Held while a window of the policy is changed.
+    #: Lock for changes of the policy's windows.
     policy_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: Names of deleted sets, which are hidden once they have no VM.
+    #: Names of deleted sets, hidden once they have no VM.
     deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
     #: Details of VMs and sets by type and name.
     details: OrderedDict[tuple[str, str], Details] = field(default_factory=OrderedDict)
     _inventory: Inventory | None = None
 
     def within(self, control: ControlClient) -> Resources:
-        """Return a view with the visibility of `control`.
+        """Return a view that shows the objects visible to `control`.
 
-        Resource groups without a VM have no owner, and are visible only with the whole fleet.
+        Resource groups without a VM have no owner, so only principals of the whole fleet see them.
         """
         return replace(self, control=control, resource_groups=OrderedDict(), _inventory=None)
 
     async def inventory(self) -> Inventory:
-        """Return the fleet as of the last commit; costs the fleet if it has changed."""
+        """Return the fleet as of the last commit; O(fleet) if it has changed."""
         fleet = await self.control.fleet()
         known = self._inventory
         if known is None or known.topology is not fleet:
@@ -70,10 +70,11 @@ class Resources:
         return known
 
     async def vm(self, place: ResourceScope, name: str) -> Vm:
-        """Return a VM; costs the fleet only if the case of its name differs.
+        """Return a VM; O(fleet) only if the case of its name differs.
 
         Raises:
-            ArmResourceUnknown, ArmResourceGroupUnknown: it does not exist there.
+            ArmResourceUnknown, ArmResourceGroupUnknown: the VM or its resource group does not
+                exist.
         """
         vm = await self.control.read(lambda plane: plane.state.topology.vms.get(name))
         if vm is None:
@@ -96,7 +97,7 @@ class Resources:
         """Refuse an unknown resource group.
 
         Raises:
-            ArmResourceGroupUnknown: it does not exist.
+            ArmResourceGroupUnknown: the resource group does not exist.
         """
         exists = place.key in self.resource_groups
         if not exists and place.key not in (await self.inventory()).places:
@@ -107,7 +108,7 @@ class Resources:
         return await self.control.read(lambda plane: plane.state.topology.groups[vm.group])
 
     def committed(self, committed: Committed) -> None:
-        """Look at groups that are down where work was announced; on the run loop's thread. Z-6."""
+        """Check groups whose VMs are off after announcements; on the control loop's thread. Z-6."""
         if self.power and any(e.action == "operation.announced" for e in committed.entries):
             self._approve_down()
 
@@ -122,7 +123,7 @@ class Resources:
         loop.read(lambda view: _events_of_down(view, down)).add_done_callback(approve)
 
     def set_power(self, names: Iterable[str], state: str) -> None:
-        """Store the power state of VMs; empty: running."""
+        """Store the power state of VMs; an empty state means running."""
         names = tuple(names)
         for name in names:
             self.power.pop(name, None)
@@ -141,12 +142,14 @@ class Resources:
         return self.details.get(_key(kind, name), {})
 
     def forget(self, kind: str, name: str) -> None:
-        """Delete the details of an earlier resource with this name."""
+        """Delete the details of an earlier resource of the same name."""
         self.details.pop(_key(kind, name), None)
         self.power.pop(name, None)
 
-    def said(self, body: JsonObject, resource: JsonObject, applied: Collection[Path]) -> Details:
-        """Return the details of a resource in a body.
+    def details_in(
+        self, body: JsonObject, resource: JsonObject, applied: Collection[Path]
+    ) -> Details:
+        """Return the details in a request body.
 
         Raises:
             ArmNotSupported: this is a service, which supports no details.
@@ -157,7 +160,7 @@ class Resources:
         members = details(body, self.shown(resource), applied)
         check_size(self.details_of(resource["type"], resource["name"]) | members)
         if not self.bookkeeping:
-            reason = "Forewarn does not carry it out; only the emulator records it"
+            reason = "Forewarn does not apply it; only the emulator records it"
             refuse(members, resource["name"], reason)
         return members
 
@@ -169,7 +172,7 @@ class Resources:
         _limit(self.details, DETAILS_MAX)
 
     def mark_deleted(self, name: str) -> None:
-        """Mark a set as deleted once its VMs are gone."""
+        """Hide a set once its VMs are gone."""
         self.deleted_sets[name] = None
         _limit(self.deleted_sets, REMEMBERED_MAX)
 
@@ -182,7 +185,7 @@ class Resources:
 
 
 def _events_of_down(view: StateView, down: frozenset[str]) -> tuple[str, ...]:
-    """Return the unapproved events of groups that are down and approve then."""
+    """Return unapproved events of groups with `approves_when_down` whose VMs are all off."""
     topology = view.state.topology
     groups = {topology.vms[vm].group for vm in down if vm in topology.vms}
     off = {

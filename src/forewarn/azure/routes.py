@@ -1,4 +1,4 @@
-"""Route definitions of Azure Resource Manager, matched by path without case."""
+"""Route definitions of Azure Resource Manager; paths match without regard to case."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
 COMPUTE = "/providers/Microsoft.Compute"
 
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
-#: For routes that ignore their query.
+#: Query parameters of routes that ignore their query.
 ANY_QUERY = ("*",)
-#: SDKs with an endpoint that ends in a slash send a second slash.
+#: Double slashes, which SDKs send if their endpoint ends in a slash.
 _SLASHES = re.compile("//+")
 
 
 @value
 class ArmResponse:
-    """The response of a route; None: no body."""
+    """The response of a route; a body of None is empty."""
 
     value: object = None
     status: int = 200
@@ -57,18 +57,18 @@ class Condition(Enum):
 
 @value
 class ArmCall:
-    """One parsed and, except for public routes, authenticated request."""
+    """One parsed request, authenticated except for public routes."""
 
     control: ControlClient
     resources: Resources
     tokens: TokenIssuer
-    #: The caller in history; empty for public routes.
+    #: Name of the caller in history; empty for public routes.
     actor: str
-    #: Returns the principal for a name and a secret, or raises.
+    #: Function that returns the principal for a name and a secret, or raises.
     admit: Callable[[str, str], str]
-    #: This server as named by the caller, `https://HOST:PORT`.
+    #: Address of this server as the caller wrote it, `https://HOST:PORT`.
     base: str
-    #: The names in the path, in the caller's case.
+    #: The names in the path, in the case that the caller used.
     path: Mapping[str, str]
     #: The query, with names in lower case.
     query: Mapping[str, str]
@@ -78,10 +78,10 @@ class ArmCall:
     condition: Condition = Condition.NONE
 
     def check_condition(self, *, present: bool) -> None:
-        """Check the condition against the resource's existence.
+        """Check the request's condition against the existence of the resource.
 
         Raises:
-            ArmPreconditionFailed: the condition of the request does not hold.
+            ArmPreconditionFailed: the condition is false.
         """
         if self.condition is Condition.NEW and present:
             reason = "the resource already exists"
@@ -109,7 +109,7 @@ class ArmCall:
         """Return the subscription in the path.
 
         Raises:
-            ArmSubscriptionUnknown: it does not exist.
+            ArmSubscriptionUnknown: the subscription does not exist.
         """
         name = self.path["subscription"].lower()
         if name not in (await self.resources.inventory()).subscriptions:
@@ -117,10 +117,11 @@ class ArmCall:
         return name
 
     async def scope(self) -> tuple[str, str]:
-        """Return the subscription and resource group to list; empty: all groups.
+        """Return the subscription and resource group to list; an empty resource group means all.
 
         Raises:
-            ArmSubscriptionUnknown, ArmResourceGroupUnknown: it does not exist.
+            ArmSubscriptionUnknown, ArmResourceGroupUnknown: the subscription or resource group does
+                not exist.
         """
         subscription = await self.subscription()
         if "resource_group" not in self.path:
@@ -135,7 +136,7 @@ class ArmRoute:
 
     method: str
     path: str
-    #: Its summary, for the table of supported routes.
+    #: Summary for the table of supported routes.
     summary: str
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
     #: Supported query parameters, in lower case; others are refused.
@@ -145,20 +146,20 @@ class ArmRoute:
 
     @property
     def permission(self) -> Permission:
-        """The permission it requires; raises RouteUnlisted if the table has no row."""
+        """The permission that the route requires; raises RouteUnlisted without a table row."""
         return permission_of(self.method, self.path)
 
     @property
     def public(self) -> bool:
-        """Whether it needs neither a token nor an api-version."""
+        """Whether the route needs neither a token nor an api-version."""
         return self.permission is Permission.PUBLIC
 
 
 class ArmTable:
-    """All routes, looked up by number of path segments and then by pattern."""
+    """All routes, by number of path segments and then by pattern."""
 
     def __init__(self, routes: Iterable[ArmRoute]) -> None:
-        """Compile the patterns; names in a path match any one segment."""
+        """Compile the patterns; a name in a path matches any one segment."""
         self._rows: defaultdict[int, list[tuple[re.Pattern[str], ArmRoute]]] = defaultdict(list)
         for route in routes:
             pattern = _MEMBER.sub(r"(?P<\1>[^/]+)", route.path.replace(".", r"\."))
@@ -166,7 +167,7 @@ class ArmTable:
             self._rows[route.path.count("/")].append((compiled, route))
 
     def find(self, method: str, path: str) -> tuple[ArmRoute, dict[str, str]]:
-        """Return the route of a request and the names in its path.
+        """Return the route of a request, and the names in its path.
 
         Raises:
             ArmPathUnknown: no route matches.

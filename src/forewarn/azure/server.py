@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CertificateUnusable(CallerError):
-    """An unusable certificate in the settings."""
+    """An unusable certificate in `[azure]`."""
 
     code = "certificate-unusable"
     status = 422
@@ -35,13 +35,13 @@ class CertificateUnusable(CallerError):
 
 @value
 class ArmServer:
-    """A running Azure Resource Manager."""
+    """A running server of Azure Resource Manager."""
 
     url: str
-    #: File of its certificate, for `REQUESTS_CA_BUNDLE`.
+    #: Path of the certificate file, for `REQUESTS_CA_BUNDLE`.
     certificate: str
     _server: OperatorServer
-    #: Directory removed with it; None if the certificate is the operator's.
+    #: Temporary directory of the certificate; None if the operator set a certificate.
     _directory: Path | None
 
     async def stop(self) -> None:
@@ -73,22 +73,22 @@ async def start_arm(
             loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
         )
         server = await start_operator(app, azure.listen, settings.operator, tls=tls, purpose=AZURE)
-    except OSError as error:  # from the files; includes ssl.SSLError
+    except OSError as error:  # reading the files; includes ssl.SSLError
         _remove(directory)
         raise CertificateUnusable(path=path, reason=error.strerror or error) from error
     except BaseException:
         _remove(directory)
         raise
-    # A name, because Azure's tools compare it with the certificate, which always contains it.
+    # A name, because Azure's tools compare it with the certificate, which always contains the name.
     url = server.address.replace("http://127.0.0.1:", "http://localhost:")
     return ArmServer(url.replace("http://", "https://", 1), path, server, directory)
 
 
 def check_certificate(azure: AzureSettings) -> None:
-    """Check the certificate in the settings, if any.
+    """Check the certificate in the settings, if one is set.
 
     Raises:
-        CertificateUnusable: it or its key cannot be read, or they do not match.
+        CertificateUnusable: the certificate or key cannot be read, or they do not match.
     """
     if not (azure.listen and azure.certificate):
         return

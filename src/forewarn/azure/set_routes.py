@@ -55,7 +55,7 @@ SCALE_SET = _SETS + "/{set}"
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
 _WORDS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
 _INSTANCE_TYPE = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
-#: Members of a set that a request can change, also in the service.
+#: Members of a set that a request can change, in the service as well.
 _APPLIED = {
     ("sku", "capacity"),
     *(("properties", *path) for path in SETTINGS),
@@ -114,7 +114,7 @@ def _power(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
 async def named_set(
     call: ArmCall, kind: GroupKind = GroupKind.SCALE_SET
 ) -> tuple[Inventory, Group]:
-    """Return the set in the path; a set without VMs is visible in every resource group."""
+    """Return the set in the path; every resource group shows sets without VMs."""
     inventory = await call.resources.inventory()
     group = inventory.group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(call, inventory, group):
@@ -132,7 +132,7 @@ def _is_at(call: ArmCall, inventory: Inventory, group: Group) -> bool:
 
 
 async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
-    """Return the instances named in the path or body; all if neither names any.
+    """Return the instances named in the path or body; all instances if neither names any.
 
     Raises:
         ArmResourceUnknown: an instance does not exist.
@@ -152,7 +152,7 @@ async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
 
 
 def _wanted(call: ArmCall) -> list[str] | None:
-    """Return the ids in a request; None: all."""
+    """Return the ids in a request; None for all."""
     if "instance" in call.path:
         return [call.path["instance"]]
     given = call.json.get("instanceIds")
@@ -195,7 +195,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     inventory, group = await named_set(call)
     vms = inventory.members(group)
     shown = _shown(call, inventory, group, call.place)
-    more = call.resources.said(call.json, shown, _APPLIED)
+    more = call.resources.details_in(call.json, shown, _APPLIED)
     if vms:
         refuse(more, group.name, "it is fixed because instances exist", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
@@ -219,7 +219,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
 
 
 def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
-    """Return the unprotected instances with the highest numbers.
+    """Return the unprotected instances with the highest numbers, to delete.
 
     Raises:
         ArmNotSupported: too many are protected.
@@ -276,14 +276,14 @@ async def _delete_set(call: ArmCall) -> ArmResponse:
 
 
 async def _upgrade(call: ArmCall) -> ArmResponse:
-    """Do nothing: instances always have the set's model."""
+    """Do nothing, because instances always have the set's model."""
     await _targets(call)
     return ArmResponse()
 
 
 async def _refuse_rolling(call: ArmCall) -> ArmResponse:
     _, group = await named_set(call)
-    reason = "Forewarn rolls no upgrades out; reimage the instances"
+    reason = "Forewarn supports no rolling upgrades; reimage the instances"
     raise ArmNotSupported(action="A rolling upgrade", name=group.name, reason=reason)
 
 
@@ -351,7 +351,7 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     call.check_condition(present=True)
     changed = with_members(vm, call.json)
     shown = _instance(call, inventory, vm)
-    more = call.resources.said(call.json, shown, APPLIED)
+    more = call.resources.details_in(call.json, shown, APPLIED)
     refuse(more, vm.name, "it is fixed once the instance exists", only=(*FIXED, ("sku",)))
     if changed != vm:
         await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
@@ -364,9 +364,9 @@ _ROUTES = (
     ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/{SCALE_SETS}", "List all scale sets", _list_sets),
     ArmRoute("GET", _SETS, "List the scale sets of a resource group", _list_sets),
     ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
-    ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count its VMs by state", _view_set),
+    ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count the VMs by state", _view_set),
     ArmRoute("PUT", SCALE_SET, "Create a scale set (emulator only), or change it", _put_set),
-    ArmRoute("DELETE", SCALE_SET, "Work: deletion of its instances", _delete_set, _FORCE),
+    ArmRoute("DELETE", SCALE_SET, "Work: deletion of the instances", _delete_set, _FORCE),
     ArmRoute(
         "POST", f"{SCALE_SET}/manualupgrade", "No effect: instances always have the model", _upgrade
     ),

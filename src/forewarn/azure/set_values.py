@@ -1,7 +1,7 @@
-"""Azure's representation of scale sets, instances and availability sets. Pure.
+"""Azure's form of scale sets, instances and availability sets. Pure.
 
-The instance id of VM `web_3` in set `web` is 3. The id of a VM with another name is the name, as in
-sets of flexible orchestration.
+The instance id of VM `web_3` in set `web` is 3. A VM with another kind of name has its name as id,
+as in sets of flexible orchestration.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
     from forewarn.core.topology import Group, Host, Vm
 
-#: Azure's names for kinds of sets in paths.
+#: Name of scale sets in Azure's paths.
 SCALE_SETS = "virtualMachineScaleSets"
 AVAILABILITY_SETS = "availabilitySets"
-#: Properties of a VM that a set shows as its model.
+#: Properties of the first VM that its set shows as the model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
 #: The network interface of every instance; the SDK for Java requires one for scaling.
 _ADDRESS = {"name": "address", "properties": {"primary": True}}
@@ -41,7 +41,7 @@ def instance_id(group: str, vm: str) -> str:
 
 
 def shown_scale_set(group: Group, vms: Sequence[Vm], place: ResourceScope) -> JsonObject:
-    """Return a scale set; its first VM provides the model."""
+    """Return a scale set; its first VM is the model."""
     uniform = all(instance_id(group.name, vm.name) != vm.name for vm in vms)
     properties: JsonObject = {
         "provisioningState": SUCCEEDED,
@@ -83,7 +83,7 @@ def shown_instance(group: Group, vm: Vm, *, host: Host) -> JsonObject:
 
 
 def shown_set_view(vms: Sequence[Vm], power: Mapping[str, str]) -> JsonObject:
-    """Return the instance view of a scale set: the number of running VMs."""
+    """Return the instance view of a scale set, with the number of running VMs."""
     stopped = [power[vm.name] for vm in vms if vm.name in power]
     counts = {"running": len(vms) - len(stopped)}
     counts |= {word: stopped.count(word) for word in sorted(set(stopped))}

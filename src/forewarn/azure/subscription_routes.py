@@ -1,7 +1,7 @@
 """Routes of subscriptions, tenants, providers and resource groups. Source: Z-3.
 
-A subscription or resource group exists because a VM names it; explicitly created resource groups
-are kept in memory and stay empty.
+A subscription or resource group exists because a VM names it. Resource groups that a request
+created are only in memory and stay empty.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def _get_provider(call: ArmCall) -> ArmResponse:
 
 
 def _provider(call: ArmCall, name: str) -> JsonObject:
-    """Return a provider as registered, also an unsupported one."""
+    """Return a provider as registered, even an unsupported one."""
     known = {each.lower(): each for each in _PROVIDERS}
     types = _PROVIDERS.get(known.get(name.lower(), ""), ())
     shown: JsonObject = {
@@ -197,9 +197,9 @@ def _shown_group(place: ResourceScope, location: str = DEFAULT_LOCATION) -> Json
 
 _PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
 _LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
-#: Ignored: no region has extended locations.
+#: Ignored parameter: no region has extended locations.
 _NOT_EXTENDED = ("includeextendedlocations",)
-#: Ignored: forced deletion works the same.
+#: Ignored parameter: forced deletion works the same.
 _FORCE = ("forcedeletiontypes",)
 _TOP = ("$filter", "$top")
 

@@ -1,6 +1,6 @@
-"""Access tokens of the ADFS form: issue and verify them.
+"""Access tokens in the form of ADFS: issue and verify them.
 
-They are signed and not stored, so their number is unlimited. Source: Z-3.
+Tokens are signed and not stored, so their number is unlimited. Source: Z-3.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 #: Lifetime of a token, in seconds, as in Azure.
 LIFETIME_S = 3600
-#: Tolerated clock difference between servers with the same key, in seconds.
+#: Tolerated clock difference between servers that share a key, in seconds.
 CLOCK_SKEW_S = 300
 #: Shortest key in the settings, in bytes. Source: RFC 7518 3.2.
 KEY_BYTES_MIN = 32
-#: The only tenant: ADFS has no choice of tenants.
+#: Id of the only tenant: ADFS has no choice of tenants.
 TENANT_ID = "00000000-0000-0000-0000-000000000001"
-#: Longest token examined, in characters; ours have about 500.
+#: Longest token that is verified, in characters; ours have about 500.
 TOKEN_LENGTH_MAX = 4096
 
 _HEADER = {"typ": "JWT", "alg": "HS256"}
@@ -33,14 +33,14 @@ _HEADER = {"typ": "JWT", "alg": "HS256"}
 
 @value
 class TokenIssuer:
-    """Issues and verifies tokens, with the system's time as in clients.
+    """Issues and verifies tokens, with the system's time, because clients use theirs.
 
-    The signature covers the stored record of the operator's token, so revoking that token also
-    invalidates the tokens issued for it.
+    The signature covers the stored record of the operator's token. To revoke that token therefore
+    invalidates all tokens issued for it.
     """
 
     key: bytes
-    #: Returns the stored record of a token by its id; emulator callers have no token.
+    #: Function that returns the stored record of a token by its id; emulator callers have no token.
     digest_of: Callable[[str], str]
 
     def issue(self, operator: str, *, audience: str, issuer: str) -> str:
@@ -62,7 +62,7 @@ class TokenIssuer:
         return f"{text}.{_base64(self._signature(text, operator))}"
 
     def operator(self, token: str) -> str:
-        """Return the operator of a token; empty if it is invalid or expired."""
+        """Return the operator of a token; empty if the token is invalid or expired."""
         text, _, signature = token.rpartition(".")
         if not text.isascii() or not signature.isascii() or len(token) > TOKEN_LENGTH_MAX:
             return ""

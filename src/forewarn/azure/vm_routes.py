@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
 VM = _VMS + "/{vm}"
 
-#: Actions that are announced as work: action -> cause. Source: O-2.
+#: Actions that become announced work: action -> cause. Source: O-2.
 WORK: Mapping[str, Cause] = {
     "restart": Cause.REBOOT,
     "redeploy": Cause.REDEPLOY,
     "performMaintenance": Cause.REDEPLOY,
     "reimage": Cause.REIMAGE,
 }
-#: Actions that are not announced -> power state afterwards; empty: running.
+#: Actions without announcement -> power state afterwards; empty: running.
 POWER: Mapping[str, str] = {
     "powerOff": "stopped",
     "deallocate": "deallocated",
     "start": "",
     "reapply": "",
 }
-#: Members that never change.
+#: Members that a request cannot change.
 FIXED = (
     ("zones",),
     ("properties", "availabilitySet"),
     ("properties", "virtualMachineScaleSet"),
 )
 BOOKED = "Recorded immediately, not announced"
-#: Ignored parameters of actions: Forewarn shuts nothing down and keeps no disks.
+#: Ignored parameters of actions: Forewarn does not shut guests down and has no disks.
 QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
 
 
@@ -97,10 +97,10 @@ def _powering(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
 
 
 def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
-    """Record an action that no driver carries out.
+    """Record an action that no driver can carry out.
 
     Raises:
-        ArmNotSupported: this is a service, which cannot carry it out.
+        ArmNotSupported: this is a service, which does not record such actions.
     """
     if not call.resources.bookkeeping:
         reason = "no driver carries it out; only the emulator records it"
@@ -117,7 +117,7 @@ async def _list(call: ArmCall) -> ArmResponse:
 async def shown_vms(call: ArmCall) -> list[JsonObject]:
     """Return the VMs of a subscription or resource group.
 
-    Numbered instances of a scale set are listed by their set alone, as in Azure.
+    As in Azure, only their set lists the numbered instances of a scale set.
     """
     inventory = await call.resources.inventory()
     topology = inventory.topology
@@ -139,7 +139,7 @@ def _shown(call: ArmCall, vm: Vm, group: Group, host: Host) -> JsonObject:
 
 
 def expansions(call: ArmCall) -> set[str]:
-    """Return the parts in `$expand`, in lower case.
+    """Return the parts named in `$expand`, in lower case.
 
     Raises:
         ValidationFailed: a part is unknown.
@@ -152,10 +152,10 @@ def expansions(call: ArmCall) -> set[str]:
 
 async def _get(call: ArmCall) -> ArmResponse:
     vm = await call.vm()
-    return ArmResponse(await _told(call, vm))
+    return ArmResponse(await _shown_now(call, vm))
 
 
-async def _told(call: ArmCall, vm: Vm) -> JsonObject:
+async def _shown_now(call: ArmCall, vm: Vm) -> JsonObject:
     return _shown(call, vm, *await _around(call, vm))
 
 
@@ -183,7 +183,7 @@ async def _put(call: ArmCall) -> ArmResponse:
     except ArmResourceUnknown:
         call.check_condition(present=False)
         vm = await created_vm(call, call.path["vm"])
-        return ArmResponse(await _told(call, vm), 201)
+        return ArmResponse(await _shown_now(call, vm), 201)
     call.check_condition(present=True)
     return await _changed(call, vm)
 
@@ -195,8 +195,8 @@ async def _patch(call: ArmCall) -> ArmResponse:
 async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     group = await call.resources.group_of(vm)
     changed = with_members(vm, call.json)
-    shown = await _told(call, vm)
-    more = call.resources.said(call.json, shown, APPLIED)
+    shown = await _shown_now(call, vm)
+    more = call.resources.details_in(call.json, shown, APPLIED)
     refuse(more, vm.name, "it is fixed once the VM exists", only=FIXED)
     settings = with_settings(
         group,
@@ -208,7 +208,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     if groups or vms:
         await call.control.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
     call.resources.remember(shown, more)
-    return ArmResponse(await _told(call, changed))
+    return ArmResponse(await _shown_now(call, changed))
 
 
 async def _delete(call: ArmCall) -> ArmResponse:

@@ -1,4 +1,4 @@
-"""Azure's representation of a VM, and changes of a VM by requests. Pure."""
+"""Azure's form of a VM, and changes of a VM by requests. Pure."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ INSTANCE: Mapping[Path, str] = {
     (*_IMAGE, "id"): "storageProfile.imageReference.id",
     **{(*_IMAGE, name): name for name in ("publisher", "offer", "sku", "version")},
 }
-#: Members of the fleet's VM record that a request may change.
+#: Members of a request that change the fleet's VM record.
 _KNOWN: Mapping[Path, str] = {
     ("location",): "location",
     ("properties", "hardwareProfile", "vmSize"): "size",
     ("properties", "storageProfile", "osDisk", "osType"): "os_type",
 }
-#: Members changed by `with_members` and `with_settings`, also in the service.
+#: Members that `with_members` and `with_settings` change, in the service as well.
 APPLIED: frozenset[Path] = frozenset(_KNOWN) | {
     ("tags",),
     ("properties", "priority"),
@@ -76,7 +76,7 @@ def vm_id_of(vm: Vm, group: Group) -> str:
 
 
 def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject:
-    """Return a VM."""
+    """Return a VM in Azure's form."""
     properties = shown_properties(vm, group)
     sets = {
         GroupKind.AVAILABILITY_SET: ("availabilitySet", "availabilitySets"),
@@ -184,7 +184,7 @@ def with_members(vm: Vm, body: JsonObject) -> Vm:
 
 
 def read_tags(value: object) -> tuple[tuple[str, str], ...]:
-    """Return tags.
+    """Return the tags of a request body.
 
     Raises:
         ValidationFailed: a tag is not a string.

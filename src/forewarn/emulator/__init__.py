@@ -1,1 +1,1 @@
-"""The emulator: the whole service with a clock of its own, scenarios and faults on demand."""
+"""The emulator: the whole service with its own clock, scenarios and faults."""

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 #: Validity of a document, in seconds, as in the public cloud.
 LIFETIME_S = 6 * 3600
-#: Names in the certificate; clients compare the last one.
+#: Names in the certificate; clients compare the common name of `SUBJECT`.
 SUBJECT = "/O=Forewarn emulator/CN=metadata.azure.com"
 ISSUER = "/O=Forewarn emulator/CN=Forewarn emulator CA"
-#: Public path of the issuer's certificate in the operator API.
+#: Path of the issuer's certificate in the operator API; needs no token.
 ISSUER_PATH = "/v1/attested-issuer.cer"
 
 UNAVAILABLE = refusal(404, "Not found")
@@ -39,7 +39,7 @@ _SUBSCRIPTION_SINCE, _LICENSE_SINCE, _SKU_SINCE = "2019-04-30", "2020-09-01", "2
 
 @value
 class SigningKey:
-    """What signs documents."""
+    """The key and certificates that sign documents."""
 
     #: A key and its certificate, PEM.
     signer: bytes
@@ -48,13 +48,13 @@ class SigningKey:
 
 
 class AttestedDocuments:
-    """Signs documents with a key that it creates for the first one and deletes at the end."""
+    """Signs documents with a key that it creates at the first request and deletes at the end."""
 
     def __init__(self, clock: Clock, bound: Callable[[], BoundAddresses | None]) -> None:
         """Prepare a signer without a key.
 
         Args:
-            clock: the clock for times in documents.
+            clock: source of the times in documents.
             bound: the emulator's addresses; its operator API serves the issuer's certificate.
         """
         self._clock = clock
@@ -97,7 +97,7 @@ class AttestedDocuments:
 
 
 def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[str, object]:
-    """Return the signed members of a VM in an api-version."""
+    """Return the members of a VM's document to sign, in the form of an api-version."""
     facts = caller.instance
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
     until = datetime.fromtimestamp(now_ms // 1000 + LIFETIME_S, UTC)
@@ -120,7 +120,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
 
 
 def _make_key(operator: str) -> SigningKey:
-    """Return a key whose certificate has the URL of its issuer, unless `operator` is empty."""
+    """Return a key; its certificate has the URL of the issuer's, unless `operator` is empty."""
     arguments = ("-newkey", "rsa:2048", "-nodes", "-sha256")
     days = ("-days", str(DAYS))
     with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:

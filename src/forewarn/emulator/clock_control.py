@@ -1,6 +1,6 @@
 """Moves the emulator's clock forward from one deadline to the next.
 
-This module only moves time; other modules do the work that is due at each stop.
+This module only moves time. Other modules do the work that is due at each stop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Most stops of one move; a storm of a day has some thousands.
+#: Most stops in one move; a storm of a day needs some thousands.
 STOPS_MAX = 100_000
-#: Most checks at one stop for work under way.
+#: Most checks for unfinished work at one stop.
 LOOKS_MAX = 20_000
-#: The same at this speed or higher, at which work is always under way.
+#: The same limit at this speed or higher, at which there is always unfinished work.
 FAST, FAST_LOOKS_MAX = 1_000.0, 1_000
 #: Real seconds between two checks after the first few.
 LOOK_S = 0.001
@@ -36,7 +36,7 @@ class Sleeper(Protocol):
 
     @property
     def waits_until_ms(self) -> int | None:
-        """Its next action, ms since the epoch UTC; None: it waits for no time."""
+        """Time of its next action, ms since the epoch UTC; None: it waits for no time."""
 
     @property
     def quiet(self) -> bool:
@@ -54,12 +54,12 @@ class ClockControl:
         sleepers: Callable[[], Iterable[Sleeper]],
         driver: str = SimulatedDriver.name,
     ) -> None:
-        """Store the components that act by the clock.
+        """Set the clock and the components that act by it.
 
         Args:
             clock: the emulator's clock.
-            control: the control loop, which keeps the deadlines.
-            sleepers: returns the other components that wait for the clock.
+            control: the control loop, which knows the deadlines.
+            sleepers: function that returns the other components that wait for the clock.
             driver: the default driver of hosts.
         """
         self._clock = clock
@@ -69,7 +69,7 @@ class ClockControl:
         self._one_at_a_time = asyncio.Lock()
 
     async def advance(self, by_ms: int) -> None:
-        """Advance the clock by `by_ms` milliseconds; return once their effects have happened."""
+        """Advance the clock by `by_ms` milliseconds; return after all effects have happened."""
         assert by_ms >= 0, by_ms
         async with self._one_at_a_time:
             left_ms = by_ms
@@ -88,8 +88,9 @@ class ClockControl:
     async def settle(self) -> None:
         """Wait until all due work is done."""
         for look in range(LOOKS_MAX if self._clock.speed < FAST else FAST_LOOKS_MAX):
-            await self._read(_nothing)  # behind it the loop passes its time once
-            # Before and after: a scenario may ask for work just after the look at the work.
+            await self._read(_nothing)  # afterwards the loop has processed the current time once
+            # Before and after: a scenario may request work right after the check for unfinished
+            # work.
             quiet = all(sleeper.quiet for sleeper in self._sleepers())
             busy = await self._read(self._busy)
             if quiet and not busy and all(sleeper.quiet for sleeper in self._sleepers()):
@@ -111,7 +112,7 @@ class ClockControl:
         return min((each for each in times if each > now_ms), default=None)
 
     def _busy(self, plane: ControlPlane) -> bool:
-        """Whether work is about to be planned, checked, shown, started or ended."""
+        """Whether any work waits to be planned, checked, shown, started or ended now."""
         now_ms = self._clock.now_ms()
         for maintenance in plane.state.maintenances.values():
             if maintenance.plan_wanted or isinstance(maintenance.phase, Checking):
@@ -129,7 +130,7 @@ class ClockControl:
         return False
 
     def _simulated(self, plane: ControlPlane, operation: Operation) -> bool:
-        """Whether an operation runs and its driver will end it."""
+        """Whether an operation is running on the simulated driver, which will end it."""
         if operation.state is not OperationState.RUNNING or operation.reason:
             return False
         host = plane.state.topology.hosts.get(operation.host)
@@ -140,4 +141,4 @@ class ClockControl:
 
 
 def _nothing(_: ControlPlane) -> None:
-    """Look at nothing."""
+    """Return nothing; a query without effect."""

@@ -1,4 +1,4 @@
-"""The emulator's terminal output: how to use it, then one line per committed change."""
+"""The emulator's terminal output: a banner, then one line per committed change."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from forewarn.service.daemon import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
-#: Printed changes of an operation; the others are intermediate steps.
+#: Actions that are printed -> their text; all other changes are intermediate steps.
 _TOLD = {
     "operation.planned": "waits",
     "operation.announced": "is announced",
-    "operation.renewed": "is given its notice again",
+    "operation.renewed": "gets its notice again",
     "operation.started": "is running",
     "operation.succeeded": "is over",
     "operation.failed": "has failed",
     "operation.cancelled": "is cancelled",
     "operation.stuck": "is stuck",
-    "operation.overdue": "runs longer than it should",
+    "operation.overdue": "runs longer than expected",
 }
-#: Loopback addresses for servers that listen on every address.
+#: Addresses that mean all interfaces -> a loopback address to connect to.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - replaced
-#: Most VM names in one line; more are counted.
+#: Most VM names in one line; the line counts the others.
 NAMES_MAX = 4
 
 
@@ -48,13 +48,13 @@ def banner(
     speed: float,
     program: str = "forewarn",
 ) -> str:
-    """Return the banner: addresses, and commands to try.
+    """Return the banner with the addresses, and commands to try.
 
     Args:
         bound: the emulator's addresses.
         vms: names of the VMs, the default one first; may be empty.
         speed: emulated seconds per real second.
-        program: the command that starts the command line.
+        program: the command line's name, for the commands.
     """
     first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
     url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
@@ -81,12 +81,12 @@ def banner(
 Forewarn emulator. Ctrl-C ends it.
 
   poll             {poll}{places}
-  callers are      {_asker(vms)}
+  VM of callers    {_asker(vms)}
   operator API     {operator or "none"}
   page             {page or "none"}
-  the clock runs   {pace}; every time shown is the emulator's
+  clock            {pace}; all times shown are the emulator's
 
-Ask as a VM does, and approve what you see:
+Read and approve events, as a VM does:
   {curl} -H Metadata:true '{url}'
   {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
 {azure}{trigger}"""
@@ -101,7 +101,7 @@ def _page(bound: BoundAddresses) -> str:
 def _azure(bound: BoundAddresses) -> str:
     """Return the lines that point Azure's command line and SDK at the emulator. Source: Z-3."""
     return f"""
-Point `az` and the SDK at it, in another terminal:
+Point `az` and the SDK at the emulator, in another terminal:
   export REQUESTS_CA_BUNDLE={bound.azure_certificate}
   az cloud register --name Forewarn --endpoint-resource-manager {bound.azure}
   az cloud set --name Forewarn
@@ -111,7 +111,7 @@ Point `az` and the SDK at it, in another terminal:
 
 def _asker(vms: tuple[str, ...]) -> str:
     if not vms:
-        return "nobody: there is no VM yet"
+        return "none: there is no VM yet"
     return vms[0] if len(vms) == 1 else f"{vms[0]} (or ?vm=NAME: {_names(vms)})"
 
 
@@ -121,7 +121,7 @@ def _trigger(operator: str, vms: tuple[str, ...], program: str) -> str:
     if not vms:
         return f"\nAdd VMs, from another terminal:\n  {program} topology apply FILE{server}\n"
     return f"""
-See something happen, from another terminal:
+Cause an event, from another terminal:
   {program} emulator scenario list{server}
   {program} emulator scenario run host-reboot{server}
   {program} vm reboot {vms[0]}{server}
@@ -130,7 +130,7 @@ See something happen, from another terminal:
 
 
 def greeting(bound: BoundAddresses, *, vms: tuple[str, ...], speed: float) -> dict[str, object]:
-    """Return the addresses for programs."""
+    """Return the addresses, as JSON for programs."""
     return {
         "metadata": [_url(place) for place in bound.metadata],
         "operator": reached(bound.operator),
@@ -146,11 +146,11 @@ class Dated:
     """Prefixes each line with the time, and prints the date of each new day."""
 
     def __init__(self, now_ms: int) -> None:
-        """Start on the day of this time, whose date is not printed."""
+        """Set the first day, whose date is not printed."""
         self._day = iso8601(now_ms)[:10]
 
     def lines(self, text: str, now_ms: int) -> str:
-        """Return the line to write, preceded by the date if it has changed."""
+        """Return the line to write, after a line with the date if the day has changed."""
         day, _, time = iso8601(now_ms).partition("T")
         before = "" if day == self._day else f"{day}\n"
         self._day = day
@@ -158,14 +158,14 @@ class Dated:
 
 
 class Console:
-    """Prints one line per change."""
+    """Prints one line per committed change."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        """Pass each line to `write`, which adds the time."""
+        """Set the function that writes a line; it adds the time."""
         self.say = write
 
     def show(self, committed: Committed, topology: Topology) -> None:
-        """Print a commit, and the events that its VMs see now."""
+        """Print a commit, and the events that VMs see after it."""
         for line in lines_of(committed, topology):
             self.say(line)
 
@@ -205,7 +205,7 @@ def _of_operation(entry: Entry, operation: Operation) -> str:
     what = f"{operation.id} {operation.cause.value} of {operation.target}"
     _, colon, reason = entry.text.partition(": ")
     because = f": {reason}" if colon and entry.action != "operation.planned" else ""
-    if entry.action == "operation.announced":  # to nobody, it may be
+    if entry.action == "operation.announced":  # possibly to no VM
         return what + entry.text.removeprefix(operation.id)
     return f"{what} {_TOLD[entry.action]}{because}"
 
@@ -221,7 +221,7 @@ def _documents(change: DocumentChange, topology: Topology, day: str) -> Iterator
         if not vms:
             continue
         if not publication.enabled:
-            yield f"  {_names(vms)}: not enabled until somebody asks"
+            yield f"  {_names(vms)}: not enabled until a VM asks"
             continue
         events = "; ".join(_event(event, day) for event in publication.document.events)
         incarnation = publication.document.incarnation
@@ -251,7 +251,7 @@ def _url(place: str) -> str:
 
 
 def reached(operator: str) -> str:
-    """Return the operator API's URL as this machine reaches it."""
+    """Return the operator API's URL with an address that this machine can connect to."""
     scheme, _, place = operator.partition("://")
     if not place:
         return operator
@@ -260,6 +260,6 @@ def reached(operator: str) -> str:
 
 
 def _here(operator: str) -> bool:
-    """Return whether the operator API's URL is one that this machine may call without a token."""
+    """Return whether this machine may call the operator API at a URL without a token."""
     host = urlsplit(operator).hostname or ""
     return not host or host == "::1" or host.startswith("127.")

@@ -12,18 +12,18 @@ from forewarn.core.topology import Group, Host, Vm
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-#: The actor in history that creates the fleet.
+#: Actor in history of the fleet's creation.
 ACTOR = "emulator"
-#: Prefix of the actor of a scenario, before its name.
+#: Prefix of a scenario's actor, before the scenario's name.
 SCENARIO = "scenario "
-#: Actors whose deleted VMs are not restored: scenarios, and users of Azure's tools.
+#: Actors whose deleted VMs are not restored: scenarios, and callers of Azure's API.
 KEEPS_AWAY = (SCENARIO, "azure ")
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
-#: The public cloud spreads an availability set over this many domains by default.
+#: Number of fault domains of an availability set in the public cloud by default.
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
-#: Metadata that cloud-init, waagent and ohai read, with the values of a common image.
+#: Instance metadata that cloud-init, waagent and ohai read, with values of a common image.
 IMAGE = (
     ("offer", "debian-12"),
     ("publisher", "Debian"),
@@ -32,7 +32,7 @@ IMAGE = (
     ("osProfile.adminUsername", "azureuser"),
 )
 SUBNET = "10.0.0.0/16"
-#: The public cloud keeps the first four addresses of a subnet for itself.
+#: Index of the first VM's address: the public cloud reserves the first four of a subnet.
 FIRST_ADDRESS = 4
 
 
@@ -46,8 +46,8 @@ def default_fleet(
 
     Args:
         names: names of the VMs.
-        vm_id: returns the vmId for a VM's instance metadata.
-        addresses: source addresses by VM name; may lack VMs that are identified otherwise.
+        vm_id: function that returns the vmId for a VM's instance metadata.
+        addresses: source addresses by VM name; VMs that are identified otherwise may be missing.
     """
     hosts, vms = [], []
     for index, name in enumerate(names):
@@ -75,7 +75,7 @@ def default_fleet(
 
 
 def _network(index: int) -> tuple[tuple[str, str], ...]:
-    """Return a VM's network interface in instance metadata; requests may have another source."""
+    """Return a VM's network interface for instance metadata; requests may have another source."""
     network = ip_network(SUBNET)
     place = FIRST_ADDRESS + index % (network.num_addresses - FIRST_ADDRESS - 1)
     return (

@@ -1,6 +1,6 @@
-"""The emulator: a daemon with a movable clock, scenarios, faults, and a default VM.
+"""The emulator: the service with a movable clock, scenarios, faults, and a default VM.
 
-Its operator API, documents and approvals are those of the service.
+The operator API, documents and approvals work as in the service.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
 
-#: Most scenarios that run at a time; each is a task.
+#: Most scenarios that run at the same time, each as a task.
 RUNS_MAX = 20
-#: Most runs kept, ended ones included.
+#: Most runs in memory, including ended ones.
 RUNS_KEPT_MAX = 200
 
 
 class VmUnknown(CallerError):
-    """A run of a scenario on an unknown VM."""
+    """A VM of a scenario run that does not exist."""
 
     code = "scenario-vm-unknown"
     status = 404
@@ -48,7 +48,7 @@ class VmUnknown(CallerError):
 
 
 class VmMissing(CallerError):
-    """A default VM that the topology file does not contain."""
+    """A VM of --vm that the topology file does not contain."""
 
     code = "vm-missing"
     status = 422
@@ -66,32 +66,31 @@ class FleetUnreadable(CallerError):
 
 
 class ScenarioBusy(CallerError):
-    """A scenario that runs already, or too many running scenarios."""
+    """A scenario that cannot start, because it or too many others are running."""
 
     code = "scenario-busy"
     status = 409
     message = "Scenario {name} cannot run now: {problem}."
     advice = (
         "Wait for its end, or stop it with `forewarn emulator scenario stop`; `forewarn operation`"
-        " shows"
-        " work that pins a machine."
+        " shows the work on its machines."
     )
 
 
 class ScenarioIdle(CallerError):
-    """A stop of a scenario that does not run."""
+    """A request to stop a scenario that is not running."""
 
     code = "scenario-idle"
     status = 409
-    message = "Scenario {name} does not run."
-    advice = "See `forewarn emulator scenario list`."
+    message = "Scenario {name} is not running."
+    advice = "Run `forewarn emulator scenario list`."
 
 
 class Emulator(Daemon):
-    """An emulator, for use on one event loop."""
+    """An emulator; use it on one event loop."""
 
     def __init__(self, options: Options, *, clock: ScaledClock | None = None) -> None:
-        """Prepare an emulator that is not started.
+        """Prepare an emulator without starting it.
 
         Raises:
             ClockSpeedInvalid: the speed is invalid.
@@ -101,11 +100,11 @@ class Emulator(Daemon):
         super().__init__(settings_of(options), clock=clock, ids=ids)
         self.options = options
         self.pace: ScaledClock = clock
-        #: The last run of each scenario, by name.
+        #: Last run of each scenario, by name.
         self.runs: dict[str, Run] = {}
-        #: Called with each commit and the layout behind it, on the event loop.
+        #: Callback for each commit, with the fleet after it; called on the event loop.
         self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
-        #: Called with the remarks of scenarios.
+        #: Callback for the remarks of scenarios.
         self.say: Callable[[str], None] = lambda _: None
         self._faults: FaultPlan | None = None
         self._gone_vms: GoneVms | None = None
@@ -120,7 +119,7 @@ class Emulator(Daemon):
     # --- life -----------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop scenarios, which undo their changes, and then everything else."""
+        """Stop scenarios, which undo their changes, and then all other parts."""
         await asyncio.gather(*(run.stop() for run in self.runs.values()))
         if self._comebacks is not None:
             self.clock.unlisten(self._clock_moved)
@@ -129,7 +128,7 @@ class Emulator(Daemon):
         await super().stop()
 
     def _follow(self) -> None:
-        """Start following commits and the clock."""
+        """Start to follow commits and the clock."""
         self._comebacks = VmRestore(self.control, self.clock)
         if self.options.gone_vm != "404":
             from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
@@ -167,7 +166,7 @@ class Emulator(Daemon):
             self._check_fault(spec)
 
     def _wanted(self, known: Topology) -> ChangeTopology:
-        """Return the change that adds missing records to the store."""
+        """Return the change that adds the missing records to the store."""
         options = self.options
         if options.topology:
             described = _read_fleet(options.topology_name, options.topology)
@@ -192,12 +191,12 @@ class Emulator(Daemon):
         )
 
     def _names(self, topology: Topology) -> tuple[str, ...]:
-        """Return the VMs in their given order, the default one first."""
+        """Return the VMs in the order of the options, the default VM first."""
         named = (self.settings.metadata.default_vm, *self.options.vms)
         return tuple(dict.fromkeys([*filter(topology.vms.__contains__, named), *topology.vms]))
 
     def _unused_guid(self) -> str:
-        """Return an event id that the store never had, even if a seed repeats ids. Source: D-3."""
+        """Return an event id that the store has never contained, even if a seed repeats. D-3."""
         while True:
             guid = self.ids.guid("event")
             if self.store.event(guid) is None:
@@ -207,12 +206,12 @@ class Emulator(Daemon):
 
     @property
     def default_vm(self) -> str:
-        """The VM that callers are treated as."""
+        """The VM of callers that are not identified otherwise."""
         return self.settings.metadata.default_vm
 
     @property
     def vms(self) -> tuple[str, ...]:
-        """Names of the VMs, the default one first; may be empty."""
+        """Names of the VMs, the default VM first; may be empty."""
         assert self._layout is not None
         names = dict.fromkeys([self.default_vm, *self._names(self._layout)])
         return tuple(name for name in names if name)  # the default VM may be missing
@@ -245,7 +244,7 @@ class Emulator(Daemon):
         self.metadata.service.set_fault(self.faults or None)
 
     async def set_speed(self, speed: float) -> None:
-        """Run the clock at another speed, without shortening any notice.
+        """Change the clock's speed without shortening any notice.
 
         Raises:
             ClockSpeedInvalid: the speed is invalid.
@@ -262,7 +261,7 @@ class Emulator(Daemon):
 
         Raises:
             VmUnknown: the VM does not exist.
-            ScenarioBusy: it runs already, or too many scenarios run.
+            ScenarioBusy: the scenario is running already, or too many scenarios are running.
         """
         from forewarn.emulator.scenario_machines import stage_for  # noqa: PLC0415 - seldom wanted at start
         from forewarn.emulator.scenario_runner import Run, ScenarioControl  # noqa: PLC0415
@@ -270,12 +269,12 @@ class Emulator(Daemon):
         name = scenario.name
         live = [run.scenario.name for run in self.runs.values() if not run.over]
         if name in live:
-            raise ScenarioBusy(name=name, problem="it runs already")
+            raise ScenarioBusy(name=name, problem="it is running already")
         if len(live) >= RUNS_MAX:
-            raise ScenarioBusy(name=name, problem=f"{RUNS_MAX} scenarios run")
+            raise ScenarioBusy(name=name, problem=f"{RUNS_MAX} scenarios are running")
         if name in self.runs and self.runs[name].left:
             left = ", ".join(self.runs[name].left)
-            raise ScenarioBusy(name=name, problem=f"work pins {left} of its last run")
+            raise ScenarioBusy(name=name, problem=f"work still uses {left} of its last run")
         vm = vm or self.default_vm
         assert self._comebacks is not None
         await self._comebacks.hurry(vm)
@@ -299,10 +298,10 @@ class Emulator(Daemon):
             del self.runs[each]
 
     async def stop_scenario(self, name: str) -> Run:
-        """Stop a scenario; return once its changes are undone.
+        """Stop a scenario; return after its changes are undone.
 
         Raises:
-            ScenarioIdle: the scenario does not run.
+            ScenarioIdle: the scenario is not running.
         """
         run = self.runs.get(name)
         if run is None or run.over:
@@ -317,11 +316,11 @@ class Emulator(Daemon):
         return (*self.runs.values(), self._comebacks)
 
     def _clock_moved(self) -> None:
-        """Wake all waiters for the clock; called on the thread that changed it."""
+        """Wake everything that waits for the clock; called on the thread that changed it."""
         self.bridge.call(self._wake)
 
     def _wake(self) -> None:
-        if self._comebacks is None:  # stopped in the meantime
+        if self._comebacks is None:  # the emulator was stopped meanwhile
             return
         self.metadata.service.clock_moved()
         for run in self.runs.values():
@@ -334,7 +333,7 @@ class Emulator(Daemon):
         before = after = self._layout
         if committed.changes is not None and committed.changes.of_fleet:
             self._layout = after = self._plane.state.topology.copy()
-        removed_vms = [before.vms[name] for name in _taken(committed) if name in before.vms]
+        removed_vms = [before.vms[name] for name in _restorable(committed) if name in before.vms]
         if not self.options.enable_on_first_request:
             for entry in committed.entries:
                 if entry.action == "group.added":
@@ -353,7 +352,7 @@ class Emulator(Daemon):
         self.on_commit(committed, topology)
 
     def _follow_gone(self, gone_vms: GoneVms, committed: Committed, topology: Topology) -> None:
-        """Add new VMs, and drop those that an operator has removed."""
+        """Track new VMs, and forget those that an operator has removed."""
         touched = {entry.vm for entry in committed.entries if entry.action.startswith("vm.")}
         gone_vms.know(topology.vms[name] for name in touched if name in topology.vms)
         gone_vms.forget(touched - topology.vms.keys() - set(_ended(committed)))
@@ -367,15 +366,15 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
 
     media = ENDINGS.get(name[name.rfind(".") :].lower() if "." in name else "")
     if media is None:
-        raise FleetUnreadable(place=name, problem="Its ending is none of .toml, .yaml and .json.")
+        raise FleetUnreadable(place=name, problem="The extension must be .toml, .yaml or .json.")
     try:
         return read_topology(text.encode(), media)
     except (BodyUnreadable, ValidationFailed) as error:
         raise FleetUnreadable(place=name, problem=error) from error
 
 
-def _taken(committed: Committed) -> list[str]:
-    """Return the VMs that an operation removed, except those that stay removed."""
+def _restorable(committed: Committed) -> list[str]:
+    """Return the VMs that an operation removed, except those that must stay removed."""
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
     return [
         name
@@ -385,7 +384,7 @@ def _taken(committed: Committed) -> list[str]:
 
 
 def _ended(committed: Committed) -> dict[str, str]:
-    """Return the evicted or deleted VMs, and the actors who requested it."""
+    """Return the evicted or deleted VMs, with the actors who requested that."""
     reasons: dict[str, str] = {}
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None

@@ -1,6 +1,6 @@
-"""Faults on demand, for testing clients. Source: E-10.
+"""Faults for testing clients. Source: E-10.
 
-The metadata service calls `FaultPlan.meet` for each request.
+The metadata service calls `FaultPlan.fault_for` for each request.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
 
 HOLD_S = 10.0
-#: Longest time a fault may last, in real seconds.
+#: Longest duration of a fault, in real seconds.
 LASTS_S_MAX = 86_400.0
 TIMES_MAX = 1_000_000
-#: Most VMs for which a fault keeps state.
+#: Most VMs with state of a fault.
 VMS_MAX = 10_000
 
 
 class FaultKind(Enum):
-    """Kinds of faults; the values are those of the command line."""
+    """Kinds of faults; the values are their names on the command line."""
 
     SLOW_FIRST = "slow-first"
     EMPTY = "empty-200"
@@ -56,13 +56,13 @@ class FaultInvalid(CallerError):
     )
 
 
-class FaultUnknown(CallerError):
-    """A fault that is not set."""
+class FaultNotSet(CallerError):
+    """A fault to clear that is not set."""
 
     code = "fault-unknown"
     status = 404
     message = "Fault {kind} is not set."
-    advice = "See `forewarn emulator fault list`."
+    advice = "Run `forewarn emulator fault list`."
 
 
 @value
@@ -72,17 +72,17 @@ class FaultSpec:
     kind: FaultKind
     #: Share of affected requests, above 0 to 1.
     share: float = 1.0
-    #: Duration in real seconds (slow-first: hold time); 0: until it is cleared.
+    #: Duration in real seconds (slow-first: delay of the answer); 0: until it is cleared.
     lasts_s: float = 0.0
-    #: Number of affected requests, after which it ends; 0: no limit.
+    #: Number of affected requests after which the fault ends; 0: no limit.
     times: int = 0
-    #: Only requests with this method; empty: any applicable one.
+    #: Method of affected requests; empty: any that the kind applies to.
     method: str = ""
-    #: Only requests of this VM; empty: any.
+    #: VM of affected requests; empty: any.
     vm: str = ""
 
     def __str__(self) -> str:
-        """Return it in the form of the command line."""
+        """Return the fault in the form of the command line."""
         parts = [
             f"{self.share * 100:g}%" if self.share < 1 else "",
             f"{self.lasts_s:g}s" if self.lasts_s else "",
@@ -109,7 +109,7 @@ def read_fault(text: str) -> FaultSpec:
     for part in filter(None, (piece.strip() for piece in given.split(","))):
         spec = _with_argument(spec, part, text)
     if kind is FaultKind.SLOW_FIRST and spec.lasts_s > HOLD_S_MAX:
-        raise FaultInvalid(text=text, problem=f"an answer is held {HOLD_S_MAX:g}s at most")
+        raise FaultInvalid(text=text, problem=f"an answer is delayed {HOLD_S_MAX:g}s at most")
     return spec
 
 
@@ -130,13 +130,13 @@ def _with_argument(spec: FaultSpec, part: str, text: str) -> FaultSpec:
 
 
 class FaultPlan:
-    """The active faults, for the metadata service; only on its event loop."""
+    """The active faults, for the metadata service; used only on its event loop."""
 
     def __init__(self, now_s: Callable[[], float], chance: Callable[[], float]) -> None:
         """Start without faults.
 
         Args:
-            now_s: real seconds from any origin; clients' timeouts are in real time.
+            now_s: returns real seconds from any origin; clients' timeouts are in real time, too.
             chance: returns random numbers from 0 up to but excluding 1.
         """
         self._now_s = now_s
@@ -162,15 +162,15 @@ class FaultPlan:
         """Clear one fault, or all.
 
         Raises:
-            FaultUnknown: the fault is not set.
+            FaultNotSet: the fault is not set.
         """
         if kind is None:
             self._set.clear()
         elif self._set.pop(kind, None) is None:
-            raise FaultUnknown(kind=kind.value)
+            raise FaultNotSet(kind=kind.value)
 
-    def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
-        """Return the fault's effect on this request of this VM, or None."""
+    def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault | None:
+        """Return the fault to inject into a request of a VM, or None."""
         if request.path != EVENTS_PATH:  # instance metadata is not affected
             return None
         hold_s = 0.0
@@ -178,14 +178,14 @@ class FaultPlan:
             if active.spec.kind is FaultKind.SLOW_FIRST:
                 hold_s = active.first(vm, request, self._chance)
                 continue
-            fault = active.meet(vm, request, now_s=self._now_s(), chance=self._chance)
+            fault = active.fault_for(vm, request, now_s=self._now_s(), chance=self._chance)
             if fault is not None:
                 return replace(fault, hold_s=hold_s)
         return InjectedFault(hold_s=hold_s) if hold_s else None
 
 
 class _Active:
-    """An active fault with its state."""
+    """An active fault and its state."""
 
     def __init__(self, spec: FaultSpec, now_s: float) -> None:
         self.spec = spec
@@ -195,14 +195,14 @@ class _Active:
         self._ahead: dict[str, int] = {}
 
     def over(self, now_s: float) -> bool:
-        """Whether its time or number of requests is used up."""
+        """Whether the fault's time or number of requests is used up."""
         if self.spec.times and self._met >= self.spec.times:
             return self.spec.kind is not FaultKind.INCARNATION
         timed = self.spec.kind is not FaultKind.SLOW_FIRST
         return timed and bool(self._ends_s) and now_s >= self._ends_s
 
     def first(self, vm: str, request: HttpRequest, chance: Callable[[], float]) -> float:
-        """Return the hold time of the first answer to a VM, in real seconds. Source: B-1."""
+        """Return the delay of a VM's first answer, in real seconds. Source: B-1."""
         if vm in self._answered or len(self._answered) >= VMS_MAX or not self._hits(vm, request):
             return 0.0
         self._answered.add(vm)
@@ -211,10 +211,10 @@ class _Active:
         self._met += 1
         return self.spec.lasts_s
 
-    def meet(
+    def fault_for(
         self, vm: str, request: HttpRequest, *, now_s: float, chance: Callable[[], float]
     ) -> InjectedFault | None:
-        """Return the effect on a request, if any."""
+        """Return the fault to inject into a request, or None."""
         if self.over(now_s) or not self._hits(vm, request):
             return None
         hit = not self._spent() and self._lucky(chance)
@@ -242,7 +242,7 @@ class _Active:
         )
 
 
-#: An approval's answer has no body and no incarnation; its right answer is an empty 200.
+#: Kinds that affect only polls: an approval's answer is an empty 200 without an incarnation.
 _ONLY_READS = frozenset(
     {FaultKind.SLOW_FIRST, FaultKind.EMPTY, FaultKind.TRUNCATE, FaultKind.INCARNATION}
 )

@@ -1,4 +1,4 @@
-"""Evicted and deleted VMs: whether their requests stay unanswered or are reset.
+"""Evicted and deleted VMs: leaves their requests unanswered, or resets their connections.
 
 In the public cloud such a VM no longer exists and sends no requests.
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from forewarn.metadata.identity import Peer
     from forewarn.settings import MetadataSettings
 
-#: Longest a request stays unanswered before its connection is reset, in real seconds.
+#: Longest time without an answer before the connection is reset, in real seconds.
 HANG_S_MAX = 120.0
 
 
 class GoneVmAnswer(Enum):
-    """Responses to an evicted or deleted VM."""
+    """Kinds of responses to an evicted or deleted VM."""
 
     NOT_FOUND = "404"
     HANG = "hang"
@@ -39,7 +39,7 @@ _DISTURBANCES = {
 
 
 class GoneVms:
-    """Identifies callers among current and former VMs; only on the event loop."""
+    """Identifies callers among current and former VMs; used only on the event loop."""
 
     def __init__(self, answer: GoneVmAnswer, settings: MetadataSettings, vms: Iterable[Vm]) -> None:
         """Start with the current VMs."""
@@ -48,7 +48,7 @@ class GoneVms:
         self.know(vms)
 
     def know(self, vms: Iterable[Vm]) -> None:
-        """Identify these VMs, also after their removal; costs their number."""
+        """Identify these VMs from now on, even after their removal; O(VMs)."""
         callers = tuple(
             Caller(
                 vm=vm.name,
@@ -63,10 +63,10 @@ class GoneVms:
         self._callers.apply(DocumentChange(sequence=0, callers=callers))
 
     def forget(self, names: Iterable[str]) -> None:
-        """Treat these VMs as unknown: an operator removed them."""
+        """Treat these VMs as unknown, because an operator removed them."""
         self._callers.apply(DocumentChange(sequence=0, gone=tuple(names)))
 
-    def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
-        """Return the effect on a request from a former VM, or None."""
+    def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
+        """Return the fault to inject into a request of a former VM, or None."""
         gone = self._callers.find(peer, request).caller
         return None if gone is None else self._disturbance

@@ -1,4 +1,4 @@
-"""Creation of an emulator with its own routes in the operator API."""
+"""Creation of an emulator whose operator API has the emulator's own routes."""
 
 from __future__ import annotations
 

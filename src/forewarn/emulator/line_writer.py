@@ -1,6 +1,6 @@
-"""Writes lines to standard output on a thread, so that a full pipe does not block the emulator.
+"""Writes lines to standard output on a thread, so that a full pipe cannot block the emulator.
 
-`console.py` makes the lines.
+`console.py` creates the lines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TextIO
 
-#: Most queued lines; beyond it lines are dropped.
+#: Most queued lines; further lines are dropped.
 LINES_MAX = 10_000
 #: Longest wait for the last lines, in seconds.
 CLOSE_S_MAX = 1.0
@@ -23,7 +23,7 @@ class LineWriter:
     """Writes texts to a file in order, on its own thread."""
 
     def __init__(self, file: TextIO) -> None:
-        """Start writing to a file that has no other writer."""
+        """Start the thread; the file must have no other writer."""
         self._file = file
         self._texts: deque[str] = deque()
         self._left_out = 0
@@ -42,7 +42,7 @@ class LineWriter:
             self._news.notify()
 
     def close(self) -> None:
-        """Write queued lines, unless the reader stalls."""
+        """Write queued lines, unless the reader blocks too long."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -63,5 +63,5 @@ class LineWriter:
             try:
                 self._file.write(text)
                 self._file.flush()
-            except BrokenPipeError:  # the reader has gone
+            except BrokenPipeError:  # the reader has closed the pipe
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())

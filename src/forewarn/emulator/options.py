@@ -1,4 +1,4 @@
-"""An emulator's options, and the settings of the service derived from them."""
+"""Options of an emulator, and the resulting settings of its service."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
-#: The emulator's defaults for serving VMs.
+#: The emulator's default settings for serving VMs.
 METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True, outcomes=True)
-#: A group the emulator enabled stays so: moving the clock a week ahead is not silence, nor does it
-#: make a call of the simulated driver hang. Source: B-4, R-1.
+#: Timeout that never expires: a jump of the clock by a week must not disable a group, nor make a
+#: call of the simulated driver count as hung. Source: B-4, R-1.
 NEVER_S = 100 * 366 * 24 * 3600
-#: Real time from deciding to showing that no notice may lose, in ms; times the speed it is the
-#: margin added to every notice.
+#: Longest real time from deciding on an event to showing it, in ms. Multiplied by the speed, it is
+#: the margin that is added to every notice.
 SHOWING_MS = 20
 MARGIN_MS = 500
 
 
 @value
 class Options:
-    """How to emulate."""
+    """Options of an emulator."""
 
-    #: Metadata addresses, as `MetadataServer.start` takes them.
+    #: Addresses of the metadata service, in the form of `MetadataServer.start`.
     listen: tuple[str, ...] = (METADATA_ADDRESS,)
     #: Address of the operator API; empty: none.
     operator: str = OPERATOR_ADDRESS
     #: Address of Azure Resource Manager; empty: none.
     azure: str = ""
-    #: Names of the VMs; empty: those of the store or topology, else one default VM.
+    #: Names of the VMs; empty: those of the store or topology, otherwise one default VM.
     vms: tuple[str, ...] = ()
     #: Source addresses of VMs, by name. Source: S-6.
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -57,16 +57,16 @@ class Options:
     seed: int | None = None
     #: File of the store; empty: in memory.
     store: str = ""
-    #: Whether a group's first request enables it, as in the real service. Source: B-1.
+    #: Whether a group is enabled by its first request, as in the public cloud. Source: B-1.
     enable_on_first_request: bool = False
-    #: How VMs are served; a first answer is held only with `enable_on_first_request`.
+    #: Settings for serving VMs; a first answer is delayed only with `enable_on_first_request`.
     metadata: MetadataSettings = METADATA
     #: Response to an evicted or deleted VM: `404`, `hang` or `refuse`.
     gone_vm: str = "404"
 
 
 def settings_of(options: Options) -> Settings:
-    """Return the settings of the emulator's service, without the default VM."""
+    """Return the settings of the emulator's service; they do not include the default VM."""
     on_first = options.enable_on_first_request
     delay_s = options.metadata.enable_delay_s if on_first else 0.0
     return Settings(
@@ -90,5 +90,5 @@ def settings_of(options: Options) -> Settings:
 
 
 def margin_ms(speed: float) -> int:
-    """Return the time added to each notice to make up for publishing delays, in ms."""
+    """Return the time added to each notice to compensate for publishing delays, in ms."""
     return max(MARGIN_MS, round(SHOWING_MS * speed))

@@ -9,7 +9,7 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.clock import SPEED_MAX
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
-from forewarn.emulator.faults import FaultKind, FaultUnknown, read_fault
+from forewarn.emulator.faults import FaultKind, FaultNotSet, read_fault
 from forewarn.emulator.scenario_runner import RunState
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
@@ -43,11 +43,11 @@ RUN = Form(
     "RunForm",
     "A run of a scenario.",
     (
-        Field("vm", NAME, "The affected VM (default: the first VM)."),
+        Field("vm", NAME, "VM to affect (default: the first VM)."),
         Field(
             "text",
             Text(scenario_files.FILE_BYTES_MAX, lines=True),
-            "Your own scenario, in TOML (default: the built-in one of that name).",
+            "Your own scenario, in TOML (default: the built-in scenario of that name).",
         ),
     ),
 )
@@ -197,7 +197,7 @@ def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
 
 
 def _known(emulator: Emulator, name: str) -> Scenario:
-    """Return a built-in scenario, or one that a caller sent and ran."""
+    """Return a built-in scenario, or one that a caller has sent and run."""
     if name in scenario_files.shipped():
         return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
     run = emulator.runs.get(name)
@@ -253,7 +253,7 @@ async def _clear_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
     try:
         kind = FaultKind(call.path["kind"])
     except ValueError as error:
-        raise FaultUnknown(kind=call.path["kind"]) from error
+        raise FaultNotSet(kind=call.path["kind"]) from error
     emulator.faults.clear(kind)
     emulator.faults_changed()
     return _faults(emulator)
@@ -287,7 +287,7 @@ def _rows() -> tuple[_Row, ...]:
     return (
         _Row("GET", clock, "get_clock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
         _Row("POST", f"{clock}/advance", "advance_clock",
-            "Move the clock forward; answers once the effects have happened.",
+            "Move the clock forward; the answer follows after all effects.",
             _advance, CLOCK_SHAPE, ADVANCE),
         _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
             _speed, CLOCK_SHAPE, SPEED),
@@ -297,7 +297,7 @@ def _rows() -> tuple[_Row, ...]:
             CLOCK_SHAPE, EMPTY),
         _Row("GET", "/v1/scenarios", "list_scenarios", "List scenarios with their progress.",
             _list_scenarios, every),
-        _Row("GET", story, "get_scenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
+        _Row("GET", story, "get_scenario", "Read one scenario.", _show_scenario, STORY_SHAPE),
         _Row("POST", f"{story}/run", "run_scenario", "Run a scenario.",
             _run_scenario, SCENARIO_SHAPE, RUN, 202),
         _Row("POST", f"{story}/stop", "stop_scenario",

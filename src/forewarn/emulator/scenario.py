@@ -1,4 +1,4 @@
-"""A scenario as values: the machines it brings and its steps. Nothing is read or run in here."""
+"""Values of a scenario: its machines and its steps."""
 
 from __future__ import annotations
 
@@ -13,87 +13,87 @@ if TYPE_CHECKING:
 
     from forewarn.core.impact import Cause, Impact, Source
 
-#: What stands for the machine a scenario is run on, in place of a name.
+#: Placeholders for the names of the machines on which a scenario runs.
 ON_VM, ON_HOST, ON_GROUP = "$vm", "$host", "$group"
 
 
 class Until(Enum):
-    """What a step may wait for, of the work of another step."""
+    """State of an earlier step's work for which a step can wait."""
 
     SCHEDULED = "scheduled"
     STARTED = "started"
     ENDED = "ended"
-    #: Of a maintenance: stopped by its gate.
+    #: Only for a maintenance: stopped by its gate.
     STOPPED = "stopped"
 
 
 @value
 class RequestedWork:
-    """Ask for maintenance."""
+    """Step: request work."""
 
     cause: Cause
     on: tuple[str, ...]
-    #: Name of this work for later steps.
+    #: Label by which later steps refer to this work.
     label: str = ""
     impact: Impact | None = None
     source: Source | None = None
     description: str | None = None
     #: Expected interruption in seconds; -1 unknown.
     duration_s: int | None = None
-    #: From asking to NotBefore, in ms; 0: as early as the notice owed allows.
+    #: Time from request to NotBefore, in ms; 0: the least notice.
     notice_ms: int = 0
-    #: Host the VMs are on afterwards.
+    #: Host of the VMs afterwards.
     destination: str = ""
-    #: Asked for this many times; above one, the targets take turns.
+    #: Number of requests; if more than one, they go to the targets in turn.
     times: int = 1
-    #: Between two times, in ms.
+    #: Interval between two requests, in ms.
     every_ms: int = 0
-    #: Added at random between two times, in ms at most.
+    #: Largest random addition to the interval, in ms.
     jitter_ms: int = 0
 
 
 @value
 class Maintain:
-    """Start a maintenance of many hosts in waves."""
+    """Step: start a maintenance of several hosts in waves."""
 
     hosts: tuple[str, ...]
     cause: Cause
-    #: Time each host takes, in seconds.
+    #: Duration of the work on each host, in seconds.
     duration_s: int
-    #: Name of this work for later steps.
+    #: Label by which later steps refer to this work.
     label: str = ""
     reason: str = ""
     #: Hosts of the first wave.
     canary: tuple[str, ...] = ()
-    #: Hosts disturbed at a time; 0: as the policy says.
+    #: Most hosts disturbed at a time; 0: the policy's number.
     max_at_once: int = 0
-    #: Hosts that may fail before it is stopped.
+    #: Number of failed hosts that do not stop the maintenance.
     max_failures: int = 0
 
 
 @value
 class Wait:
-    """Wait for what became of earlier work."""
+    """Step: wait until earlier work has reached a state."""
 
     until: Until
     of: str
-    #: Longest wait in ms; the scenario has failed then.
+    #: Longest wait in ms, after which the scenario fails.
     within_ms: int
 
 
 @value
 class Approval:
-    """VMs approve what earlier work shows them, unless it is too late."""
+    """Step: VMs approve the events of earlier work, if there is still time."""
 
     of: str
     by: tuple[str, ...]
-    #: Only events that name no VM but these; empty: every event they are shown.
+    #: Only events that name no other VMs; empty: all events.
     only: tuple[str, ...] = ()
 
 
 @value
 class Cancellation:
-    """Withdraw earlier work that has not started."""
+    """Step: withdraw earlier work that has not started."""
 
     of: str
     reason: str = ""
@@ -101,7 +101,7 @@ class Cancellation:
 
 @value
 class Completion:
-    """End earlier work that runs, well or not."""
+    """Step: end earlier work that is running, as succeeded or failed."""
 
     of: str
     failed: bool = False
@@ -110,28 +110,28 @@ class Completion:
 
 @value
 class Resumption:
-    """Resume an earlier maintenance that was stopped."""
+    """Step: resume a stopped maintenance."""
 
     of: str
 
 
 @value
 class Repairing:
-    """Mark hosts as repaired."""
+    """Step: mark hosts as repaired."""
 
     hosts: tuple[str, ...]
 
 
 @value
 class Remark:
-    """Print what to look at."""
+    """Step: print a text for the user."""
 
     text: str
 
 
 @value
 class Pause:
-    """Wait for some time."""
+    """Step: wait for some time."""
 
 
 Act: TypeAlias = (
@@ -146,24 +146,24 @@ Act: TypeAlias = (
     | Remark
     | Pause
 )
-#: What may have a label.
+#: Steps that may have a label.
 Labelled: TypeAlias = RequestedWork | Maintain
 
 
 @value
 class ScenarioStep:
-    """One act and when it is done; times are the emulator's, so they follow its speed."""
+    """One step and its time; times are the emulator's, so they follow its speed."""
 
     act: Act
-    #: Since the scenario began, in ms; None: `after_ms` counts.
+    #: Time since the start of the scenario, in ms; None: `after_ms` applies.
     at_ms: int | None = None
-    #: Since the step before was done, in ms.
+    #: Time since the end of the previous step, in ms.
     after_ms: int = 0
 
 
 @value
 class DeclaredMachines:
-    """What a scenario says of hosts, groups and VMs, by their names, as in a topology file."""
+    """The hosts, groups and VMs in a scenario, by name, as in a topology file."""
 
     hosts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     groups: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -172,14 +172,14 @@ class DeclaredMachines:
 
 @value
 class Scenario:
-    """A story that can be repeated."""
+    """A repeatable sequence of steps, with its machines."""
 
     name: str
     title: str
     about: str
     steps: tuple[ScenarioStep, ...]
     machines: DeclaredMachines = field(default_factory=DeclaredMachines)
-    #: Its steps by their labels.
+    #: Labelled steps, by label.
     labels: Mapping[str, Labelled] = field(default_factory=dict)
-    #: The policy that is in force while it runs, as in a policy file; empty: the one in force.
+    #: Policy during the run, as in a policy file; empty: the current policy.
     policy: Mapping[str, object] = field(default_factory=dict)

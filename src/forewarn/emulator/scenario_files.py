@@ -1,4 +1,4 @@
-"""Parser of scenario files (TOML), and access to the built-in scenarios."""
+"""Parser of scenario files (TOML), and lookup of built-in scenarios."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ STEPS_MAX = 1000
 MACHINES_MAX = 1000
 TIMES_MAX = 1000
 TEXT_LENGTH_MAX = 2000
-#: Default wait of a step: longer than any notice except a prediction's.
+#: Default longest wait of a step in seconds: longer than any notice except a prediction's.
 WITHIN_S = 3600
-#: Default duration of a maintenance's work on each host.
+#: Default duration of a maintenance's work on each host, in seconds.
 DURATION_S = 300
 
 _DURATION = Duration()
@@ -82,7 +82,7 @@ class ScenarioUnknown(CallerError):
 
 
 def read_scenario(name: str, text: str) -> Scenario:
-    """Parse a scenario.
+    """Parse the text of a scenario.
 
     Raises:
         ScenarioInvalid: the text is invalid.
@@ -124,7 +124,7 @@ def shipped_text(name: str) -> str:
     """Return the text of a built-in scenario.
 
     Raises:
-        ScenarioUnknown: it does not exist.
+        ScenarioUnknown: the scenario does not exist.
     """
     if name not in shipped():
         raise ScenarioUnknown(name=name)
@@ -133,7 +133,7 @@ def shipped_text(name: str) -> str:
 
 
 class _Wrong(Exception):
-    """A problem, as half a sentence."""
+    """A problem of a scenario, as half a sentence."""
 
 
 def _scenario(name: str, written: Table) -> Scenario:
@@ -167,7 +167,7 @@ def _scenario(name: str, written: Table) -> Scenario:
 
 
 def _policy(written: Table) -> Table:
-    """Return the policy as written, after checking that it is valid."""
+    """Return the policy of a scenario as written, after checking it."""
     table = written.get("policy", {})
     if not isinstance(table, dict):
         raise wrong("policy", table, "a table, written as [policy]")
@@ -186,14 +186,14 @@ def _machines(written: Table, kind: str) -> Mapping[str, Table]:
 
 @value
 class _Place:
-    """A step's table, and how to report its problems."""
+    """A step's table, and the location for its errors."""
 
     table: Table
     where: str
     labels: Mapping[str, Labelled]
 
     def label(self, key: str, *, maintenance: bool = False) -> str:
-        """Return the label of an earlier step, or of an earlier maintenance alone."""
+        """Return the label of an earlier step, which may have to be a maintenance."""
         name = _text(self.table, key, "", self.where)
         if name not in self.labels:
             raise wrong(f"{self.where}: {key}", name, "the label (`as`) of an earlier step")
@@ -209,12 +209,12 @@ class _Place:
 def _step(table: Table, where: str, labels: Mapping[str, Labelled]) -> ScenarioStep:
     kinds = [key for key in _ACTS if key in table]
     if len(kinds) > 1:
-        raise _Wrong(f"{where} has both {kinds[0]!r} and {kinds[1]!r}; make them two steps")
+        raise _Wrong(f"{where} has both {kinds[0]!r} and {kinds[1]!r}; make two steps of them")
     kind = kinds[0] if kinds else ""
     keys, read = _ACTS[kind] if kind else (frozenset[str](), _pause)
     _known(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
     if not kind and not {"at", "after"} & table.keys():
-        raise _Wrong(f"{where} does nothing: give one of {', '.join(_ACTS)}")
+        raise _Wrong(f"{where} does nothing: add one of {', '.join(_ACTS)}")
     if "at" in table and "after" in table:
         raise _Wrong(f"{where} has both 'at' and 'after'")
     place = _Place(table, where, labels)
@@ -299,7 +299,7 @@ def _pause(_: _Place) -> Pause:
     return Pause()
 
 
-#: Key that defines a step's kind -> its other keys, parser.
+#: Key that defines the kind of a step -> its other keys, and its parser.
 _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
     "do": (
         frozenset(

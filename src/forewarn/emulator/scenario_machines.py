@@ -1,6 +1,6 @@
-"""The machines of a scenario: what it adds and changes, and how that is taken back.
+"""The machines of a scenario: the changes that add them, and that undo this afterwards.
 
-Pure. No scenario is run in here and nothing is changed: values in, a `Change` out.
+Pure: these functions return changes and do not apply them.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
 
 @value
 class ScenarioFleet:
-    """The machine a scenario is run on: what the placeholders stand for."""
+    """The VM on which a scenario runs, with its host and group, for the placeholders."""
 
     vm: str
     host: str
     group: str
 
     def name(self, written: str) -> str:
-        """Return the name a word of a scenario stands for."""
+        """Return the name of a machine that a scenario names directly or by a placeholder."""
         return {ON_VM: self.vm, ON_HOST: self.host, ON_GROUP: self.group}.get(written, written)
 
     def names(self, written: Iterable[str]) -> tuple[str, ...]:
-        """Return the names that words of a scenario stand for, each once."""
+        """Return the names of such machines, without duplicates."""
         return tuple(dict.fromkeys(self.name(word) for word in written))
 
 
 def stage_for(topology: Topology, vm: str) -> ScenarioFleet | None:
-    """Return the stage around a VM; None if it is not there."""
+    """Return the placeholders' values for a VM; None if the VM does not exist."""
     machine = topology.vms.get(vm)
     return ScenarioFleet(machine.name, machine.host, machine.group) if machine else None
 
 
 def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet) -> ChangeTopology:
-    """Return the change that brings a scenario's machines.
+    """Return the change that adds a scenario's machines.
 
-    A name that is there already is changed in what the scenario says, and keeps the rest.
+    An existing machine changes only in the members that the scenario sets.
 
     Raises:
-        ValidationFailed: a field is unknown or of the wrong kind.
-        FleetContradiction: a machine cannot be like this.
+        ValidationFailed: a member is unknown or has the wrong type.
+        FleetContradiction: the machines contradict each other or the fleet.
     """
     known = form_of(topology)
     hosts = _placed(machines.hosts, known["hosts"], stage)
@@ -62,7 +62,7 @@ def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet
     vms = _placed(machines.vms, known["vms"], stage)
     joined = any(vm.get("group") == stage.group for name, vm in vms.items() if name != stage.vm)
     if joined and topology.groups[stage.group].kind is GroupKind.LONE:
-        # A lone VM has company for as long as the story lasts.
+        # A lone group has only one VM, so it becomes an availability set for the scenario.
         lone = groups.get(stage.group, known["groups"][stage.group])
         groups[stage.group] = {**lone, "kind": GroupKind.AVAILABILITY_SET.value}
     tables = {"hosts": hosts, "groups": groups, "vms": vms}
@@ -71,19 +71,19 @@ def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet
 
 @value
 class Touched:
-    """Names of the machines a scenario brought, changed or disturbed."""
+    """Names of the machines that a scenario has added, changed or disturbed."""
 
     hosts: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     vms: frozenset[str] = frozenset()
 
     def __or__(self, other: Touched) -> Touched:
-        """Return the machines that either has touched."""
+        """Return the machines of both."""
         return Touched(self.hosts | other.hosts, self.groups | other.groups, self.vms | other.vms)
 
 
 def touched_by(change: ChangeTopology) -> Touched:
-    """Return the machines that a change touches."""
+    """Return the machines that a change names."""
     return Touched(
         frozenset(each.name for each in change.hosts),
         frozenset(each.name for each in change.groups),
@@ -92,7 +92,7 @@ def touched_by(change: ChangeTopology) -> Touched:
 
 
 def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopology:
-    """Return the change that restores the touched machines."""
+    """Return the change that restores the machines of a scenario."""
     hosts = tuple(
         before.hosts[name]
         for name in sorted(touched.hosts)
@@ -125,12 +125,12 @@ def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopol
 
 
 def _same_host(now: Host | None, before: Host) -> bool:
-    """Compare without health, which a topology does not set."""
+    """Return whether two records are equal except for health, which a topology does not set."""
     return now is not None and replace(now, health=before.health) == before
 
 
 def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
-    """Return a scenario's machines under their real names, merged with existing records."""
+    """Return a scenario's machines with their real names, merged with existing records."""
     members: dict[str, Mapping[str, object]] = {}
     for written, table in tables.items():
         name = stage.name(written)

@@ -1,6 +1,6 @@
 """The maintenances of a scenario's run, and its policy.
 
-For the event loop only.
+Used only on the event loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OVER = "the scenario is over"
 
 
 class PolicyBusy(CallerError):
-    """A second running scenario with its own policy."""
+    """A policy of a scenario that would replace the policy of another running scenario."""
 
     code = "scenario-policy-busy"
     status = 409
@@ -58,13 +58,13 @@ class ScenarioMaintenances:
     def __init__(self, control: ControlEngine, actor: str) -> None:
         """Start without maintenances."""
         self._control, self._actor = control, actor
-        #: Numbers by label; unlabelled ones by number.
+        #: Numbers of maintenances by label; without a label, by number.
         self.numbers: dict[str, int] = {}
         self._brought: MaintenancePolicy | None = None
         self._before: MaintenancePolicy | None = None
 
     async def bring_policy(self, scenario: Scenario, begun_ms: int) -> None:
-        """Apply the policy of a scenario, if any.
+        """Apply the policy of a scenario, if it has one.
 
         Raises:
             PolicyBusy: the policy of another scenario is in force.
@@ -104,12 +104,12 @@ class ScenarioMaintenances:
         return Touched(hosts=frozenset(hosts), vms=await self._read(vms))
 
     async def reached(self, label: str, until: Until) -> bool:
-        """Whether a maintenance, or work on one of its hosts, has reached a state."""
+        """Return whether a maintenance, or work on one of its hosts, has reached a state."""
         number = self.numbers[label]
 
         def look(plane: ControlPlane) -> bool:
             maintenance = plane.state.maintenances.get(number)
-            if maintenance is None:  # it has ended
+            if maintenance is None:  # the maintenance has ended
                 return until is not Until.STOPPED
             if until in {Until.ENDED, Until.STOPPED}:
                 return until is Until.STOPPED and maintenance.state is MaintenanceState.STOPPED
@@ -122,17 +122,17 @@ class ScenarioMaintenances:
         return await self._read(look)
 
     async def resume(self, label: str) -> None:
-        """Resume a stopped maintenance; ignore one that is not stopped."""
+        """Resume a maintenance, if it is stopped."""
         await self._try(ResumeMaintenance(self.numbers[label]))
 
     async def cancel(self, label: str, reason: str = "") -> None:
-        """Cancel a maintenance; ignore one that has ended."""
+        """Cancel a maintenance, unless it has ended."""
         await self._try(CancelMaintenance(self.numbers[label], reason))
 
     async def take_back(self) -> None:
-        """End remaining maintenances, and restore the policy that the scenario replaced.
+        """Cancel remaining maintenances, and restore the previous policy.
 
-        A policy that an operator has applied in the meantime stays.
+        A policy that an operator has applied meanwhile stays.
         """
         for label in self.numbers:
             await self.cancel(label, OVER)

@@ -1,6 +1,6 @@
 """The operations of a scenario's run, by the labels of its steps.
 
-They are looked up on the control loop's thread.
+The control loop's thread calls the methods that read the state.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class ScenarioOperations:
-    """Numbers of operations by label; of a maintenance, those that are live."""
+    """Numbers of operations by label; for a maintenance, of its live operations."""
 
     def __init__(self, maintenances: Mapping[str, int]) -> None:
         """Start without operations.
 
         Args:
-            maintenances: numbers of the run's maintenances by label, which grows.
+            maintenances: numbers of the run's maintenances by label; later ones are added to it.
         """
         self._maintenances = maintenances
-        #: Requested operations by label; unlabelled ones under the empty text.
+        #: Requested operations by label; those without a label under the empty text.
         self.by_label: dict[str, list[int]] = {}
 
     def add(self, label: str, number: int) -> None:
@@ -42,14 +42,14 @@ class ScenarioOperations:
         return [each.number for each in operations if each.maintenance == maintenance]
 
     def reached(self, plane: ControlPlane, label: str, until: Until) -> bool:
-        """Whether all operations of a label, requested one by one, have reached a state."""
+        """Return whether all operations of a label, without a maintenance, have reached a state."""
         numbers = self.by_label.get(label, [])
         operations = [plane.state.operations.get(n) or plane.store.operation(n) for n in numbers]
         there = [operation for operation in operations if operation is not None]
         return bool(there) and all(_reached(each, until) for each in there)
 
     def live(self, plane: ControlPlane) -> list[Operation]:
-        """Return every operation that has not ended."""
+        """Return all operations that have not ended."""
         return [
             plane.state.operations[number]
             for label in (*self.by_label, *self._maintenances)
@@ -60,13 +60,13 @@ class ScenarioOperations:
     def shown(
         self, plane: ControlPlane, label: str, *, to: Collection[str], only: Collection[str]
     ) -> list[tuple[str, str]]:
-        """Return the events of a label shown to VMs, as pairs of VM and event.
+        """Return the events of a label that VMs see, as pairs of VM and event.
 
         Args:
             plane: the control plane.
             label: the label of the operations.
-            to: the VMs.
-            only: events that name no VM but these; empty: every event.
+            to: the VMs that see the events.
+            only: only events that name no other VMs; empty: all events.
         """
         vms = plane.state.topology.vms
         groups = {name: vms[name].group for name in to if name in vms}

@@ -19,10 +19,10 @@ MINUTE_S, DAY_MIN = 60, 24 * 60
 
 
 def policy_at(table: Mapping[str, object], begun_ms: int) -> MaintenancePolicy:
-    """Return the policy of a scenario that started at a time, ms since the epoch UTC.
+    """Return the policy of a scenario that started at `begun_ms`, ms since the epoch UTC.
 
-    `from` and `to` of a window may be relative, such as `+75m` after the scenario's start, to the
-    minute, in UTC.
+    `from` and `to` of a window may be relative to the scenario's start, such as `+75m`; they are
+    rounded to minutes, in UTC.
 
     Raises:
         ValidationFailed: the policy is invalid.
@@ -46,9 +46,7 @@ def _resolved(window: object, begun_ms: int, where: str) -> object:
         if isinstance(written := window.get(key), str) and written.startswith("+")
     }
     if relative and "time_zone" in window:
-        raise wrong(
-            f"{where}.time_zone", window["time_zone"], "left out: relative times are in UTC"
-        )
+        raise wrong(f"{where}.time_zone", window["time_zone"], "omitted: relative times are in UTC")
     return {**window, **relative}
 
 

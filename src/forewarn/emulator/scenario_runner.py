@@ -1,6 +1,6 @@
 """Runs scenarios on the emulator's clock through the control loop.
 
-A scenario can only do what an operator, a VM or a host could do.
+A scenario can do only what an operator, a VM or a host could do.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ScenarioFailed(CallerError):
     code = "scenario-failed"
     status = 409
     message = "Scenario {name} failed in step {step}: {problem}"
-    advice = "See `forewarn emulator scenario show {name}`; its changes are undone."
+    advice = "Run `forewarn emulator scenario show {name}`; its changes are undone."
 
 
 class RunState(Enum):
@@ -74,23 +74,23 @@ class ScenarioControl:
     control: ControlEngine
     clock: Clock
     ids: Ids
-    #: Called with the remarks of a scenario.
+    #: Callback for the remarks of a scenario.
     say: Callable[[str], None]
 
 
 class Run:
-    """One run of a scenario. For the event loop only."""
+    """One run of a scenario; used only on the event loop."""
 
     def __init__(self, scenario: Scenario, stage: ScenarioFleet, service: ScenarioControl) -> None:
-        """Prepare; `start` begins."""
+        """Prepare the run; `start` begins it."""
         self.scenario = scenario
         self.stage = stage
         self.state = RunState.RUNNING
-        #: Steps done, of `len(scenario.steps)`.
+        #: Number of finished steps, of `len(scenario.steps)`.
         self.done = 0
         self.started_ms = service.clock.now_ms()
         self.problem = ""
-        #: Time of its next action, ms since the epoch UTC; None if it waits for no time.
+        #: Time of the next action, ms since the epoch UTC; None if the run waits for no time.
         self.waits_until_ms: int | None = None
         self._service = service
         self._actor = f"{SCENARIO}{scenario.name}"
@@ -103,7 +103,7 @@ class Run:
         self._tidying: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to run."""
+        """Start the task of the run."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def quiet(self) -> bool:
-        """Whether it waits for a condition that does not hold yet."""
+        """Whether the run waits for a condition that is still false."""
         if self.state is not RunState.RUNNING:
             return all(task is None or task.done() for task in (self._task, self._tidying))
         if not self._resting or self._moved.is_set():
@@ -123,16 +123,16 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and its changes are undone as far as possible."""
+        """Whether the run has ended and its changes are undone as far as possible."""
         return self._task is not None and self._task.done()
 
     @property
     def left(self) -> dict[str, str]:
-        """Changes that cannot be undone yet, such as `vm upgrade-2`, and why."""
+        """Changes that cannot be undone yet, such as `vm upgrade-2`, with the reasons."""
         return self._tidy.left if self._tidy is not None else {}
 
     async def stop(self) -> None:
-        """End it now, and undo its changes."""
+        """End the run now, and undo its changes."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -174,7 +174,7 @@ class Run:
         return f"{ended}: {self.problem}"
 
     async def _bring(self) -> None:
-        """Add and change the machines of the scenario."""
+        """Add and change the scenario's machines."""
         topology = await self._read(lambda plane: plane.state.topology.copy())
         self._tidy = TidyUp(self._service.control, self._actor, topology)
         change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
@@ -184,7 +184,7 @@ class Run:
         await self.maintenances.bring_policy(self.scenario, self.started_ms)
 
     async def _take(self, step: ScenarioStep, before_ms: int) -> int:
-        """Run one step at its time; return the time at which it was done."""
+        """Run one step at its time; return the time at which it ended."""
         due_ms = before_ms + step.after_ms
         if step.at_ms is not None:
             due_ms = max(due_ms, self.started_ms + step.at_ms)
@@ -236,7 +236,7 @@ class Run:
             await self._until(_never, due_ms)
             try:
                 await self._ask(work, (targets[turn % len(targets)],))
-            except CallerError as refusal:  # in a storm some arrive too early or twice
+            except CallerError as refusal:  # in a storm some requests come too early or twice
                 log.info("scenario %s: %s", self.scenario.name, refusal)
             jitter = self._service.ids.fraction("scenario") if work.jitter_ms else 0.0
             due_ms += work.every_ms + int(jitter * work.jitter_ms)
@@ -289,7 +289,7 @@ class Run:
                 log.info("scenario %s: %s", self.scenario.name, late)
 
     async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
-        """Apply an action to all work of a label, except work that is past it."""
+        """Apply an action to all work of a label, except work for which it is too late."""
         for number in await self._read(lambda plane: self.operations.numbers(plane, label)):
             try:
                 await self._submit(act(number))
@@ -314,7 +314,7 @@ class Run:
             self._service.say(f"scenario {self.scenario.name} leaves {what} for now: {why}")
 
     async def _tidy_again(self) -> None:
-        """Retry undoing the remaining changes; a commit in the meantime requests another retry."""
+        """Retry to undo the remaining changes; a commit meanwhile causes another try."""
         assert self._tidy is not None
         while self._moved.is_set() and self.left:
             self._moved.clear()
@@ -338,7 +338,7 @@ class Run:
     # --- waiting and asking ---------------------------------------------------------------
 
     async def _until(self, ready: Callable[[], Awaitable[bool]], until_ms: int) -> bool:
-        """Wait for a condition, or until a time of the emulator's clock; return which occurred."""
+        """Wait for a condition, or until a time of the emulator's clock; return which was first."""
         while True:
             self._moved.clear()
             if await ready():

@@ -1,6 +1,6 @@
-"""Undoes a scenario's changes, machine by machine where work pins some of them.
+"""Cleanup of a scenario: undoes its changes, one machine at a time if work still uses some.
 
-It ends no work of others.
+It does not end work that others requested.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class TidyUp:
-    """The changes of one run that must be undone. For the event loop only."""
+    """The changes of one run that must be undone; used only on the event loop."""
 
     def __init__(self, control: ControlEngine, actor: str, before: Topology) -> None:
         """Prepare the cleanup.
 
         Args:
-            control: applies the changes.
-            actor: their actor in history.
+            control: the control loop, which applies the changes.
+            actor: actor of the changes in history.
             before: the fleet to restore.
         """
         self._control = control
@@ -42,7 +42,7 @@ class TidyUp:
         self.left: dict[str, str] = {}
 
     async def attempt(self) -> None:
-        """Undo as many changes as possible; costs the machines touched."""
+        """Undo as many changes as possible; O(machines of the scenario)."""
         left: dict[str, str] = {}
         before, now = self._before, await self._topology()
         for name in sorted(self.touched.hosts & now.hosts.keys()):
@@ -73,9 +73,10 @@ class TidyUp:
 
 
 def in_parts(change: ChangeTopology) -> Generator[ChangeTopology, str, dict[str, str]]:
-    """Yield a change, and if it is refused its parts, as long as some succeed.
+    """Yield a change; if it is refused, yield its parts as long as some succeed.
 
-    The caller sends the reason of each refusal, or nothing; returns remaining parts and reasons.
+    The caller sends the reason of each refusal, or nothing. Returns the remaining parts and
+    reasons.
     """
     if is_empty(change) or not (yield change):
         return {}

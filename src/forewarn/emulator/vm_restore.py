@@ -1,4 +1,4 @@
-"""Restores VMs that were evicted or deleted, so that the emulator stays usable.
+"""Restores evicted and deleted VMs, so that the emulator stays usable.
 
 VMs that an operator removes stay removed.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.emulator")
 
-#: Time until a VM is restored, in ms of the emulator's clock: long enough to be noticed.
+#: Time until a VM is restored, in ms of the emulator's clock; long enough to be noticed.
 AWAY_MS = 60_000
 
 
 class VmRestore:
-    """Removed VMs and the times of their return. For the event loop only."""
+    """Removed VMs and the times of their return; used only on the event loop."""
 
     def __init__(self, control: ControlEngine, clock: Clock) -> None:
         """Start without removed VMs."""
@@ -39,7 +39,7 @@ class VmRestore:
 
     @property
     def waits_until_ms(self) -> int | None:
-        """Return time of the next VM, ms since the epoch UTC."""
+        """Return the time of the next return, ms since the epoch UTC."""
         return min((at_ms for at_ms, _ in self._away.values()), default=None)
 
     @property
@@ -50,7 +50,7 @@ class VmRestore:
         return self._resting and not self._moved.is_set() and not due
 
     def away(self, vm: Vm) -> None:
-        """Restore a VM after a delay."""
+        """Restore a VM after `AWAY_MS`."""
         self._away[vm.name] = (self._clock.now_ms() + AWAY_MS, vm)
         self.wake()
 
@@ -94,9 +94,7 @@ class VmRestore:
                 if name in topology.vms:
                     continue
                 await asyncio.wrap_future(self._control.submit(ChangeTopology(vms=(vm,)), ACTOR))
-            except (
-                ForewarnError
-            ) as error:  # its host or group was removed, or its address is in use
+            except ForewarnError as error:  # its host or group was removed, or its address is used
                 log.info("%s cannot be restored: %s", name, error)
 
 

@@ -34,7 +34,7 @@ class InjectedFault:
 class Fault(Protocol):
     """Decides about each request; `MetadataServer.set_fault` installs it at run time."""
 
-    def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
+    def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Return what happens to this request of this VM; None: nothing."""
 
 
@@ -44,7 +44,7 @@ class Outdated:
 
     answer: Response
 
-    def meet(self, vm: str, request: HttpRequest) -> InjectedFault:
+    def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault:
         """Return that answer."""
         del vm, request
         return InjectedFault(answer=self.answer)
@@ -53,5 +53,5 @@ class Outdated:
 class Absence(Protocol):
     """Decides about requests of nobody; `MetadataServer.set_absence` installs it."""
 
-    def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
+    def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
         """Return whether it is held, then reset, or reset at once; None: it is answered 404."""

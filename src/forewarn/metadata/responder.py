@@ -137,7 +137,7 @@ class Responder:
         """Return the refusal of a request that is not heard, whatever its body says, or None."""
         identified = self.callers.find(peer, asked.request)
         if identified.caller is None:
-            if self.absence is not None and self.absence.meet(peer, asked.request) is not None:
+            if self.absence is not None and self.absence.fault_for(peer, asked.request) is not None:
                 return None
             asked.close = asked.close or identified.by_peer  # its next one is nobody's either
             self.figures.unknown_callers += 1
@@ -162,7 +162,7 @@ class Responder:
         if asked.caller is None:
             return self._of_nobody(asked, peer, now_s)
         if self.fault is not None:
-            disturbance = asked.disturbance = self.fault.meet(asked.caller.vm, asked.request)
+            disturbance = asked.disturbance = self.fault.fault_for(asked.caller.vm, asked.request)
             if disturbance is not None and disturbance.hold_s > 0:
                 return Hold(now_s + disturbance.hold_s, then_respond=True)
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
@@ -225,7 +225,7 @@ class Responder:
 
     def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Answer 404, or do what the emulator has for a VM that is gone. Source: E-10."""
-        gone = None if self.absence is None else self.absence.meet(peer, asked.request)
+        gone = None if self.absence is None else self.absence.fault_for(peer, asked.request)
         if gone is None:
             return self._answer(asked, NOT_FOUND)
         if gone.hold_s and asked.disturbance is not CUT:
