@@ -35,7 +35,7 @@ CLIENTS = dict(clients_shown())
 
 #: What a client does wrong -> the story that shows it, and words of the fault.
 WRONG = {
-    "eager": ("life", "before it had prepared"),
+    "eager": ("life", "before preparing"),
     "nosy": ("another", "of another VM"),
     "growing": ("back", "has not approved"),
     "forgetful": ("restart", "has not recovered"),
@@ -43,10 +43,10 @@ WRONG = {
     "sluggish": ("quiet", "too rarely"),
     "fragile": ("reset", "ended with status 1"),
     "impatient": ("throttled", "too often"),
-    "proxied": ("proxy", "through a proxy"),
+    "proxied": ("proxy", "used a proxy"),
     "redirected": ("redirect", "followed a redirect"),
-    "faint": ("unanswered", "gave an approval up"),
-    "headerless": ("quiet", "without the header"),
+    "faint": ("unanswered", "did not repeat an approval"),
+    "headerless": ("quiet", "sent no header"),
     "repeating": ("moving", "times for one event"),
     "hasty": ("empty", "not over"),
 }

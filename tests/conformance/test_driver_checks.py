@@ -246,7 +246,7 @@ def test_sound_driver_passes_every_check() -> None:
     results = tried(lambda: Sound(far), far)
     assert [(r.check.title, r.reason) for r in results if r.verdict is Verdict.FAILED] == []
     skipped = [r.check.title for r in results if r.verdict is Verdict.SKIPPED]
-    assert skipped == ["discovery gives a part of a topology"]
+    assert skipped == ["discovery returns parts of a topology"]
 
 
 @pytest.mark.parametrize(
@@ -256,15 +256,15 @@ def test_sound_driver_passes_every_check() -> None:
         (ForgetsAfterCrash, "was begun to effect 2 times after a restart"),
         (Hangs, "begin of op-2/1 has not returned within 0.1 s"),
         (HangsInAbort, "has not returned within 0.1 s"),
-        (Lies, "was never begun, and is said to be done"),
+        (Lies, "was never begun, and is reported as done"),
         (Floods, "text has 1000000 characters"),
         (SendsControls, "text has control characters"),
         (SaysNothing, "is a dict, no Progress"),
         (Overshoots, "share is 50, not between 0 and 1"),
-        (MixesUpTasks, "/1 is said to be done when op-"),
+        (MixesUpTasks, "/1 is reported as done when op-"),
         (IgnoresAbort, "was aborted, then begun to effect 1 times"),
         (AbortsOnlyOnce, "failed: no such job"),
-        (GoesOnAfterEnd, "had ended, and is said to go on"),
+        (GoesOnAfterEnd, "had ended, and is reported as running"),
         (NeverEnds, "has not ended within 0.1 s"),
         (SleepsForever, "neither to be asked again nor waits"),
         (IgnoresRetry, "was begun to effect 0 times after begin of a retry came twice"),

@@ -179,7 +179,7 @@ def test_report_is_for_people_and_for_programs(
 ) -> None:
     """Lines for people, JSON and JUnit for CI, and a status that says whether it passed."""
     assert main(["conformance", "server", right]) == 0
-    assert "ok    E-1   GET shows a document" in capsys.readouterr().out
+    assert "ok    E-1   GET returns a document" in capsys.readouterr().out
     assert main(["--json", "conformance", "server", right]) == 0
     form = json.loads(capsys.readouterr().out)
     assert form["failed"] == 0

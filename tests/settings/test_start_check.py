@@ -155,6 +155,6 @@ def test_check_beside_a_running_service_is_sound(tmp_path: Path, taken: str) -> 
     path.write_text(BASE.format(home=tmp_path).replace("127.0.0.1:0", taken))
     opened = open_store(str(tmp_path / "store.db"))
     notes = asyncio.run(check_start(load_settings([path], {})))
-    assert "Another forewarn serves the store" in notes[0]
+    assert "Another forewarn process uses the store" in notes[0]
     assert [taken in note for note in notes[1:]] == [True, True]
     opened.close()

@@ -91,7 +91,7 @@ def test_second_process_is_refused(story: Story, path: Path) -> None:
         check=False,
     )
     assert second.returncode == 1
-    assert "StoreInUse: Another forewarn serves the store" in second.stderr
+    assert "StoreInUse: Another forewarn process uses the store" in second.stderr
     with pytest.raises(StoreInUse, match=r"pid \d+"):
         open_store(str(path))
     story.reboot("h0")

@@ -60,7 +60,7 @@ def test_file_that_was_cut_off_takes_no_commit(story: Story, path: Path, size: i
     story.reboot("h0")
     with path.open("r+b") as file:
         file.truncate(size)
-    with pytest.raises(StoreReplaced, match="cut off"):
+    with pytest.raises(StoreReplaced, match="truncated"):
         story.store.commit(large(story))
 
 
@@ -99,7 +99,7 @@ def test_log_that_was_cut_off_takes_no_commit(story: Story, path: Path) -> None:
     """A commit behind a log's lost beginning would be lost with it. Source: A-6."""
     story.reboot("h0")
     path.with_name("store.db-wal").write_bytes(bytes(LOG_BYTES))
-    with pytest.raises(StoreReplaced, match="log was cut off"):
+    with pytest.raises(StoreReplaced, match="log was truncated"):
         story.store.commit(large(story))
 
 
@@ -167,7 +167,7 @@ def test_new_store_is_said(path: Path, opened: Opener, caplog: pytest.LogCapture
     """An empty store where one was expected is told of. Source: L-7."""
     opened(str(path)).close()
     assert [each.levelname for each in caplog.records] == ["WARNING"]
-    assert f"made a new store at {path}" in caplog.text
+    assert f"created a new store at {path}" in caplog.text
     caplog.clear()
     opened(str(path))
     assert caplog.text == ""

@@ -1,6 +1,6 @@
-"""`python -m forewarn.conformance.agent_client`: Forewarn's agent as a client that is judged.
+"""`python -m forewarn.conformance.agent_client`: runs Forewarn's agent as the client to check.
 
-Writes a configuration whose one step leaves marks, as the client suite's environment says, and
+Writes a configuration with one step, which records its calls as the client suite expects, and then
 becomes the agent.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from forewarn.conformance.marks import ENDPOINT, MARK, PREPARED, RECOVERED, STATE, VM
 
-#: Seconds between two polls: often enough that stories are short, within the limit of E-6.
+#: Seconds between two polls: short stories, within the rate limit of E-6.
 INTERVAL_S = 0.3
 
 
@@ -34,12 +34,12 @@ def configuration(environment: dict[str, str]) -> str:
     return "\n".join(["[agent]", *lines, "[step.mark]", *step, "repeatable = true", ""])
 
 
-#: What the step runs in each phase.
+#: Word that the step records in each phase.
 STEP = {"prepare": PREPARED, "recover": RECOVERED}
 
 
 def main() -> None:
-    """Become the agent."""
+    """Write the configuration, and run the agent in this process."""
     path = Path(os.environ[STATE], "agent.toml")
     path.write_text(configuration(dict(os.environ)), "utf-8")
     words = [sys.executable, "-m", "forewarn.agent", "run", "--config", str(path)]

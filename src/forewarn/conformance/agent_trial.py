@@ -1,4 +1,4 @@
-"""Forewarn's agent in a process of its own, at a server that is checked; nothing else runs here."""
+"""Runs Forewarn's agent, in its own process, with a server that is being checked."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from forewarn.conformance.marks import PREPARED, ConformanceMarks
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import ServiceUnderTest
 
-#: How a client of ours is started, as the client suite starts any.
+#: Command that starts the agent as the client to check.
 AGENT = (sys.executable, "-m", "forewarn.conformance.agent_client")
 STOP_TIMEOUT_S = 30.0
 
 
 def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
-    """Do something while the agent follows the server; then it must have prepared for an event.
+    """Run an action while the agent follows the server; then the agent must have prepared.
 
     Args:
-        target: the server; the agent is given host and port alone.
-        act: returns the id of the event that it made.
+        target: the server; the agent gets only its host and port.
+        act: creates an event and returns its id.
     """
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
         marks = ConformanceMarks(Path(directory))
@@ -39,4 +39,4 @@ def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)
         lines = log.read_text("utf-8", "replace").strip().splitlines() or ["nothing"]
-        demand(marks.count(PREPARED, event_id), f"it has not prepared; it said last: {lines[-1]}")
+        demand(marks.count(PREPARED, event_id), f"the agent has not prepared; it said: {lines[-1]}")

@@ -1,4 +1,4 @@
-"""Checks of approvals that a server must refuse; none of them approves an event of the server."""
+"""Checks of approvals that a server must refuse; no check approves a real event."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def _malformed_approval(target: ServiceUnderTest) -> None:
 @check("A-3", "an approval of an unknown event is refused")
 def _unknown(target: ServiceUnderTest) -> None:
     reply = target.post(approval_of(NOBODYS))
-    demand(400 <= reply.status < 500, f"it is answered {reply.status}")
+    demand(400 <= reply.status < 500, f"the answer has status {reply.status}")
 
 
-@check("A-5", "too large an approval is refused")
+@check("A-5", "an approval that is too large is refused")
 def _too_large(target: ServiceUnderTest) -> None:
     body = approval_of(*[NOBODYS[:-3] + f"{number:03}" for number in range(APPROVALS_MAX + 1)])
     expect_status(target.post(body), 413, 400, of=f"POST of {APPROVALS_MAX + 1} requests")

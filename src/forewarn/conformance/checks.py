@@ -1,7 +1,7 @@
-"""The definition of a check, and functions shared by the checks of a server.
+"""The definition of a check, and functions that the checks of a server share.
 
-A check raises `Fault` with the reason, or `NotApplicable` where the server shows nothing that
-could be checked.
+A check raises `ConformanceFault` with the reason, or `NotApplicable` if the server shows nothing to
+check.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ FIELDS = (
     *("EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"),
     *("Description", "EventSource", "DurationInSeconds"),
 )
-"""The fields of an event, in their order. Source: D-10."""
+"""The fields of an event, in order. Source: D-10."""
 GUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 
 
 class ConformanceFault(Exception):
-    """A violation of the contract by a server."""
+    """A server's violation of the contract."""
 
 
 class NotApplicable(Exception):
-    """A check without anything to check."""
+    """A check that has nothing to check."""
 
 
 Subject = TypeVar("Subject")
@@ -39,7 +39,7 @@ Subject = TypeVar("Subject")
 
 @value
 class Check(Generic[Subject]):
-    """One check of a kind of subject."""
+    """One check of a subject."""
 
     statement: str
     title: str
@@ -47,14 +47,14 @@ class Check(Generic[Subject]):
 
 
 CHECKS: list[Check[ServiceUnderTest]] = []
-#: Run last: the server may refuse requests for a while afterwards.
+#: Checks that run last, because the server may refuse requests for a while afterwards.
 LAST_CHECKS: list[Check[ServiceUnderTest]] = []
 
 
 def check(
     statement: str, title: str, *, into: list[Check[ServiceUnderTest]] = CHECKS
 ) -> Callable[[Callable[[ServiceUnderTest], None]], None]:
-    """Register a check of a statement."""
+    """Register a function as the check of a statement."""
 
     def register(run: Callable[[ServiceUnderTest], None]) -> None:
         into.append(Check(statement, title, run))
@@ -63,13 +63,13 @@ def check(
 
 
 def demand(holds: object, fault: str) -> None:
-    """Raise a fault unless a condition holds."""
+    """Raise a fault unless a condition is true."""
     if not holds:
         raise ConformanceFault(fault)
 
 
 def expect_status(reply: Reply, *wanted: int, of: str) -> None:
-    """Raise a fault unless an answer has one of the statuses."""
+    """Raise a fault unless an answer has one of the given statuses."""
     names = " or ".join(map(str, wanted))
     demand(reply.status in wanted, f"{of} is answered {reply.status}, not {names}")
 
@@ -93,7 +93,7 @@ def document_of(target: ServiceUnderTest, version: str = VERSION) -> dict[str, A
 
 
 def events_of(target: ServiceUnderTest, version: str = VERSION) -> list[dict[str, Any]]:
-    """Read the events; without any the check does not apply."""
+    """Read the events; without any, the check does not apply."""
     events = document_of(target, version).get("Events")
     demand(isinstance(events, list), "Events is not a list")
     assert isinstance(events, list)
@@ -103,5 +103,5 @@ def events_of(target: ServiceUnderTest, version: str = VERSION) -> list[dict[str
 
 
 def approval_of(*event_ids: str) -> bytes:
-    """Return the body that approves events."""
+    """Return the body of an approval of events."""
     return json.dumps({"StartRequests": [{"EventId": each} for each in event_ids]}).encode()

@@ -1,4 +1,4 @@
-"""Runs the scenarios against a client, several at a time."""
+"""Runs the stories against a client, several at a time."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = ["AGENT", "ClientMissing", "ClientOptions", "run_stories", "stories_na
 
 
 class ClientMissing(CallerError):
-    """A missing command for starting the client."""
+    """A missing command for the client."""
 
     code = "conformance-client-missing"
     message = "The command that starts the client is missing."
-    advice = "Write it after `--`, or use --agent to check Forewarn's agent."
+    advice = "Write the client's command after `--`, or use --agent to check Forewarn's agent."
 
 
 class StoryUnknown(CallerError):
-    """An unknown scenario."""
+    """An unknown story."""
 
     code = "conformance-story-unknown"
     status = 404
-    message = "Scenario {name} does not exist."
-    advice = "`forewarn conformance client --list` lists the scenarios."
+    message = "Story {name} does not exist."
+    advice = "`forewarn conformance client --list` lists the stories."
 
 
 def stories_named(names: Sequence[str]) -> list[Story]:
-    """Return the scenarios with some names; all without names.
+    """Return the stories with these names; all if there are no names.
 
     Raises:
-        StoryUnknown: there is none of that name.
+        StoryUnknown: no story has one of the names.
     """
     known = {story.name: story for story in STORIES}
     for name in names:
@@ -52,7 +52,7 @@ def stories_named(names: Sequence[str]) -> list[Story]:
 
 
 def run_stories(stories: Sequence[Story], options: ClientOptions) -> Iterator[Result]:
-    """Run the scenarios, each with its own client and service; results in their order."""
+    """Run the stories, each with its own client and service; yield the results in order."""
     with ThreadPoolExecutor(max(1, options.parallel)) as executor:
         yield from executor.map(partial(_judged, options=options), stories)
 

@@ -1,6 +1,7 @@
-"""A metadata service on loopback that does what a story says, and notes what its client does.
+"""A metadata service on a loopback address that plays a story and records the client's requests.
 
-What a client must do is in `client_stories.py`; in here are only requests that no story allows.
+`client_stories.py` defines what a client must do. This module only rejects requests that no story
+allows.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "/elsewhere"
 NAME = "vm-1"
-#: Another VM of the group.
+#: Name of another VM of the group.
 NEIGHBOUR = "vm-2"
 BODY_BYTES_MAX = 64 * 1024
 NOT_JSON = b'{"DocumentIncarnation":1,"Ev'
 
-#: What a fault answers: status, headers and body.
+#: Answer to a request for each fault: status, headers and body.
 ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "429": (429, {"Retry-After": "1"}, b"Throttle Result: Too Many Requests"),
     "410": (410, {}, b'{"error":"Gone"}'),
@@ -46,20 +47,20 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
 
 @dataclass(slots=True)
 class Seen:
-    """Requests of a client; times are ms since the epoch UTC."""
+    """The requests of a client; times are ms since the epoch UTC."""
 
     polls_ms: list[int] = field(default_factory=list)
-    #: Documents sent completely since the last change.
+    #: Number of documents sent completely since the last change.
     shown: int = 0
     versions: list[str] = field(default_factory=list)
-    #: Number of approvals answered 200, and of approvals sent, by event id.
+    #: By event id: number of approvals answered 200, and number sent.
     approved: dict[str, int] = field(default_factory=dict)
     posted: dict[str, int] = field(default_factory=dict)
-    #: Violations in any scenario, each once.
+    #: Violations that count in any story; each is listed once.
     wrongs: list[str] = field(default_factory=list)
 
     def wrong(self, text: str) -> None:
-        """Note something, once."""
+        """Record a violation, once."""
         if text not in self.wrongs:
             self.wrongs.append(text)
 
@@ -68,20 +69,20 @@ class PlayedServer:
     """A metadata service for one client, guarded by `lock`."""
 
     def __init__(self, prepared: Callable[[str], bool]) -> None:
-        """Bind a free port of loopback.
+        """Bind a free port on a loopback address.
 
         Args:
-            prepared: returns whether the client has prepared for an event, by its id.
+            prepared: returns whether the client has prepared for the event with an id.
         """
         self.lock = threading.RLock()
         self.seen = Seen()
         self.incarnation = 0
         self.events: tuple[ScheduledEvent, ...] = ()
-        #: Faults of GET and POST: a key of `ANSWERS`, `reset`, `half` or `hold`.
+        #: Fault of each method: a key of `ANSWERS`, `reset`, `half` or `hold`; empty: none.
         self.fault: dict[str, str] = {"GET": "", "POST": ""}
-        #: Distortion of documents: a pattern and its replacement.
+        #: Distortion of documents: bytes to replace, and their replacement.
         self.edit: tuple[bytes, bytes] | None = None
-        #: The newest api-version that is served.
+        #: The newest api-version that the service supports.
         self.newest = VERSIONS[-1]
         self.clock = SystemClock()
         self.prepared = prepared
@@ -93,7 +94,7 @@ class PlayedServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the service."""
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def close(self) -> None:
@@ -103,7 +104,7 @@ class PlayedServer:
         self._http.server_close()
 
     def event(self, *resources: str, notice_s: int = 900, kind: str = "Reboot") -> ScheduledEvent:
-        """Return a new event that is not shown yet, for this VM unless others are named."""
+        """Return a new event that is not shown yet; without names, an event of this VM."""
         with self.lock:
             self._ids += 1
             number = self._ids
@@ -117,14 +118,14 @@ class PlayedServer:
         )
 
     def show(self, *events: ScheduledEvent, incarnation: int | None = None) -> None:
-        """Replace the shown events."""
+        """Replace the events in the document."""
         with self.lock:
             self.events = events
             self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
             self.seen.shown = 0
 
     def set_fault(self, method: str, fault: str) -> None:
-        """Set the fault of a method; empty: none."""
+        """Set the fault of a method; an empty text clears it."""
         with self.lock:
             self.fault[method] = fault
 
@@ -137,34 +138,34 @@ class PlayedServer:
         return body if self.edit is None else re.sub(*self.edit, body)
 
     def approve(self, body: bytes) -> int:
-        """Process an approval; return the status."""
+        """Process an approval; return the status of the answer."""
         try:
             ids = read_approval(body)
         except (ApprovalMalformed, ApprovalTooLarge) as error:
-            self.seen.wrong(f"it posted a malformed approval: {error}")
+            self.seen.wrong(f"the client sent a malformed approval: {error}")
             return 400
         with self.lock:
             shown = {event.event_id: event for event in self.events}
             for event_id in ids:
                 event = shown.get(event_id)
                 if event is None:
-                    if self.seen.shown > 1:  # it may have asked before it could know
-                        self.seen.wrong("it approved an event that is not there")
+                    if self.seen.shown > 1:  # otherwise the client could not know yet
+                        self.seen.wrong("the client approved an event that does not exist")
                 elif NAME not in event.resources:
-                    self.seen.wrong("it approved an event of another VM alone")
+                    self.seen.wrong("the client approved an event of another VM only")
                 elif event.status == "Scheduled" and not self.prepared(event_id):
-                    self.seen.wrong("it approved an event before it had prepared for it")
+                    self.seen.wrong("the client approved an event before preparing for it")
             return 200 if all(event_id in shown for event_id in ids) else 400
 
     def accepted(self, body: bytes) -> None:
-        """Note an approval that is answered 200."""
+        """Record an approval that is answered 200."""
         with self.lock:
             for event_id in read_approval(body):
                 self.seen.approved[event_id] = self.seen.approved.get(event_id, 0) + 1
 
 
 def started(event: ScheduledEvent) -> ScheduledEvent:
-    """Return an event in its started state."""
+    """Return an event in its state Started."""
     return replaced(event, status="Started", not_before_ms=None)
 
 
@@ -175,7 +176,7 @@ def replaced(event: ScheduledEvent, **changes: object) -> ScheduledEvent:
 
 
 def _handler_of(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
-    """Return the class whose instances answer the requests to a server."""
+    """Return a request handler class for a server."""
 
     class Handler(_Handler):
         played = server
@@ -184,7 +185,7 @@ def _handler_of(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    """Ends with its connections; a client that is killed is not an error."""
+    """An HTTP server that closes its connections at the end and ignores lost clients."""
 
     daemon_threads = True
 
@@ -202,20 +203,20 @@ class _Handler(BaseHTTPRequestHandler):
     played: PlayedServer
 
     def do_GET(self) -> None:
-        """Answer a document, or another page of the metadata."""
+        """Answer with a document, or with other metadata."""
         path, query = self._address()
         if path == EVENTS_PATH:
             self._poll(query)
         elif path.startswith("/metadata/instance"):
             self._instance(path)
         elif path == ELSEWHERE:
-            self.played.seen.wrong("it followed a redirect")
+            self.played.seen.wrong("the client followed a redirect")
             self._answer(404, b'{"error":"Not found"}')
         else:
             self._answer(404, b'{"error":"Not found"}')
 
     def do_POST(self) -> None:
-        """Take an approval."""
+        """Answer an approval."""
         path, query = self._address()
         length = min(int(self.headers.get("Content-Length") or 0), BODY_BYTES_MAX)
         body = self.rfile.read(length)
@@ -230,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.played.accepted(body)
             self._answer(status, b"" if status == 200 else b'{"error":"Unknown event"}')
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited name
         """Print nothing."""
 
     def _note_posted(self, ids: tuple[str, ...]) -> None:
@@ -241,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _address(self) -> tuple[str, dict[str, list[str]]]:
         if "://" in self.path:
-            self.played.seen.wrong("it asked through a proxy")
+            self.played.seen.wrong("the client used a proxy")
         parts = urlsplit(self.path)
         return parts.path.lower().rstrip("/"), parse_qs(parts.query)
 
@@ -258,17 +259,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, body)
 
     def _refused(self, query: dict[str, list[str]]) -> bool:
-        """Refuse what the public service refuses; return whether that was so."""
+        """Refuse requests as the public service does; return whether the request was refused."""
         seen, newest = self.played.seen, self.played.newest
         version = "".join(query.get("api-version", []))
         if self.headers.get("Metadata", "").lower() != "true":
-            seen.wrong("it asked without the header `Metadata: true`")
+            seen.wrong("the client sent no header `Metadata: true`")
             refusal: dict[str, object] = {
                 "error": "Bad request. Required metadata header not specified"
             }
         elif version not in VERSIONS or version > newest:
             if version not in VERSIONS and newest == VERSIONS[-1]:
-                seen.wrong(f"it asked with the api-version {version!r}")
+                seen.wrong(f"the client used the api-version {version!r}")
             known = [each for each in VERSIONS if each <= newest]
             refusal = {
                 "error": "Bad request. api-version is invalid or was not specified in the request.",
@@ -280,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _faulty(self, method: str) -> bool:
-        """Answer with the scenario's fault; return whether it has one."""
+        """Answer with the story's fault; return whether there is one."""
         fault = self.played.fault[method]
         if not fault:
             return False

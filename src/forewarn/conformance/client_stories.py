@@ -1,6 +1,6 @@
-"""The stories that are played to a client, each for one of its duties.
+"""The stories that are played to a client; each checks one of its duties.
 
-How a client is started and waited for is in `client_trial.py`.
+`client_trial.py` starts the client and waits for its actions.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from forewarn.values import value
 
 Play = Callable[[ClientTrial], None]
 
-#: Polls whose distance is measured.
+#: Number of polls whose intervals are measured.
 POLLS_MEASURED = 9
-#: Shortest usual time between two polls, in ms: a little below the limit of E-6.
+#: Shortest permitted median interval of polls, in ms: just below the limit of E-6.
 GAP_MS_MIN = 180
-#: Longest: of the shortest notice, 30 s, half is left to prepare.
+#: Longest interval of polls, in seconds: half of the shortest notice, 30 s.
 GAP_S_MAX = 15.0
 
 
 @value
 class Story:
-    """What is played."""
+    """One story."""
 
     name: str
     statement: str
@@ -46,10 +46,10 @@ def _story(name: str, statement: str, title: str) -> Callable[[Play], None]:
     return register
 
 
-# --- the usual --------------------------------------------------------------------------------
+# --- normal operation ---------------------------------------------------------------------------
 
 
-@_story("quiet", "C-1", "it asks about once a second while nothing happens")
+@_story("quiet", "C-1", "the client polls about once a second while nothing happens")
 def _quiet(trial: ClientTrial) -> None:
     trial.start()
     polls_ms = trial.server.seen.polls_ms
@@ -58,10 +58,10 @@ def _quiet(trial: ClientTrial) -> None:
         trial.wait_next_poll(number, min(GAP_S_MAX, trial.options.patience_s))
     gaps_ms = [after - before for before, after in pairwise(polls_ms)]
     if median(gaps_ms) < GAP_MS_MIN:
-        raise ConformanceFault(f"it asks too often: every {median(gaps_ms):.0f} ms")
+        raise ConformanceFault(f"the client polls too often: every {median(gaps_ms):.0f} ms")
 
 
-@_story("life", "C-2", "it prepares, approves, and recovers once the event is over")
+@_story("life", "C-2", "the client prepares, approves, and recovers once the event is over")
 def _life(trial: ClientTrial) -> None:
     trial.start()
     event = trial.announce()
@@ -83,17 +83,17 @@ def _follow_on(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce())
 
 
-@_story("another", "C-3", "an event of another VM alone is left to it")
+@_story("another", "C-3", "the client ignores an event that names only another VM")
 def _another(trial: ClientTrial) -> None:
     trial.start()
     theirs = trial.server.event(NEIGHBOUR)
     trial.server.show(theirs)
     trial.wait_polls(POLLS_QUIET)
     if trial.prepared(theirs):
-        raise ConformanceFault("it prepared for an event of another VM alone")
+        raise ConformanceFault("the client prepared for an event of another VM only")
 
 
-@_story("together", "C-3", "of two events it approves its own alone")
+@_story("together", "C-3", "of two events the client approves only its own")
 def _together(trial: ClientTrial) -> None:
     trial.start()
     trial.wait_approved(trial.announce(trial.server.event(NEIGHBOUR)))
@@ -123,7 +123,7 @@ def _withdrawn(trial: ClientTrial) -> None:
     trial.wait_polls(2 + POLLS_QUIET)
 
 
-@_story("postponed", "C-2", "NotBefore of an approved event changes; it is the same event")
+@_story("postponed", "C-2", "NotBefore of an approved event changes; the event stays the same")
 def _postponed(trial: ClientTrial) -> None:
     trial.start()
     event = trial.announce()
@@ -133,7 +133,7 @@ def _postponed(trial: ClientTrial) -> None:
     trial.refuse_second_preparation(event)
 
 
-@_story("moving", "C-2", "the incarnation moves although no event changes")
+@_story("moving", "C-2", "the incarnation grows although no event changes")
 def _moving(trial: ClientTrial) -> None:
     trial.start()
     event = trial.announce()
@@ -165,9 +165,7 @@ def _iso_time(trial: ClientTrial) -> None:
     trial.wait_approved(event)
 
 
-@_story(
-    "unknown", "C-2", "an event of an unknown type, with more fields, stands beside a known one"
-)
+@_story("unknown", "C-2", "an event of an unknown type, with more fields, beside a known one")
 def _unknown(trial: ClientTrial) -> None:
     trial.start()
     trial.server.edit = (b'"EventType":"Freeze"', b'"More":{"n":1},"EventType":"Hibernate"')
@@ -175,7 +173,7 @@ def _unknown(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce(odd))
 
 
-# --- the client is away -----------------------------------------------------------------------
+# --- the client is not running ------------------------------------------------------------------
 
 
 @_story("away", "C-2", "an event is announced while the client is down")
@@ -201,7 +199,7 @@ def _restart(trial: ClientTrial) -> None:
     trial.wait_recovered(event)
 
 
-@_story("over", "C-9", "the event is over when the VM is back")
+@_story("over", "C-9", "the event is over when the VM runs again")
 def _over(trial: ClientTrial) -> None:
     trial.start()
     event = trial.announce()
@@ -214,7 +212,7 @@ def _over(trial: ClientTrial) -> None:
     trial.wait_recovered(event)
 
 
-@_story("cut-off", "C-9", "the client is killed while its approval is on its way")
+@_story("cut-off", "C-9", "the client is killed during its approval")
 def _cut_off(trial: ClientTrial) -> None:
     trial.start()
     trial.server.set_fault("POST", "hold")
@@ -226,7 +224,7 @@ def _cut_off(trial: ClientTrial) -> None:
     trial.wait_approved(event)
 
 
-# --- the service is in trouble ----------------------------------------------------------------
+# --- faults of the service ----------------------------------------------------------------------
 
 
 @_story("unanswered", "C-7", "approvals fail with 503, 429 and a reset connection")
@@ -240,7 +238,7 @@ def _unanswered(trial: ClientTrial) -> None:
     trial.wait_approved(event)
 
 
-@_story("late", "C-1", "the first answer takes long, and never comes")
+@_story("late", "C-1", "the first answer takes long, or never arrives")
 def _late(trial: ClientTrial) -> None:
     trial.server.set_fault("GET", "hold")
     trial.start()
@@ -252,7 +250,7 @@ def _late(trial: ClientTrial) -> None:
 
 
 def _troubled(name: str, statement: str, title: str, *faults: str) -> None:
-    """Add a story in which polls fail, then an event is announced."""
+    """Add a story in which polls fail before an event is announced."""
 
     @_story(name, statement, title)
     def play(trial: ClientTrial) -> None:
@@ -267,8 +265,8 @@ _troubled("throttled", "C-7", "polls are answered 429 with Retry-After", "429")
 _troubled("failing", "C-7", "polls are answered 500 and 503", "500", "503")
 _troubled("gone", "C-7", "polls are answered 410", "410")
 _troubled("reset", "C-7", "connections are reset", "reset")
-_troubled("half", "C-7", "documents are cut short, in the body or in the JSON", "half", "not-json")
-_troubled("redirect", "C-7", "a redirect is not followed", "redirect")
+_troubled("half", "C-7", "documents are incomplete, in the body or in the JSON", "half", "not-json")
+_troubled("redirect", "C-7", "the client must not follow a redirect", "redirect")
 
 
 @_story("empty", "C-7", "empty answers do not end an event")
@@ -286,20 +284,20 @@ def _empty(trial: ClientTrial) -> None:
     trial.wait_recovered(event)
 
 
-@_story("proxy", "C-7", "a proxy of the environment is not used")
+@_story("proxy", "C-7", "the client must ignore a proxy in the environment")
 def _proxy(trial: ClientTrial) -> None:
     trial.environment.update({"http_proxy": trial.server.url, "HTTP_PROXY": trial.server.url})
     trial.start()
     trial.wait_approved(trial.announce())
 
 
-@_story("older", "E-3", "the service knows only older api-versions")
+@_story("older", "E-3", "the service supports only older api-versions")
 def _older(trial: ClientTrial) -> None:
     trial.server.newest = VERSIONS[-2]
     trial.start()
     seen = trial.server.seen
-    trial.wait(lambda: trial.polls() >= POLLS_QUIET, "it stopped asking")
+    trial.wait(lambda: trial.polls() >= POLLS_QUIET, "the client stopped polling")
     versions = set(seen.versions)
     if versions == {VERSIONS[-1]}:
-        raise NotApplicable(f"it keeps to api-version {VERSIONS[-1]}")
+        raise NotApplicable(f"the client uses only api-version {VERSIONS[-1]}")
     trial.wait_approved(trial.announce())

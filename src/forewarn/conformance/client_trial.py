@@ -1,6 +1,6 @@
-"""One client in one scenario: its process, and waiting for its actions.
+"""One client in one story: starts its process, and waits for its actions.
 
-What the stories are is in `client_stories.py`.
+`client_stories.py` defines the stories.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 #: Longest wait for a client's first request after its start, in seconds.
 START_S = 60.0
-#: Looks at what a client has done, in seconds.
+#: Interval of checking the client's actions, in seconds.
 LOOK_EVERY_S = 0.02
-#: A client that has asked so often has had its chance to act.
+#: Number of polls after which a client has had enough time to act.
 POLLS_ENOUGH = 5
-#: Polls without anything that should be done, after which nothing was done.
+#: Number of polls without an action after which the client will not act.
 POLLS_QUIET = 3
-#: The public service's limit, and how many requests it lets through at once. Source: E-6.
+#: The public service's rate limit, and the size of its bursts. Source: E-6.
 RATE_PER_S = 5
 BURST = 10
-#: How long a fault lasts at least, in seconds, and how often it is met.
+#: Shortest duration of a fault, in seconds, and the number of requests that must meet it.
 TROUBLE_S = 1.5
 TROUBLE_POLLS = 3
 
@@ -51,21 +51,21 @@ class ClientUnstartable(CallerError):
 class ClientOptions:
     """Options of the client checks."""
 
-    #: The command that starts one; see `marks.py` for what it finds in its environment.
+    #: Command that starts the client; `marks.py` describes its environment.
     words: tuple[str, ...]
-    #: Whether it reports its preparations.
+    #: Whether the client reports its preparations.
     marks: bool = True
-    #: Longest wait for its actions, in seconds.
+    #: Longest wait for the client's actions, in seconds.
     patience_s: float = 20.0
-    #: Parallel scenarios.
+    #: Number of stories that run in parallel.
     parallel: int = 8
 
 
 class ClientTrial:
-    """A client and the service it follows."""
+    """A client and the service that it follows."""
 
     def __init__(self, options: ClientOptions, directory: Path) -> None:
-        """Prepare; nothing is started."""
+        """Prepare the trial without starting anything."""
         self.options = options
         self.marks = ConformanceMarks(directory)
         self.server = PlayedServer(self._prepared)
@@ -99,10 +99,10 @@ class ClientTrial:
                 )
             except OSError as error:
                 raise ClientUnstartable(program=words[0], reason=reason_of(error)) from error
-        self._wait(lambda: self.polls() > polls, "it asked nothing", START_S)
+        self._wait(lambda: self.polls() > polls, "the client sent no request", START_S)
 
     def kill(self) -> None:
-        """End the client and all it started, without warning."""
+        """Kill the client and all its child processes with SIGKILL."""
         process = self._process
         if process is None:
             return
@@ -114,92 +114,98 @@ class ClientTrial:
         self._process = None
 
     def close(self) -> None:
-        """End the client and the service."""
+        """Stop the client and the service."""
         self.kill()
         self.server.close()
 
     def said(self) -> str:
-        """Return the last line the client printed."""
+        """Return the last line that the client printed."""
         log = Path(self._directory, "log")
         lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
         return lines[-1][:200] if lines else ""
 
-    # --- what it has done ---------------------------------------------------------------------
+    # --- actions of the client ----------------------------------------------------------------
 
     def polls(self) -> int:
-        """Return the number of its requests."""
+        """Return the number of the client's requests."""
         return len(self.server.seen.polls_ms)
 
     def approvals(self, event: ScheduledEvent) -> int:
-        """Return how often it was answered 200 to the approval of an event."""
+        """Return the number of approvals of an event that were answered 200."""
         return self.server.seen.approved.get(event.event_id, 0)
 
     def posts(self, event: ScheduledEvent) -> int:
-        """Return how often it sent an approval of an event."""
+        """Return the number of approvals of an event that the client sent."""
         return self.server.seen.posted.get(event.event_id, 0)
 
     def prepared(self, event: ScheduledEvent) -> int:
-        """Return how often it has prepared for an event."""
+        """Return how often the client has prepared for an event."""
         return self.marks.count(PREPARED, event.event_id)
 
-    # --- what it should do --------------------------------------------------------------------
+    # --- expected actions ---------------------------------------------------------------------
 
     def wait_polls(self, number: int) -> None:
-        """Wait until the client has read the present document so often."""
+        """Wait until the client has read the current document this many times."""
         wanted = self.server.seen
-        self._wait(lambda: wanted.shown >= number, "it stopped asking", START_S)
+        self._wait(lambda: wanted.shown >= number, "the client stopped polling", START_S)
 
     def wait_next_poll(self, number: int, limit_s: float) -> None:
-        """Wait until the client has asked more often than this many times."""
-        self._wait(lambda: self.polls() > number, "it asks too rarely: nothing", limit_s)
+        """Wait until the client has made more than this many requests."""
+        self._wait(
+            lambda: self.polls() > number, "the client polls too rarely: no request", limit_s
+        )
 
     def wait_approved(self, event: ScheduledEvent) -> None:
-        """Wait for an approval."""
-        self._wait(lambda: self.approvals(event), "it has not approved its event")
+        """Wait until an approval of the event is answered 200."""
+        self._wait(lambda: self.approvals(event), "the client has not approved its event")
 
     def wait_posted(self, event: ScheduledEvent, times: int = 1) -> None:
-        """Wait for an approval to be sent so often, whatever it is answered."""
-        fault = "it gave an approval up" if times > 1 else "it has not approved its event"
+        """Wait until the client has sent this many approvals, whatever the answers."""
+        fault = (
+            "the client did not repeat an approval"
+            if times > 1
+            else "the client has not approved its event"
+        )
         self._wait(lambda: self.posts(event) >= times, fault)
 
     def wait_recovered(self, event: ScheduledEvent) -> None:
-        """Wait until it has recovered from an event that is over."""
+        """Wait until the client has recovered from an event that is over."""
         if self.options.marks:
             recovered = lambda: self.marks.count(RECOVERED, event.event_id)  # noqa: E731
-            self._wait(recovered, "it has not recovered from an event that is over")
+            self._wait(recovered, "the client has not recovered from an event that is over")
 
     def refuse_recovered(self, event: ScheduledEvent) -> None:
-        """Check that it has not recovered from a live event."""
+        """Check that the client has not recovered from a live event."""
         if self.marks.count(RECOVERED, event.event_id):
-            raise ConformanceFault("it recovered from an event that is not over")
+            raise ConformanceFault("the client recovered from an event that is not over")
 
     def refuse_second_preparation(self, event: ScheduledEvent) -> None:
-        """Check that it has prepared for an event once."""
+        """Check that the client has prepared only once for an event."""
         times = self.prepared(event)
         if times > 1:
-            raise ConformanceFault(f"it prepared {times} times for one event")
+            raise ConformanceFault(f"the client prepared {times} times for one event")
 
-    # --- what the service does ----------------------------------------------------------------
+    # --- actions of the service ---------------------------------------------------------------
 
     def announce(self, *more: ScheduledEvent) -> ScheduledEvent:
-        """Show a new event of this VM, after others."""
+        """Add a new event of this VM to the document, after other events."""
         event = self.server.event()
         self.server.show(*more, event)
         return event
 
     def begin(self, event: ScheduledEvent) -> ScheduledEvent:
-        """Start an event; return its new state."""
+        """Start an event; return it in its new state."""
         now = started(event)
         self.server.show(now)
         return now
 
     def postpone(self, event: ScheduledEvent) -> None:
-        """Show an event with a NotBefore an hour later."""
+        """Move the NotBefore of an event by an hour."""
         assert event.not_before_ms is not None, "only a scheduled event is postponed"
         self.server.show(replaced(event, not_before_ms=event.not_before_ms + 3_600_000))
 
     def trouble(self, fault: str) -> None:
-        """Answer with a fault for a while; the client may not storm against it."""
+        """Answer with a fault for a while; the client must not retry too often."""
         first, begun_ms = self.polls(), self.server.clock.now_ms()
         self.server.set_fault("GET", fault)
 
@@ -207,13 +213,15 @@ class ClientTrial:
             lasted_ms = self.server.clock.now_ms() - begun_ms
             return lasted_ms >= TROUBLE_S * 1000 and self.polls() - first >= TROUBLE_POLLS
 
-        self._wait(over, f"it did not recover from {fault}: it stopped asking", START_S)
+        self._wait(
+            over, f"the client did not recover from {fault}: the client stopped polling", START_S
+        )
         self.server.set_fault("GET", "")
         lasted_s = (self.server.clock.now_ms() - begun_ms) / 1000
         number = self.polls() - first
         if number > BURST + RATE_PER_S * lasted_s:
             raise ConformanceFault(
-                f"it asked too often: {number} times in {lasted_s:.1f} s of {fault}"
+                f"the client polled too often: {number} times in {lasted_s:.1f} s of {fault}"
             )
 
     def wait(self, until: Callable[[], object], fault: str) -> None:
@@ -224,14 +232,14 @@ class ClientTrial:
         return not self.options.marks or self.marks.count(PREPARED, event_id) > 0
 
     def _wait(self, until: Callable[[], object], fault: str, limit_s: float = 0.0) -> None:
-        """Wait; a client must have had the time, and must have asked often enough, to act."""
+        """Wait for a condition; a client that times out must have had enough polls."""
         clock, shown = self.server.clock, self.server.seen.shown
         begun_ms, limit_ms = clock.now_ms(), (limit_s or self.options.patience_s) * 1000
         pause = threading.Event()
         while not until():
             if self._process is not None and self._process.poll() is not None:
                 status = self._process.returncode
-                raise ConformanceFault(f"it ended with status {status}: {self.said()}")
+                raise ConformanceFault(f"the client ended with status {status}: {self.said()}")
             lasted_ms = clock.now_ms() - begun_ms
             asked = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
             if lasted_ms > limit_ms and (asked or lasted_ms > 3 * limit_ms):

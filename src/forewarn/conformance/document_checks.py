@@ -1,7 +1,6 @@
-"""Checks of documents and events as they are read, in every api-version, and instance metadata.
+"""Checks of documents and events in every api-version, and of instance metadata.
 
-Nothing in here approves an event or makes one; that is in `approval_checks.py` and
-`event_checks.py`.
+These checks do not create or approve events; `event_checks.py` and `approval_checks.py` do.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _versions(target: ServiceUnderTest) -> None:
     demand(len(set(incarnations.values())) == 1, f"incarnations differ: {incarnations}")
 
 
-@check("V-1", "an older version shows the fields and types it knows")
+@check("V-1", "an older version shows only its own fields and types")
 def _older(target: ServiceUnderTest) -> None:
     events_of(target)
     for version in VERSIONS:
@@ -56,7 +55,7 @@ def _older(target: ServiceUnderTest) -> None:
             demand(list(event) == known, f"{version} shows the fields {list(event)}")
 
 
-@check("V-1", "resource names have a leading underscore in 2017-03-01 alone")
+@check("V-1", "resource names have a leading underscore only in 2017-03-01")
 def _underscore(target: ServiceUnderTest) -> None:
     plain = {name for event in events_of(target) for name in event["Resources"]}
     first = {
@@ -71,7 +70,7 @@ def _underscore(target: ServiceUnderTest) -> None:
     demand(second <= plain, f"{VERSIONS[1]} names {sorted(second - plain)}")
 
 
-@check("V-3", "an event has one EventId in every version")
+@check("V-3", "an event has the same EventId in every version")
 def _one_id(target: ServiceUnderTest) -> None:
     newest = {event["EventId"] for event in events_of(target)}
     for version in VERSIONS:
@@ -79,7 +78,7 @@ def _one_id(target: ServiceUnderTest) -> None:
         demand(ids <= newest, f"{version} shows other ids: {sorted(ids - newest)}")
 
 
-@check("V-5", "the preview form of 2016 is gone")
+@check("V-5", "the preview form of 2016 is not served")
 def _preview(target: ServiceUnderTest) -> None:
     expect_status(
         target.get("/metadata/latest/scheduledevents", query=None), 404, 400, of="the 2016 path"
@@ -89,15 +88,15 @@ def _preview(target: ServiceUnderTest) -> None:
 # --- document and event ---------------------------------------------------------------------------
 
 
-@check("D-1", "the incarnation is an integer, and the same while nothing changes")
+@check("D-1", "the incarnation is an integer, and unchanged while nothing changes")
 def _incarnation(target: ServiceUnderTest) -> None:
     first, second = (target.get() for _ in range(2))
     form = json_object(first, "GET")
     number = form.get("DocumentIncarnation")
-    demand(isinstance(number, int) and not isinstance(number, bool), f"it is {number!r}")
+    demand(isinstance(number, int) and not isinstance(number, bool), f"incarnation: {number!r}")
     again = json_object(second, "GET")
     if again.get("Events") == form.get("Events"):
-        demand(again["DocumentIncarnation"] == number, "it moves although no event does")
+        demand(again["DocumentIncarnation"] == number, "the incarnation grows without a change")
         demand(first.body == second.body, "the bytes differ although nothing has changed")
 
 
@@ -107,13 +106,13 @@ def _ids(target: ServiceUnderTest) -> None:
         demand(GUID.fullmatch(str(event.get("EventId"))), f"EventId is {event.get('EventId')!r}")
 
 
-@check("D-2", "Events is a list, empty where nothing is scheduled")
+@check("D-2", "Events is a list, empty if nothing is scheduled")
 def _list(target: ServiceUnderTest) -> None:
     events = document_of(target).get("Events")
     demand(isinstance(events, list), f"Events is {events!r}")
 
 
-@check("D-3", "no two events have one id")
+@check("D-3", "no two events have the same id")
 def _distinct(target: ServiceUnderTest) -> None:
     ids = [str(event.get("EventId")).upper() for event in events_of(target)]
     demand(len(set(ids)) == len(ids), f"the ids are {sorted(ids)}")
@@ -125,7 +124,7 @@ def _values(target: ServiceUnderTest) -> None:
         kind, state = event.get("EventType"), event.get("EventStatus")
         demand(kind in TYPE_SINCE, f"EventType is {kind!r}")
         demand(state in ("Scheduled", "Started"), f"EventStatus is {state!r}")
-        demand(event.get("ResourceType") == RESOURCE_TYPE, "ResourceType is another")
+        demand(event.get("ResourceType") == RESOURCE_TYPE, "ResourceType is wrong")
         names = event.get("Resources")
         demand(isinstance(names, list) and names, f"Resources is {names!r}")
         assert isinstance(names, list)
@@ -141,7 +140,7 @@ def _words(target: ServiceUnderTest) -> None:
         demand(source in ("Platform", "User"), f"EventSource is {source!r}")
 
 
-@check("D-9", "DurationInSeconds is an integer, -1 where it is unknown")
+@check("D-9", "DurationInSeconds is an integer, -1 if unknown")
 def _duration(target: ServiceUnderTest) -> None:
     for event in events_of(target):
         duration_s = event.get("DurationInSeconds")
@@ -181,20 +180,20 @@ def _instance(target: ServiceUnderTest) -> None:
         raise NotApplicable("the server has no instance metadata")
     expect_status(reply, 200, of="GET /metadata/instance")
     form = json_object(reply, "GET /metadata/instance")
-    demand({"compute", "network"} <= set(form), f"it has {sorted(form)}")
+    demand({"compute", "network"} <= set(form), f"the metadata has {sorted(form)}")
     demand(form["compute"].get("name"), "compute has no name")
 
 
-@check("I-3", "versions are listed without an api-version")
+@check("I-3", "the list of versions needs no api-version")
 def _listed(target: ServiceUnderTest) -> None:
     reply = target.get("/metadata/versions", query=None)
     if reply.status == 404:
         raise NotApplicable("the server lists no versions")
     versions = json_object(reply, "GET /metadata/versions").get("apiVersions")
-    demand(isinstance(versions, list) and versions == sorted(versions), f"it has {versions!r}")
+    demand(isinstance(versions, list) and versions == sorted(versions), f"the list is {versions!r}")
 
 
-@check("I-2", "a leaf is answered as text where that is asked for")
+@check("I-2", "a leaf is answered as text with format=text")
 def _leaf(target: ServiceUnderTest) -> None:
     whole = target.get("/metadata/instance", query="api-version=2021-02-01")
     if whole.status == 404:
@@ -212,7 +211,7 @@ def _strings(target: ServiceUnderTest) -> None:
     if reply.status == 404:
         raise NotApplicable("the server has no instance metadata")
     waiting: list[object] = [json_object(reply, "GET /metadata/instance")]
-    for each in waiting:  # grows while it is walked
+    for each in waiting:  # the loop appends to it
         if isinstance(each, dict):
             demand(list(each) == sorted(each, key=str.lower), f"the keys are {list(each)}")
             waiting += each.values()

@@ -1,6 +1,6 @@
-"""The checks of a driver, each for one statement of the contract. Source: R-6.
+"""The checks of a driver, each of one statement of the contract. Source: R-6.
 
-Each uses operations of its own; every task it begins it sees to the end, or aborts.
+Each check uses its own operations, and ends or aborts every task that it begins.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _Act: TypeAlias = Callable[[Trial], None]
 
-#: What discovery may report.
+#: Kinds of records that discovery may report.
 KINDS = {"hosts", "groups", "vms"}
-#: A task that ends sooner than this, in seconds, is too short to say whether it was aborted.
+#: Shortest duration of a task, in seconds, with which the check of `abort` makes sense.
 SOON_S = 2.0
 
 DRIVER_CHECKS: list[Check[Trial]] = []
 
 
 def run_driver_checks(subject: Subject) -> Iterator[Result]:
-    """Run one check after another, each with the driver made again."""
+    """Run the checks one by one, each with a new instance of the driver."""
     for place, check in enumerate(DRIVER_CHECKS):
         try:
             check.run(Trial(subject, place))
@@ -61,7 +61,7 @@ def _attempt(task: Task, attempt: int) -> Task:
     return Task(operation, task.generation)
 
 
-@_check("R-4", "a task that is begun ends well, by its own word")
+@_check("R-4", "a task that has begun ends well, as the driver reports")
 def _ends(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -70,7 +70,7 @@ def _ends(trial: Trial) -> None:
         raise ConformanceFault(f"{task.id} failed: {progress.failed}")
 
 
-@_check("R-2", "a task begun twice is begun once to effect")
+@_check("R-2", "a task that is begun twice takes effect once")
 def _begins_once(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -79,7 +79,7 @@ def _begins_once(trial: Trial) -> None:
     _once(trial, task, "begin came twice")
 
 
-@_check("R-2", "a task begun again after a restart is begun once to effect")
+@_check("R-2", "a task that is begun again after a restart takes effect once")
 def _begins_once_after_restart(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -98,7 +98,7 @@ def _remembers(trial: Trial) -> None:
     _see_off(trial, Task(task.operation, task.generation + 1))
 
 
-@_check("R-2", "what has ended stays so, and does nothing more")
+@_check("R-2", "an ended task keeps its result, and does nothing more")
 def _stays_ended(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -107,12 +107,12 @@ def _stays_ended(trial: Trial) -> None:
     again = trial.progress(task)
     if (first.done, bool(first.failed)) != (again.done, bool(again.failed)):
         raise ConformanceFault(
-            f"{task.id} had ended, and is said to go on or to have ended otherwise"
+            f"{task.id} had ended, and is reported as running or with another result"
         )
     _once(trial, task, "its end")
 
 
-@_check("R-2", "a task that was never begun is not done")
+@_check("R-2", "a task that was never begun is not reported as done")
 def _does_not_lie(trial: Trial) -> None:
     task = replace_duration(trial.task())
     try:
@@ -120,15 +120,15 @@ def _does_not_lie(trial: Trial) -> None:
     except Failure:
         return
     if progress.done:
-        raise ConformanceFault(f"{task.id} was never begun, and is said to be done")
+        raise ConformanceFault(f"{task.id} was never begun, and is reported as done")
 
 
 def replace_duration(task: Task) -> Task:
-    """Return a task that was announced to take an hour: it cannot have ended by its time."""
+    """Return a task with an announced duration of an hour, so that it cannot have ended in time."""
     return Task(replace(task.operation, duration_s=3600), task.generation)
 
 
-@_check("R-1", "tasks are kept apart: one's end is not another's")
+@_check("R-1", "tasks are separate: the end of one is not that of another")
 def _keeps_apart(trial: Trial) -> None:
     ending, other = trial.task(), replace_duration(trial.task())
     trial.begin(ending)
@@ -138,10 +138,10 @@ def _keeps_apart(trial: Trial) -> None:
     except Failure:
         return
     if progress.done:
-        raise ConformanceFault(f"{other.id} is said to be done when {ending.id} was")
+        raise ConformanceFault(f"{other.id} is reported as done when {ending.id} was")
 
 
-@_check("L-7", "abort may come twice, also for what has ended")
+@_check("L-7", "abort may be repeated, even after the end")
 def _aborts_twice(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -151,12 +151,12 @@ def _aborts_twice(trial: Trial) -> None:
     trial.abort(Task(task.operation, task.generation + 1))
 
 
-@_check("L-7", "abort of what was never begun returns")
+@_check("L-7", "abort of a task that was never begun returns")
 def _aborts_unknown(trial: Trial) -> None:
     trial.abort(trial.task())
 
 
-@_check("L-7", "a task that was aborted is not said to be done afterwards")
+@_check("L-7", "an aborted task is not reported as done afterwards")
 def _heeds_abort(trial: Trial) -> None:
     task = replace_duration(trial.task())
     trial.begin(task)
@@ -166,19 +166,19 @@ def _heeds_abort(trial: Trial) -> None:
         before = None
     trial.abort(task)
     if before is None or before.done:
-        raise NotApplicable("it had ended before it could be aborted")
+        raise NotApplicable("the task had ended before it could be aborted")
     try:
         progress = trial.progress(task)
     except Failure:
         return
     if progress.done and _ends_soon(trial):
-        raise NotApplicable("its tasks end too soon to say whether they were aborted")
+        raise NotApplicable("tasks end too soon to find out whether they were aborted")
     if progress.done:
-        raise ConformanceFault(f"{task.id} was aborted, and is said to be done")
+        raise ConformanceFault(f"{task.id} was aborted, and is reported as done")
 
 
 def _ends_soon(trial: Trial) -> bool:
-    """Whether a task that nobody aborts ends within seconds."""
+    """Return whether a task ends within seconds without an abort."""
     task = replace_duration(trial.task())
     trial.begin(task)
     try:
@@ -189,7 +189,7 @@ def _ends_soon(trial: Trial) -> bool:
         trial.abort(task)
 
 
-@_check("R-2", "what was aborted is not begun afterwards")
+@_check("R-2", "an aborted task does not begin afterwards")
 def _stays_aborted(trial: Trial) -> None:
     task = trial.task()
     trial.abort(task)
@@ -201,7 +201,7 @@ def _stays_aborted(trial: Trial) -> None:
         raise ConformanceFault(f"{task.id} was aborted, then begun to effect {count} times")
 
 
-@_check("L-8", "a retry is begun as an attempt of its own, once")
+@_check("L-8", "a retry begins as a new attempt, once")
 def _retries(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -214,7 +214,7 @@ def _retries(trial: Trial) -> None:
     _once(trial, second, "begin of a retry came twice")
 
 
-@_check("R-2", "a superseded writer begins nothing")
+@_check("R-2", "a superseded writer cannot begin a task")
 def _refuses_late_writer(trial: Trial) -> None:
     newer, late = trial.task(), trial.task()
     late = Task(late.operation, late.generation - 1)
@@ -226,17 +226,17 @@ def _refuses_late_writer(trial: Trial) -> None:
         raise ConformanceFault(f"{late.id} of an older writer was begun to effect")
 
 
-@_check("R-4", "discovery gives a part of a topology")
+@_check("R-4", "discovery returns parts of a topology")
 def _discovers(trial: Trial) -> None:
     if not isinstance(trial.driver, Discovering):
-        raise NotApplicable("it does not discover")
+        raise NotApplicable("the driver does not support discovery")
     fleet = trial.driver.discover()
     if not fleet:
-        raise NotApplicable("it discovers nothing")
+        raise NotApplicable("the driver discovers nothing")
     unknown = set(fleet) - KINDS
     if unknown:
         raise ConformanceFault(
-            f"it discovers {', '.join(sorted(map(str, unknown)))}, no part of a topology"
+            f"it discovers {', '.join(sorted(map(str, unknown)))}, which a topology does not have"
         )
 
 

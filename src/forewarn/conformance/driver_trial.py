@@ -1,4 +1,4 @@
-"""A driver on trial: calls with a time limit, restarts, and a count of what it did outside."""
+"""A driver on trial: calls with a time limit, restarts, and a count of the real effects."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Most tasks of one check.
+#: Most tasks in one check.
 TASKS_MAX = 10
-#: Most restarts of one check.
+#: Most restarts in one check.
 RESTARTS_MAX = 10
-#: How long until a task is asked after again where the driver does not say, in seconds.
+#: Interval of asking for progress if the driver sets none, in seconds.
 LOOK_S = 0.05
 DAY_MS = 24 * 3600 * 1000
 
 
 @value
 class Subject:
-    """What is tried, and on what."""
+    """The driver to check, and the machine on which it works."""
 
-    #: Makes the driver again, as a service that starts again does.
+    #: Function that creates the driver, as a restarted service does.
     make: Callable[[], Driver]
-    #: A host, or a VM on it, that work may be done on.
+    #: Host on which the checks work, or whose VM they use.
     host: str
     vm: str = ""
-    #: Says how often a task was begun to effect, by its id; None: nobody counts.
+    #: Function that returns how often a task took effect, by its id; None: unknown.
     effects: Callable[[str], int] | None = None
-    #: How long a call may take, and how long a task, in seconds.
+    #: Timeout of a call, and of a task, in seconds.
     call_s: float = 60.0
     task_s: float = 600.0
-    #: The first number of the operations that are made up; others must not be in use.
+    #: First number of the operations that the checks invent; real operations must not use it.
     first: int = field(default_factory=lambda: now_ms() // 1000 % 900_000 * 1000 + 1000)
-    #: The writer's generation in the first check. A driver may keep the highest it has seen:
+    #: Generation of the writer in the first check. Because a driver may remember the highest one,
     #: it grows by `RESTARTS_MAX` from check to check, and with the clock from run to run.
     generation: int = field(default_factory=lambda: now_ms() * 1000)
 
 
 class Failure(Exception):
-    """What a driver raised: the text of the failure."""
+    """A call in which the driver raised an exception, with its text."""
 
 
 class Trial:
-    """Calls a driver as the control plane does."""
+    """Calls a driver like the control plane."""
 
     def __init__(self, subject: Subject, place: int) -> None:
-        """Make the driver, for the check at this place among all."""
+        """Create the driver; `place` is the check's index among all checks."""
         self.subject = subject
         self._number = subject.first + place * TASKS_MAX
         self._generation = subject.generation + place * RESTARTS_MAX
@@ -69,7 +69,7 @@ class Trial:
         self.driver = self.subject.make()
 
     def task(self) -> Task:
-        """Return a task of an operation of its own."""
+        """Return a task of a new operation."""
         self._number += 1
         vm = self.subject.vm
         operation = Operation(
@@ -90,21 +90,21 @@ class Trial:
         return Task(operation, self._generation)
 
     def begin(self, task: Task) -> None:
-        """Begin; a failure is the check's."""
+        """Begin a task; an exception of the driver fails the check."""
         self._call("begin", task, lambda: self.driver.begin(task))
 
     def abort(self, task: Task) -> None:
-        """Abort; a failure is the check's."""
+        """Abort a task; an exception of the driver fails the check."""
         self._call("abort", task, lambda: self.driver.abort(task))
 
     def progress(self, task: Task) -> Progress:
-        """Ask after a task, and check the form of the answer."""
+        """Ask for the progress of a task, and check the answer's form."""
         report = self._call("progress", task, lambda: self.driver.progress(task, now_ms()))
         _check_progress(report, task)
         return report
 
     def refused(self, act: Callable[[Task], object], task: Task) -> bool:
-        """Whether a call is refused with an exception; a hung call is a fault still."""
+        """Return whether the driver refuses a call with an exception; to hang is a fault."""
         try:
             act(task)
         except Failure:
@@ -112,11 +112,11 @@ class Trial:
         return False
 
     def ended(self, task: Task, within_s: float = 0) -> Progress:
-        """Ask after a task until it has ended, for as long as the subject's tasks may take or less.
+        """Ask for progress until a task has ended, for `within_s` or the subject's timeout.
 
         Raises:
-            NotApplicable: the driver waits for people.
-            Failure: it does not end in time.
+            NotApplicable: the driver waits for an operator.
+            Failure: the task does not end in time.
         """
         within_s = within_s or self.subject.task_s
         until_ms = now_ms() + int(within_s * 1000)
@@ -125,7 +125,7 @@ class Trial:
             if report.done or report.failed:
                 return report
             if not report.again_ms:
-                raise NotApplicable(f"it waits for people: {report.waits}")
+                raise NotApplicable(f"the driver waits for an operator: {report.waits}")
             left_s = (until_ms - now_ms()) / 1000
             if left_s <= 0:
                 raise ConformanceFault(f"{task.id} has not ended within {within_s:g} s")
@@ -133,17 +133,17 @@ class Trial:
             threading.Event().wait(min(wait_s, left_s))
 
     def effects(self, task: Task) -> int:
-        """Return how often a task was begun to effect.
+        """Return how often a task took effect.
 
         Raises:
-            NotApplicable: nobody counts.
+            NotApplicable: no program counts the effects.
         """
         if self.subject.effects is None:
-            raise NotApplicable("nothing counts what it does; name a program with --effects")
+            raise NotApplicable("no program counts the effects; name one with --effects")
         return self.subject.effects(task.id)
 
     def _call(self, verb: str, task: Task, act: Callable[[], T]) -> T:
-        """Make a call on a thread of its own, as the control plane does."""
+        """Make a call on a separate thread, like the control plane."""
         answers: list[T] = []
         errors: list[BaseException] = []
 
@@ -164,7 +164,7 @@ class Trial:
             error = errors[0]
             if not isinstance(error, Exception):
                 raise ConformanceFault(
-                    f"{verb} of {task.id} raises {type(error).__name__}, no Exception"
+                    f"{verb} of {task.id} raises {type(error).__name__}, which is not an Exception"
                 )
             raise Failure(f"{verb} of {task.id} failed: {error}") from error
         return answers[0]
@@ -172,23 +172,23 @@ class Trial:
 
 def now_ms() -> int:
     """Return the time, ms since the epoch UTC."""
-    return SystemClock().now_ms()  # a driver on trial lives by the real clock
+    return SystemClock().now_ms()  # a driver uses the real clock
 
 
 def _check_progress(report: object, task: Task) -> None:
-    """Refuse an answer that the control plane would have to correct. Source: R-1."""
+    """Reject an answer that the control plane would have to correct. Source: R-1."""
     if not isinstance(report, Progress):
         raise ConformanceFault(f"progress of {task.id} is a {type(report).__name__}, no Progress")
     if report.done is not True and report.done is not False:
-        raise ConformanceFault(f"done is {report.done!r}, no bool")
+        raise ConformanceFault(f"done is {report.done!r}, not a bool")
     if report.done and report.failed:
         raise ConformanceFault(f"{task.id} is done and has failed: {report.failed}")
     for name in ("failed", "waits", "text"):
         text = getattr(report, name)
         if not isinstance(text, str):
-            raise ConformanceFault(f"{name} is a {type(text).__name__}, no text")
+            raise ConformanceFault(f"{name} is a {type(text).__name__}, not a text")
         if len(text) > TEXT_CHARACTERS_MAX:
-            raise ConformanceFault(f"{name} has {len(text)} characters; it is cut off at 1000")
+            raise ConformanceFault(f"{name} has {len(text)} characters; only 1000 are shown")
         if not all(one.isprintable() or one.isspace() for one in text):
             raise ConformanceFault(f"{name} has control characters: {text[:60]!r}")
     _check_numbers(report, task)
@@ -203,5 +203,5 @@ def _check_numbers(report: Progress, task: Task) -> None:
         raise ConformanceFault(f"again_ms is {report.again_ms!r}, not a time within a day")
     if not (report.done or report.failed or report.again_ms or report.waits):
         raise ConformanceFault(
-            f"{task.id} goes on, but it is neither to be asked again nor waits for anybody"
+            f"{task.id} goes on, but has neither a time to ask again nor a person to wait for"
         )

@@ -1,4 +1,4 @@
-"""Checks that make an event happen and follow it to its end; none runs without hooks."""
+"""Checks that create an event and follow it to its end; they need hooks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from forewarn.conformance.checks import (
 )
 from forewarn.conformance.event_trial import POLL_EVERY_S, EventTrial
 
-#: The least notice of each type, in seconds. Source: N-1.
+#: Least notice of each type, in seconds. Source: N-1.
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-#: Looks after which an approval that was refused has still not had an effect.
+#: Number of documents without an effect after which a refused approval has none.
 LOOKS = 3
 
 EVENT_CHECKS: list[Check[EventTrial]] = []
@@ -34,18 +34,18 @@ def _check(
     return register
 
 
-@_check("L-1", "an event that is made is shown as Scheduled")
+@_check("L-1", "a new event is shown as Scheduled")
 def _shown(trial: EventTrial) -> None:
     _, event = trial.scheduled()
-    demand(event.get("EventStatus") == "Scheduled", f"it is {event.get('EventStatus')!r} at once")
+    demand(event.get("EventStatus") == "Scheduled", f"the status is {event.get('EventStatus')!r}")
 
 
 @_check("N-1", "NotBefore leaves the least notice of the type")
 def _notice(trial: EventTrial) -> None:
     sight, event = trial.scheduled()
     kind = str(event.get("EventType"))
-    demand(kind in NOTICE_S, f"the type {kind} is not known")
-    # It may have been shown any time since the last document without it.
+    demand(kind in NOTICE_S, f"the type {kind} is unknown")
+    # The event may have been shown since the last document without it.
     unseen = [each for each in trial.sights if each.event(trial.made()) is None]
     not_before_s = parsedate_to_datetime(str(event["NotBefore"])).timestamp()
     shown_s = unseen[-1].read_s if unseen else sight.read_s
@@ -69,9 +69,9 @@ def _other(trial: EventTrial) -> None:
     if other is None:
         raise NotApplicable("no VM of another group is known (--other)")
     _, event = trial.scheduled()
-    demand(str(event["EventId"]).encode() not in other.get().body, "it sees the event")
+    demand(str(event["EventId"]).encode() not in other.get().body, "the other VM sees the event")
     unknown, foreign = (other.post(approval_of(each)) for each in (NOBODYS, event["EventId"]))
-    demand(foreign.status != 200, "it can approve the event")
+    demand(foreign.status != 200, "the other VM can approve the event")
     event_id = str(event["EventId"]).lower().encode()
     theirs = foreign.body.lower().replace(event_id, NOBODYS.encode())
     same = (foreign.status, theirs) == (unknown.status, unknown.body.lower())
@@ -81,7 +81,7 @@ def _other(trial: EventTrial) -> None:
 @_check("A-2", "a malformed approval approves none of its events")
 def _all_or_nothing(trial: EventTrial) -> None:
     if not trial.hooks.approve:
-        raise NotApplicable("nothing may be approved (--approve)")
+        raise NotApplicable("the suite may not approve events (--approve)")
     _, event = trial.scheduled()
     event_id = str(event["EventId"])
     body = b'{"StartRequests":[{"EventId":"%s"},{}]}' % event_id.encode()
@@ -91,21 +91,21 @@ def _all_or_nothing(trial: EventTrial) -> None:
     )
     for _ in range(LOOKS):
         now = trial.look().event(event_id)
-        demand(now and now["EventStatus"] == "Scheduled", "the event has started nevertheless")
+        demand(now and now["EventStatus"] == "Scheduled", "the event has started all the same")
         trial.target.pause(POLL_EVERY_S)
 
 
-@_check("A-1", "an approval is answered 200, as clients write it and without a body")
+@_check("A-1", "an approval is answered 200, as clients write it, without a body")
 def _approved(trial: EventTrial) -> None:
     trial.approved()
 
 
-@_check("A-1", "an approval that is repeated is answered 200")
+@_check("A-1", "a repeated approval is answered 200")
 def _repeated(trial: EventTrial) -> None:
     event = trial.approved()
     trial.look()
     if trial.sights[-1].event(str(event["EventId"])) is None:
-        raise NotApplicable("the event was over at the next look")
+        raise NotApplicable("the event was over in the next document")
     reply = trial.target.post(approval_of(str(event["EventId"])))
     expect_status(reply, 200, of="the second approval of an event")
 
@@ -114,15 +114,15 @@ def _repeated(trial: EventTrial) -> None:
 def _started(trial: EventTrial) -> None:
     _, event = trial.started()
     if event is not None:
-        demand(event.get("EventStatus") == "Started", f"it is {event.get('EventStatus')!r}")
+        demand(event.get("EventStatus") == "Started", f"the status is {event.get('EventStatus')!r}")
 
 
-@_check("D-7", "NotBefore of an event that has started is empty")
+@_check("D-7", "NotBefore of a started event is empty")
 def _no_time(trial: EventTrial) -> None:
     _, event = trial.started()
     if event is None:
-        raise NotApplicable("the event was over at the next look")
-    demand(event.get("NotBefore") == "", f"it is {event.get('NotBefore')!r}")
+        raise NotApplicable("the event was over in the next document")
+    demand(event.get("NotBefore") == "", f"NotBefore is {event.get('NotBefore')!r}")
 
 
 @_check("L-5", "an event that has ended is gone")
@@ -130,14 +130,14 @@ def _ended(trial: EventTrial) -> None:
     trial.ended()
 
 
-@_check("A-3", "the approval of an event that has ended is refused")
+@_check("A-3", "the approval of an ended event is refused")
 def _finished(trial: EventTrial) -> None:
     _, event = trial.ended()
     reply = trial.target.post(approval_of(str(event["EventId"])))
-    demand(400 <= reply.status < 500, f"it is answered {reply.status}")
+    demand(400 <= reply.status < 500, f"the answer has status {reply.status}")
 
 
-@_check("L-3", "an event that is withdrawn is gone without having started")
+@_check("L-3", "a withdrawn event disappears without having started")
 def _withdrawn(trial: EventTrial) -> None:
     schedule, cancel = trial.hooks.schedule, trial.hooks.cancel
     if schedule is None or cancel is None:
@@ -148,18 +148,18 @@ def _withdrawn(trial: EventTrial) -> None:
     cancel()
     for sight in trial.wait_gone(event_id, "the withdrawn event is still shown"):
         event = sight.event(event_id)
-        demand(not event or event["EventStatus"] == "Scheduled", "it has started")
+        demand(not event or event["EventStatus"] == "Scheduled", "the event has started")
 
 
 @_check("L-4", "a failure is shown as Started at once")
 def _failure(trial: EventTrial) -> None:
     if trial.hooks.fail is None:
-        raise NotApplicable("nothing can fail (--fail)")
+        raise NotApplicable("nothing can cause a failure (--fail)")
     _over(trial)
     event = trial.announced(trial.hooks.fail).event(trial.made())
     assert event is not None, "the event that was announced is in the document"
-    demand(event["EventStatus"] == "Started", f"it is {event['EventStatus']!r}")
-    demand(event["NotBefore"] == "", f"its NotBefore is {event['NotBefore']!r}")
+    demand(event["EventStatus"] == "Started", f"the status is {event['EventStatus']!r}")
+    demand(event["NotBefore"] == "", f"NotBefore is {event['NotBefore']!r}")
     if trial.hooks.approve:
         trial.wait_gone(trial.made(), "the failure does not end")
 
@@ -168,7 +168,7 @@ def _failure(trial: EventTrial) -> None:
 def _agent(trial: EventTrial) -> None:
     run, schedule = trial.hooks.agent, trial.hooks.schedule
     if run is None or schedule is None:
-        raise NotApplicable("the agent is not asked for (--agent, --schedule)")
+        raise NotApplicable("the check with the agent was not requested (--agent, --schedule)")
     _over(trial)
 
     def follow() -> str:
@@ -186,13 +186,13 @@ def _incarnation(trial: EventTrial) -> None:
     for before, after in zip(trial.sights, trial.sights[1:], strict=False):
         step = after.incarnation - before.incarnation
         if after.events == before.events:
-            demand(step == 0, f"it moves by {step} although no event does")
+            demand(step == 0, f"the incarnation changes by {step} although no event does")
         else:
-            demand(step > 0, f"it moves by {step} although the events changed")
+            demand(step > 0, f"the incarnation changes by {step} although the events changed")
 
 
 def _over(trial: EventTrial) -> None:
-    """Ensure that no event of an earlier check remains."""
+    """Make sure that no event of an earlier check remains."""
     try:
         trial.finish()
     except ConformanceFault as fault:

@@ -1,7 +1,7 @@
-"""One event from its announcement to its end, as the VM sees it; what it must be is checked apart.
+"""One event from its announcement to its end, as a VM sees it; other modules check it.
 
-Who can make events happen gives hooks; each stage of the trial is reached once, when a check first
-needs it.
+Hooks create and cancel events. Each stage of the trial is reached once, when the first check needs
+it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import Reply, ServiceUnderTest
 
-#: How often a client of the public service asks, in seconds. Source: C-1.
+#: Interval of polls of a client of the public service, in seconds. Source: C-1.
 POLL_EVERY_S = 1.0
-#: Longest wait for an event that was asked for, unless said otherwise. Source: B-1.
+#: Default longest wait for a requested event, in seconds. Source: B-1.
 TIMEOUT_S = 300.0
 
 Event = dict[str, Any]
@@ -34,7 +34,7 @@ Act = Callable[[], None]
 
 @value
 class Hooks:
-    """What can be done to the server besides asking it; None: nothing."""
+    """Actions on the server besides requests of a VM; None: not available."""
 
     #: Schedules an announced event for this VM.
     schedule: Act | None = None
@@ -42,11 +42,11 @@ class Hooks:
     cancel: Act | None = None
     #: Schedules an event that starts at once, like a hardware failure.
     fail: Act | None = None
-    #: Runs Forewarn's agent in this VM while the given act makes an event, whose id it returns.
+    #: Runs the agent in this VM during an action that creates an event and returns its id.
     agent: Callable[[Callable[[], str]], None] | None = None
-    #: Whether events may be approved, which lets what they announce happen.
+    #: Whether the suite may approve events, so that their work happens.
     approve: bool = False
-    #: The service as a VM of the same group sees it, and as one of another group.
+    #: The service as a VM of the same group sees it, and as a VM of another group sees it.
     peer: ServiceUnderTest | None = None
     other: ServiceUnderTest | None = None
     #: Longest wait for the effect of an action, in seconds.
@@ -55,7 +55,7 @@ class Hooks:
 
 @value
 class Sight:
-    """One document, and the server's time at which it was read, in seconds since the epoch UTC."""
+    """A document, with the server's time when it was read, in seconds since the epoch UTC."""
 
     incarnation: int
     events: tuple[Event, ...]
@@ -68,12 +68,12 @@ class Sight:
 
 
 class EventTrial:
-    """Follows one event. A stage that failed is a fault once; later it does not apply."""
+    """Follows one event. The check that reaches a failed stage first fails; others do not apply."""
 
     def __init__(self, target: ServiceUnderTest, hooks: Hooks) -> None:
         """Prepare, without a request to the server."""
         self.target, self.hooks = target, hooks
-        #: Every document that was read, oldest first.
+        #: All documents that were read, oldest first.
         self.sights: list[Sight] = []
         #: Ids of ended events.
         self.gone: set[str] = set()
@@ -98,7 +98,7 @@ class EventTrial:
         return self._stage("scheduled", lambda: self.announced(self.hooks.schedule))
 
     def approved(self) -> Event:
-        """Approve the event as a careless client may: any case, any type, an older api-version."""
+        """Approve the event in an unusual but valid form: case, type, older version."""
         self._may_approve()
 
         def act() -> Sight:
@@ -118,7 +118,7 @@ class EventTrial:
         return self._stage("approved", act)[1]
 
     def started(self) -> tuple[Sight, Event | None]:
-        """Wait until the approved event has started; None where it was over at the next look."""
+        """Wait until the approved event has started; None if it is over by then."""
         self.approved()
 
         def act() -> Sight:
@@ -131,7 +131,7 @@ class EventTrial:
         return sight, sight.event(self._event_id)
 
     def ended(self) -> tuple[Sight, Event]:
-        """Wait until the event is gone; return it as it was."""
+        """Wait until the event is gone; return its last state."""
         _, event = self.scheduled()
         self.started()
 
@@ -144,11 +144,11 @@ class EventTrial:
         self.gone.add(self._event_id)
         return sight, event
 
-    # --- apart from the stages ----------------------------------------------------------------
+    # --- other actions ------------------------------------------------------------------------
 
     def announced(self, act: Act | None) -> Sight:
-        """Make an event and return the first document that shows it."""
-        assert act is not None, "asked only where there is such a hook"
+        """Create an event, and return the first document that shows it."""
+        assert act is not None, "callers check that the hook exists"
         before = {str(each.get("EventId")) for each in self.look().events}
         act()
         sight = self._wait(
@@ -163,7 +163,7 @@ class EventTrial:
         return sight
 
     def made(self) -> str:
-        """Return the id of the event that was made last."""
+        """Return the id of the last created event."""
         return self._event_id
 
     def wait_gone(self, event_id: str, fault: str) -> list[Sight]:
@@ -174,7 +174,7 @@ class EventTrial:
         return self.sights[first:]
 
     def finish(self) -> None:
-        """See the event that was made last to its end, where that may be done."""
+        """Follow the last created event to its end, if that is allowed."""
         if self._event_id in self.gone or not self._event_id:
             return
         if self.hooks.approve:
@@ -183,7 +183,7 @@ class EventTrial:
 
     def _may_approve(self) -> None:
         if not self.hooks.approve:
-            raise NotApplicable("nothing may be approved (--approve)")
+            raise NotApplicable("the suite may not approve events (--approve)")
 
     def _stage(self, name: str, reach: Callable[[], Sight]) -> tuple[Sight, Event]:
         if name not in self._reached:

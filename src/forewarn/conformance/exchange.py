@@ -1,6 +1,6 @@
-"""One request and its answer as bytes, the way a careful reader sees them; nothing is checked here.
+"""One request and its answer as bytes, for checks; does not judge the answer.
 
-Not `http.client`: a check must see the header lines that were really sent.
+This module does not use `http.client`, because a check must see the actual header lines.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ VERSION = VERSIONS[-1]
 #: Longest wait for an answer, in seconds.
 ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
-#: How long a connection may take to end once it should.
+#: Longest wait for the end of a connection, in seconds.
 CLOSE_TIMEOUT_S = 1.0
-#: How often a request is sent again that was refused for their number. Source: E-6.
+#: Most repetitions of a request that was refused because of the rate limit. Source: E-6.
 THROTTLED_MAX = 20
-#: Longest pause that is waited before that.
+#: Longest pause before such a repetition, in seconds.
 RETRY_AFTER_S_MAX = 10.0
-#: The pause where the server names none.
+#: Pause if the server names none, in seconds.
 RETRY_AFTER_S = 1.0
 
 
@@ -43,12 +43,12 @@ class TargetUnreachable(PeerError):
 
     code = "conformance-target-unreachable"
     message = "The service at {url} cannot be reached: {reason}."
-    advice = "Start it, or give another address."
+    advice = "Start it, or use another address."
 
 
 @value
 class Reply:
-    """An answer as it came. Header names are in lower case; repeated ones are joined by commas."""
+    """An answer as received; header names are in lower case, and commas join repeated ones."""
 
     status: int
     headers: dict[str, str]
@@ -56,24 +56,24 @@ class Reply:
 
 
 class ServiceUnderTest:
-    """A client of a metadata service, with a connection for each request."""
+    """A client of a metadata service that opens a new connection for each request."""
 
     def __init__(self, url: str, *, pause: Callable[[float], object] | None = None) -> None:
-        """Read the address.
+        """Parse the address of the service.
 
         Args:
-            url: where the service is.
-            pause: lets seconds pass; None: by waiting.
+            url: the address of the service.
+            pause: lets seconds pass; None: by sleeping.
 
         Raises:
-            TargetInvalid: it is none.
+            TargetInvalid: the address is malformed.
         """
         if not shown_url(url).startswith("http://"):
             raise TargetInvalid(url=url)
         parts = urlsplit(url)
         self.url = url
         self.host, self.port = parts.hostname or "", parts.port or 80
-        #: Further parameters of every request, such as `vm=NAME` of an emulator.
+        #: Parameters that every request gets, such as `vm=NAME` for an emulator.
         self.query = parts.query
         self.pause = pause or threading.Event().wait
 
@@ -85,7 +85,7 @@ class ServiceUnderTest:
         headers: tuple[str, ...] = ("Metadata: true",),
         method: str = "GET",
     ) -> Reply:
-        """Send a request; `query` None sends no parameters."""
+        """Send a GET; with `query` None, without parameters."""
         return self.send(method, path, query=query, headers=headers)
 
     def post(
@@ -105,10 +105,10 @@ class ServiceUnderTest:
         headers: tuple[str, ...],
         body: bytes = b"",
     ) -> Reply:
-        """Send one request and read its answer; again, where the server asks for fewer of them.
+        """Send one request and return its answer; repeat it if the server limits requests.
 
         Raises:
-            TargetUnreachable: there is no answer, or none that is HTTP.
+            TargetUnreachable: there is no answer in HTTP.
         """
         query = "&".join(part for part in (query, self.query) if part)
         line = f"{method} {path}{'?' + query if query else ''} HTTP/1.1"
@@ -126,7 +126,7 @@ class ServiceUnderTest:
         return reply
 
     def closes(self, *, asked: bool) -> bool:
-        """Return whether the connection ends after an answer, where that is asked for or not."""
+        """Return whether the server closes the connection after an answer, if asked to or not."""
         query = "&".join(part for part in (f"api-version={VERSION}", self.query) if part)
         line = f"GET {EVENTS_PATH}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
         end = "Connection: close\r\n\r\n" if asked else "\r\n"
@@ -146,13 +146,13 @@ class ServiceUnderTest:
         """Send bytes and read one answer."""
         address = (self.host, self.port)
         with socket.create_connection(address, timeout=ANSWER_TIMEOUT_S) as connection:
-            with contextlib.suppress(ConnectionError):  # it may answer and close before all is sent
+            with contextlib.suppress(ConnectionError):  # the server may close before all is sent
                 connection.sendall(request)
             return _read(connection, head_only=head_only)
 
 
 def _pause_asked(reply: Reply) -> float:
-    """Return how long a refused client is to wait, in seconds."""
+    """Return the pause that a refusal asks for, in seconds."""
     text = reply.headers.get("retry-after", "")
     return min(float(text), RETRY_AFTER_S_MAX) if text.isdigit() else RETRY_AFTER_S
 

@@ -1,6 +1,6 @@
-"""Marks that a client leaves: for which event it has prepared, and from which it has recovered.
+"""Records of a client's actions: the events for which it has prepared or recovered.
 
-A mark is a line in a file; a small program that is given to the client writes it.
+A record is a line in a file, which a small program writes; the client gets the program's path.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 import shlex
 from pathlib import Path
 
-#: What a client finds in its environment.
+#: Names of the client's environment variables.
 ENDPOINT = "FOREWARN_ENDPOINT"
 VM = "CONFORMANCE_VM"
 STATE = "CONFORMANCE_STATE"
 MARK = "CONFORMANCE_MARK"
-#: What can be marked.
+#: Actions that a client records.
 PREPARED = "prepared"
 RECOVERED = "recovered"
 
@@ -25,10 +25,10 @@ printf '%s %s\\n' "$1" "${{2:-$FOREWARN_EVENT_ID}}" >> {file}
 
 
 class ConformanceMarks:
-    """The marks of one client."""
+    """The records of one client."""
 
     def __init__(self, directory: Path) -> None:
-        """Write the program that leaves them."""
+        """Write the program that the client runs."""
         self.directory = directory
         self._file = directory / "marks"
         self.program = directory / "mark"
@@ -37,12 +37,12 @@ class ConformanceMarks:
         self.program.chmod(0o755)
 
     def count(self, mark: str, event_id: str) -> int:
-        """Return how often a mark was left for an event; ids are compared without case."""
+        """Return how often an action was recorded for an event; case in ids is ignored."""
         wanted = f"{mark} {event_id}".lower()
         return self._file.read_text("utf-8", "replace").lower().splitlines().count(wanted)
 
     def environment(self, endpoint: str, vm: str) -> dict[str, str]:
-        """Return the environment of a client."""
+        """Return the environment variables of a client."""
         own = {ENDPOINT: endpoint, STATE: str(self.directory), MARK: str(self.program)}
         proxies = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
         kept = {name: text for name, text in os.environ.items() if name.lower() not in proxies}

@@ -1,4 +1,4 @@
-"""Running the checks against a server, and the results as text, JSON or JUnit."""
+"""Runs the checks against a server, and formats the results as JUnit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 S = TypeVar("S")
-#: Chapters of the contract in the order of the report.
+#: Chapters of the contract in the report's order.
 ORDER = "EVDAI"
 
 
 class Verdict(Enum):
-    """What a check came to."""
+    """The result of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -36,23 +36,23 @@ class Verdict(Enum):
 
 @value
 class Result:
-    """One check, and what was found."""
+    """One check and its result."""
 
     check: Check[Any]
     verdict: Verdict
-    #: Why it failed or was skipped; empty where it passed.
+    #: Reason of a failure or omission; empty if the check passed.
     reason: str = ""
 
 
 def run_checks(
     target: ServiceUnderTest, hooks: Hooks | None = None, *, only: Collection[str] = ()
 ) -> Iterator[Result]:
-    """Run one check after another.
+    """Run the checks one by one.
 
     Args:
-        target: the server.
-        hooks: what can be done to it besides asking; None: nothing.
-        only: the statements to check; empty: all.
+        target: the server to check.
+        hooks: actions on the server besides a VM's requests; None: none.
+        only: statements to check; empty: all.
 
     Raises:
         TargetUnreachable: nothing answers at the first check.
@@ -60,7 +60,7 @@ def run_checks(
     trial = EventTrial(target, hooks or Hooks())
     target.get()
     events = [*_of(EVENT_CHECKS, trial)]
-    # With an event that is made first, the checks of documents have something to look at.
+    # An event that is created first gives the checks of documents something to check.
     first = events[:1] if trial.hooks.schedule else []
     plan = [*first, *_of(sorted(CHECKS, key=_order), target), *events[len(first) :]]
     plan += _of(LAST_CHECKS, target)
@@ -84,16 +84,16 @@ def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
     except NotApplicable as why:
         return Result(check, Verdict.SKIPPED, str(why))
     except TargetUnreachable as error:
-        return Result(check, Verdict.FAILED, f"there is no answer: {error.facts['reason']}")
+        return Result(check, Verdict.FAILED, f"no answer: {error.facts['reason']}")
     except OSError as error:
-        return Result(check, Verdict.FAILED, f"there is no answer: {reason_of(error)}")
+        return Result(check, Verdict.FAILED, f"no answer: {reason_of(error)}")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         return Result(check, Verdict.FAILED, f"the document cannot be read: {error!r}")
     return Result(check, Verdict.PASSED)
 
 
 def junit(results: Iterable[Result], *, name: str) -> str:
-    """Return the results as JUnit's XML, which CI systems show."""
+    """Return the results as JUnit's XML, which CI systems display."""
     suite = ET.Element("testsuite", name=name)
     for result in results:
         case = ET.SubElement(

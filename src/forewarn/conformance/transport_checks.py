@@ -1,6 +1,6 @@
-"""Checks of the endpoint and its transport: headers, statuses, framing; no event is needed.
+"""Checks of the endpoint and its transport: headers, statuses, framing; they need no event.
 
-How they are run is in `run.py`; what an answer says about events is checked elsewhere.
+`run.py` runs them; other modules check documents and events.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from forewarn.protocol.versions import EVENTS_PATH
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import ServiceUnderTest
 
-#: Requests in a row that a rate limit of the usual size does not let through. Source: E-6.
+#: Number of requests in a row that exceeds a usual rate limit. Source: E-6.
 FLOOD = 60
 
 
-@check("E-1", "GET shows a document")
+@check("E-1", "GET returns a document")
 def _get_works(target: ServiceUnderTest) -> None:
     form = document_of(target)
     demand(set(form) == {"DocumentIncarnation", "Events"}, f"the document has {sorted(form)}")
 
 
-@check("E-2", "the Metadata header is required, in any case of its value")
+@check("E-2", "the Metadata header is required; case in its value is ignored")
 def _header(target: ServiceUnderTest) -> None:
     reply = target.get(headers=())
     expect_status(reply, 400, of="GET without the Metadata header")
@@ -44,7 +44,7 @@ def _header(target: ServiceUnderTest) -> None:
         )
 
 
-@check("E-3", "api-version is required and must be known")
+@check("E-3", "api-version is required and must be supported")
 def _version(target: ServiceUnderTest) -> None:
     for query in (None, "api-version=", "api-version=1999-01-01", "api-version=latest"):
         of = f"GET with {query or 'no api-version'}"
@@ -59,13 +59,13 @@ def _version(target: ServiceUnderTest) -> None:
     expect_status(target.get(query=twice), 400, of="GET with api-version twice")
 
 
-@check("E-4", "a request that came through a proxy is refused")
+@check("E-4", "a request that a proxy forwarded is refused")
 def _proxy(target: ServiceUnderTest) -> None:
     headers = ("Metadata: true", "X-Forwarded-For: 203.0.113.7")
     expect_status(target.get(headers=headers), 400, of="GET with X-Forwarded-For")
 
 
-@check("E-5", "other methods are 405 with Allow, unknown paths 404")
+@check("E-5", "other methods are answered 405 with Allow, unknown paths 404")
 def _methods(target: ServiceUnderTest) -> None:
     for method in ("PUT", "DELETE"):
         headers = ("Metadata: true", "Content-Length: 0")
@@ -75,7 +75,7 @@ def _methods(target: ServiceUnderTest) -> None:
     expect_status(target.get("/metadata/nothing-of-the-kind"), 404, of="an unknown path")
 
 
-@check("E-7", "an answer is one compact line of JSON with a length")
+@check("E-7", "an answer is one compact line of JSON with Content-Length")
 def _form(target: ServiceUnderTest) -> None:
     reply = target.get(headers=("Metadata: true", "Accept-Encoding: gzip, br"))
     kind = reply.headers.get("content-type", "").lower().replace(" ", "")
@@ -89,12 +89,12 @@ def _form(target: ServiceUnderTest) -> None:
     demand(b"\n" not in reply.body and b'": ' not in reply.body, "the JSON is not compact")
 
 
-@check("E-7", "Connection: close is honoured and echoed")
+@check("E-7", "Connection: close is obeyed and echoed")
 def _close(target: ServiceUnderTest) -> None:
     reply = target.get(headers=("Metadata: true", "Connection: close"))
     demand(reply.headers.get("connection", "").lower() == "close", "close is not echoed")
     demand(target.closes(asked=True), "the connection stays open after Connection: close")
-    demand(not target.closes(asked=False), "the connection is closed although nobody asked for it")
+    demand(not target.closes(asked=False), "the connection is closed without a request to close")
 
 
 @check("E-7", "If-None-Match is answered 304, and ignored on POST")
@@ -113,7 +113,7 @@ def _etag(target: ServiceUnderTest) -> None:
     expect_status(target.post(b"{}", headers=headers), 400, of="POST {} with If-None-Match")
 
 
-@check("E-8", "the path is matched without case, HEAD has no body")
+@check("E-8", "case in the path is ignored, HEAD has no body")
 def _path(target: ServiceUnderTest) -> None:
     expect_status(target.get("/Metadata/ScheduledEvents"), 200, of="GET /Metadata/ScheduledEvents")
     reply = target.get(method="HEAD")
@@ -121,7 +121,7 @@ def _path(target: ServiceUnderTest) -> None:
     demand(reply.headers.get("content-length", "0") != "0", "HEAD has no Content-Length of GET")
 
 
-@check("E-8", "a malformed request is 4xx, never 5xx")
+@check("E-8", "a malformed request is answered 4xx, never 5xx")
 def _malformed(target: ServiceUnderTest) -> None:
     head = f"GET {EVENTS_PATH}?api-version={VERSION} HTTP/1.1\r\nHost: x\r\n"
     for name, text in {
@@ -132,7 +132,7 @@ def _malformed(target: ServiceUnderTest) -> None:
         try:
             status = target.raw(text.encode()).status
         except (OSError, ValueError, IndexError):
-            continue  # cut off without an answer
+            continue  # the connection was closed without an answer
         demand(400 <= status < 500, f"{name} is answered {status}")
 
 

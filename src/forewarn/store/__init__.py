@@ -1,7 +1,8 @@
-"""The store: the durable state and history, written by one process and read by many threads.
+"""The store: the durable state and history; one process writes it, and many threads read it.
 
-The control plane keeps the live state in memory; the store makes each step durable before it is
-shown. No rule about what may change lives here, and no SQL: see `queries.sql`.
+The control plane has the live state in memory. The store makes each step durable before VMs or
+operators see it. This package contains no rules about permitted changes; the SQL is in
+`queries.sql`.
 """
 
 from __future__ import annotations
@@ -57,89 +58,88 @@ __all__ = [
     "open_store",
 ]
 
-#: The epoch of a store whose restore has not ended.
+#: Epoch of a store while its restore is unfinished.
 RESTORING = "restoring"
-#: Entries of history that a follower takes up at once; beyond that it loads the whole state.
+#: Most entries of history that a follower applies at once; beyond that it loads the whole state.
 FOLLOWED_MAX = 20_000
-#: How far the clocks of writer and database may differ before that is reported, in ms.
+#: Difference between the clocks of writer and database above which a warning is logged, in ms.
 CLOCK_OFF_MS = 1000
-#: VMs from which on a fleet is not looked through for garbage: a million took 1.5 s each time.
+#: VMs above which the fleet is exempt from garbage collection: a million took 1.5 s each time.
 FROZEN_VMS_MIN = 10_000
 
 
 class Store(StoreReader):
     """One open store.
 
-    `load`, `commit` and `settle` belong to the one writing thread; everything else may be called
-    from any thread while it writes.
+    `load`, `commit` and `settle` belong to the one writing thread. All other methods may be called
+    from any thread at any time.
 
     Every commit is a compare-and-set on a generation that grows by one each time. `load` advances
-    it too, so the writer before gets `StoreLost` at its next commit: two processes can never
-    both write, whatever they believe about the lease. Source: L-7, invariant 8.
+    it too, so the previous writer gets `StoreLost` at its next commit: two processes can never both
+    write, whatever each believes about the lease. Source: L-7, invariant 8.
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is up to date."""
+        """Use an engine whose schema is current."""
         super().__init__(engine)
         self.maintenances = MaintenanceReader(self)
         self.cursors = OutboxCursors(engine)
         self.audit = AuditTrail(engine)
         self.answers = KeptAnswers(engine)
         self._writer = Ids().token("writer")
-        #: Generation with which this process became the writer: greater than any before it.
+        #: Generation at which this process became the writer; higher than any before.
         self.writer_generation = 0
-        #: Names the sequence that generations are numbers of; kept with them.
+        #: Name of the sequence that generations count in; stored with them.
         self.epoch = ""
-        #: Number of the last commit; it grows by one with each, and is durable.
+        #: Number of the last durable commit; grows by one with each.
         self.generation = 0
         self._history_seq = 0
-        #: What `load` has added to the state that was followed; None: it has loaded the whole.
+        #: Changes that `load` added to the followed state; None: it loaded the whole state.
         self.taken_up: Changes | None = None
-        #: The service's clock, once it decides by it; compared with the database's.
+        #: The service's clock once the service is active; compared with the database's.
         self.clock_ms: Callable[[], int] | None = None
         self._clock_off = False
-        #: Where other processes reach the operator API of this one; empty: not yet.
+        #: URL at which other processes reach this one's operator API; empty: not known yet.
         self.url = ""
-        #: Whether this process goes on with a restore that has not ended.
+        #: Whether this process finishes an unfinished restore.
         self.restoring = False
-        #: Whether this process has become the writer of the loaded state.
+        #: Whether this process is the writer of the loaded state.
         self._claimed = True
-        #: The commit whose end is unknown, if one is.
+        #: The commit whose result is unknown; None: there is none.
         self._uncertain: Changes | None = None
-        #: Why the last commit was refused, if it was; may be read on any thread.
+        #: Reason for the refusal of the last commit, or empty; readable on any thread.
         self.commit_refused = ""
-        #: VMs of live operations as `operation_vm` has them.
+        #: VMs of live operations, as in the table `operation_vm`.
         self._placed: dict[int, tuple[str, ...]] = {}
-        #: Live maintenances whose hosts are written.
+        #: Live maintenances whose hosts are in the store.
         self._described: set[int] = set()
 
     @property
     def place(self) -> str:
-        """What is open, for people; never holds a password."""
+        """Name of the open store for people, without passwords."""
         return self._engine.place
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may take part in it."""
+        """Whether several processes may use the store."""
         return self._engine.is_shared
 
     @property
     def history_seq(self) -> int:
-        """Sequence number of the last entry of history that this process knows of; 0: none."""
+        """Sequence number of the last entry of history that this process knows; 0: none."""
         return self._history_seq
 
     def load(self, followed: State | None = None) -> State:
-        """Become the writer and return everything that is true now.
+        """Become the writer, and return the current state.
 
-        `followed`, as `look` and `catch_up` left it, is brought up to date, which costs what other
-        processes have changed since, and the groups. A store that can only be read now is loaded
-        all the same, so that VMs are shown what they were shown before; this process becomes the
-        writer as soon as it can be written.
+        With `followed`, from `look` and `catch_up`, only the changes of other processes since then
+        and the groups are read. A store that is read-only at the moment is loaded, too, so that VMs
+        still see their documents; this process becomes the writer once the store is writable.
 
         Raises:
-            StoreUnrestored: a restore has not ended.
-            StoreDamaged: a record cannot be what the store says it is.
-            StoreUnavailable: this process is not the writer now.
+            StoreUnrestored: a restore is unfinished.
+            StoreDamaged: a record is invalid or contradicts others.
+            StoreUnavailable: this process could not become the writer.
         """
         self._uncertain = None
         try:
@@ -160,23 +160,23 @@ class Store(StoreReader):
         return state
 
     def look(self) -> State:
-        """Return everything that is true now; another process may be the writer.
+        """Return the current state, without becoming the writer.
 
         Raises:
-            StoreDamaged: a record cannot be what the store says it is.
+            StoreDamaged: a record is invalid or contradicts others.
         """
         with uncollected(), self._engine.reading() as transaction:
             return self._loaded(transaction, transaction.rows("service"))
 
     def catch_up(self, state: State) -> Changes | None:
-        """Bring a state from `look` up to what other processes have committed since.
+        """Apply the commits of other processes to a state from `look`.
 
         Returns:
-            What they changed; None: nothing.
+            The changes; None if there are none.
 
         Raises:
-            FollowedTooLate: too much has changed; `look` again.
-            StoreUnavailable: the database cannot be asked; nothing was changed.
+            FollowedTooLate: there are too many changes; call `look` again.
+            StoreUnavailable: the database does not answer; nothing was changed.
         """
         with self._engine.reading() as transaction:
             service = transaction.rows("service")
@@ -194,7 +194,7 @@ class Store(StoreReader):
         return changes
 
     def _followed(self, transaction: Transaction, service: list[Row], state: State | None) -> State:
-        """Return the live state, from one that was followed if that is possible."""
+        """Return the live state, based on a followed state if possible."""
         if state is None:
             return self._loaded(transaction, service)
         try:
@@ -222,12 +222,12 @@ class Store(StoreReader):
         return changes
 
     def _count(self, service: list[Row]) -> None:
-        """Count on from the store's own row."""
+        """Set the counters from the store's row in `service`."""
         self.generation, self._history_seq = int(service[0][0]), int(service[0][1])
         self.writer_generation, self.epoch = self.generation, str(service[0][5])
 
     def _loaded(self, transaction: Transaction, service: list[Row]) -> State:
-        """Return the live state beside the store's own row."""
+        """Return the live state, given the store's row in `service`."""
         if len(service) != 1:
             raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
         last_number = int(service[0][2])
@@ -242,10 +242,10 @@ class Store(StoreReader):
         return state
 
     def _claim(self) -> None:
-        """Become the writer of a store that was loaded while it could only be read.
+        """Become the writer of a store that was read-only when it was loaded.
 
-        Where it was not known whether an earlier claim happened, this one finds that out: it may
-        be made twice, as nobody else has written as this process.
+        If the result of an earlier attempt is unknown, this attempt finds it out. A repeated
+        attempt is harmless, because no other process has written as this one.
         """
         if self._claimed:
             return
@@ -259,15 +259,16 @@ class Store(StoreReader):
         self._claimed = True
 
     def commit(self, changes: Changes) -> int:
-        """Make one step durable, whole; return the history sequence it ends with.
+        """Make one step durable, completely or not at all; return its last history sequence number.
 
-        When this returns, the step survives the loss of power. Source: A-6, L-7.
+        After the return, the step survives a power loss. Source: A-6, L-7.
 
         Raises:
             StoreLost: another process is the writer now; nothing was changed.
-            StoreUnavailable, StoreFull: nothing was changed; the same changes may be tried again.
-            StoreUncertain: it may have happened; call `settle` until it says, before anything else.
-            StoreDamaged, StoreContradiction: nothing was changed; trying again will not help.
+            StoreUnavailable, StoreFull: nothing was changed; the caller may retry the same changes.
+            StoreUncertain: the result is unknown; call `settle` until it returns, before anything
+                else.
+            StoreDamaged, StoreContradiction: nothing was changed; a retry will not help.
         """
         self._claim()
         assert self.generation, "load() makes this process the writer"
@@ -287,14 +288,14 @@ class Store(StoreReader):
         return self._history_seq
 
     def confirm(self) -> None:
-        """See that this process is still the writer, before something that cannot be undone.
+        """Check that this process is still the writer, before an action that cannot be undone.
 
-        May be called from any thread, also while this process commits.
+        May be called from any thread, even during a commit.
 
         Raises:
-            StoreLost: another process is.
-            StoreUnavailable: the database cannot be asked.
-            StoreFull: it can only be read, and this process could not become its writer yet.
+            StoreLost: another process is the writer.
+            StoreUnavailable: the database does not answer.
+            StoreFull: the store is read-only, and this process could not become its writer yet.
         """
         self._claim()
         with self._engine.reading() as transaction:
@@ -303,23 +304,23 @@ class Store(StoreReader):
             raise StoreLost(place=self.place)
 
     def settle(self) -> Changes | None:
-        """Find out whether the uncertain commit happened; afterwards `commit` may be called again.
+        """Find out the result of the uncertain commit; afterwards `commit` may be called again.
 
-        Waits for the lost transaction's lock, so that it cannot be decided after the answer.
+        Waits for the lock of the lost transaction, so that its result is final.
 
         Returns:
-            What is durable by that commit; None if it did not happen, or none was uncertain.
+            The changes of that commit; None if it did not happen, or no commit was uncertain.
 
         Raises:
-            StoreUncertain: the database still cannot be asked.
-            StoreUnavailable, StoreFull: it cannot be asked, and no commit was uncertain.
-            StoreLost: another process has become the writer; only that one knows the outcome.
+            StoreUncertain: the database still does not answer.
+            StoreUnavailable, StoreFull: it does not answer, and no commit was uncertain.
+            StoreLost: another process has become the writer; only that process knows the result.
         """
         self._claim()
         try:
             with self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
-        except ForewarnError as error:  # also a full disk says nothing about the lost commit
+        except ForewarnError as error:  # even a full disk leaves the lost commit's result open
             if self._uncertain is None:
                 raise
             raise StoreUncertain(**error.facts) from error
@@ -339,15 +340,15 @@ class Store(StoreReader):
             transaction.run("restore_ended")
 
     def trim(self, retention: Retention, now_ms: int) -> int:
-        """Export and delete history beyond its limits; return how many entries: `retention.py`."""
+        """Export and delete history beyond its limits; return the number of entries."""
         return trim(self, self._engine, retention, now_ms=now_ms)
 
     def write_calls(self, records: Sequence[CallRecord]) -> None:
-        """Write calls into the audit that have changed nothing; on the writer's thread.
+        """Write audit records of calls that changed nothing; on the writer's thread.
 
         Raises:
             StoreLost: another process is the writer.
-            StoreUnavailable, StoreFull, StoreUncertain: it may not have been written.
+            StoreUnavailable, StoreFull, StoreUncertain: the records may be missing.
         """
         self._claim()
         with self._engine.writing() as transaction:
@@ -358,7 +359,7 @@ class Store(StoreReader):
         self.audit.added(records[-1].at_ms)
 
     def note_use(self, token_id: str, used_ms: int) -> None:
-        """Write when a token was used, ms since the epoch UTC; on any thread."""
+        """Record the time of a token's last use, ms since the epoch UTC; on any thread."""
         with self._engine.writing() as transaction:
             transaction.run("token_used", id=token_id, used_ms=used_ms)
 
@@ -381,13 +382,13 @@ class Store(StoreReader):
             transaction.run("process_gone", token=token)
 
     def lease(self) -> Lease:
-        """Return who holds the lease; `lease.Tenure` contends for it."""
+        """Return the current lease; processes compete for it with `lease.Tenure`."""
         with self._engine.lease_reading() as transaction:
             [(holder, beat, url)] = transaction.rows("lease")
         return Lease(str(holder), int(beat), str(url))
 
     def move_lease(self, seen: Lease, holder: str) -> Lease | None:
-        """Give the lease to `holder` if it is still as it was seen; else return None."""
+        """Move the lease to `holder` if it equals `seen`; otherwise return None."""
         with self._engine.lease_writing() as transaction:
             moved = transaction.rows(
                 "lease_move",
@@ -403,9 +404,9 @@ class Store(StoreReader):
     def _compare_clocks(
         self, transaction: Transaction, holder: str, clock_ms: Callable[[], int]
     ) -> None:
-        """Write how far the writer's clock is ahead of the database's; the heir goes on by it. H-6.
+        """Store how far the writer's clock is ahead of the database's, for its successor. H-6.
 
-        What the message takes makes that too little, so that a notice is longer by it.
+        The delay of the message makes the difference too small, which can only lengthen a notice.
         """
         before_ms, fills = clock_ms(), {"now_ms": self._engine.now_ms}
         [(database_ms,)] = transaction.rows_filled(
@@ -416,19 +417,19 @@ class Store(StoreReader):
         if (off_ms > CLOCK_OFF_MS) is not self._clock_off:
             self._clock_off = off_ms > CLOCK_OFF_MS
             if self._clock_off:
-                text = "this machine's clock differs from the database's by %.1f s: keep both right"
+                text = "this machine's clock differs from the database's by %.1f s: correct both"
                 log.warning(text, off_ms / 1000, extra={"action": "clock.off"})
 
     def writer_now_ms(self) -> int | None:
-        """Return the time by the last writer's clock, ms since the epoch UTC; None: not known."""
+        """Return the time by the last writer's clock, ms since the epoch UTC; None: unknown."""
         with self._engine.lease_reading() as transaction:
             rows = transaction.rows_filled("writer_now", {"now_ms": self._engine.now_ms})
         return int(rows[0][0]) if rows else None
 
     def notice(self, timeout_s: float) -> bool:
-        """Wait for a commit of any process, at most `timeout_s` seconds; return whether one came.
+        """Wait up to `timeout_s` seconds for a commit of any process; return whether one happened.
 
-        A hint only: one may be missed while the database is away, so look for yourself as well.
+        Only a hint: a notification can be lost while the database is unreachable, so poll as well.
         """
         return self._engine.notice(timeout_s)
 
@@ -437,7 +438,7 @@ class Store(StoreReader):
         self._engine.close()
 
     def _advance(self, changes: Changes) -> None:
-        """Move the counters on after a durable commit."""
+        """Advance the counters after a durable commit."""
         self.generation += 1
         self._history_seq += len(changes.entries)
         if changes.call:
@@ -469,7 +470,7 @@ class Store(StoreReader):
             assert advanced == [(history_seq,)], (advanced, history_seq)
             for kind, rows in written.items():
                 transaction.run_many(f"put_{kind}", rows)
-            for kind, rows in reversed(gone.items()):  # what others refer to goes last
+            for kind, rows in reversed(gone.items()):  # referenced records last
                 transaction.run_many(f"remove_{kind}", rows)
             for name, rows in (*beside.items(), ("record", entries)):
                 if rows:
@@ -483,7 +484,7 @@ class Store(StoreReader):
             self._engine.notify(transaction)
 
     def _rows_beside(self, changes: Changes) -> dict[str, list[Row]]:
-        """Return what comes and goes beside the records, by the statements that write it."""
+        """Return the rows of secondary tables to write and delete, by statement."""
         come: list[Row] = []
         went: list[Row] = []
         for number, operation in changes.operations.items():
@@ -500,10 +501,10 @@ class Store(StoreReader):
 
 
 def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-    """Return rows written and keys removed, by kind, in the order of foreign keys."""
+    """Return the rows to write and the keys to remove, by kind, in the order of foreign keys."""
     written: dict[str, list[Row]] = {}
     gone: dict[str, list[Row]] = {}
-    # The last image of a record has its row; a poll is written to an enrolment without one.
+    # The last image of a record has its row, except that a poll has an enrolment without one.
     known = {
         (image.kind, image.key): image.row
         for entry in changes.entries
@@ -522,22 +523,22 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
 
 
 def open_store(address: str, *, must_exist: bool = False) -> Store:
-    """Open a store, make it if need be, bring its schema up to date, and look whether it is whole.
+    """Open a store: create it if necessary, upgrade its schema, and check its integrity.
 
-    Cost: of a SQLite file that was there before every page is read, and of its history the newest
-    `CHECKED_MAX` entries.
+    Cost: every page of an existing SQLite file is read, and the newest `CHECKED_MAX` entries of
+    history.
 
     Args:
-        must_exist: whether a store must be there already.
+        must_exist: whether the store must exist already.
         address: a file's path, `sqlite:///absolute/path`, `sqlite::memory:`, or
-            `postgresql://user@host/database` as PostgreSQL's own programs take it.
+            `postgresql://user@host/database` in the syntax of PostgreSQL's own programs.
 
     Raises:
-        StoreAddressInvalid: no engine understands the address.
+        StoreAddressInvalid: no engine supports the address.
         StoreMissing: the store does not exist, and it must.
-        StoreInUse: another process writes this SQLite store.
-        StoreTooNew: a newer version has migrated it.
-        StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
+        StoreInUse: another process writes the SQLite store.
+        StoreTooNew: a newer version has migrated the store.
+        StoreUnavailable, StoreFull, StoreDamaged: the store cannot be opened.
     """
     engine = engine_of(address)(must_exist=must_exist)
     store = Store(engine)

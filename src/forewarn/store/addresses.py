@@ -1,4 +1,4 @@
-"""From a store's address to the engine that opens it."""
+"""Store addresses: finds the engine for an address."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Engine
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-"""What an address begins with; a drive's letter is none. No file's name may look like that."""
+"""Scheme of an address; longer than a drive's letter. No file's name may have this form."""
 _USER = re.compile(r":[^/@]+@")
-"""A user's password in an address; messages show paths, so no path may have one."""
+"""A user's password in an address; messages show paths, so paths must not contain one."""
 
 
 def engine_of(address: str) -> Callable[..., Engine]:
-    """Return the opener of the store at an address; opens nothing.
+    """Return the function that opens the store at an address, without opening it.
 
     Raises:
-        StoreAddressInvalid: no engine understands it.
-        StoreDriverMissing: its engine needs a package that is not installed.
+        StoreAddressInvalid: no engine supports the address.
+        StoreDriverMissing: the engine needs a package that is not installed.
     """
     scheme, colon, rest = address.partition(":")
     path = rest.removeprefix("//")
@@ -55,11 +55,11 @@ def engine_of(address: str) -> Callable[..., Engine]:
 
 
 def readable_engine(address: str) -> Engine:
-    """Open a store that another process may write.
+    """Open a store for reading while another process may write it.
 
     Raises:
-        StoreMissing: there is none.
-        StoreAddressInvalid, StoreDriverMissing, StoreUnavailable: it cannot be opened.
+        StoreMissing: the store does not exist.
+        StoreAddressInvalid, StoreDriverMissing, StoreUnavailable: the store cannot be opened.
     """
     make = engine_of(address)
     if getattr(make, "func", None) is SqliteEngine:

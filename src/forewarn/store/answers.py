@@ -1,4 +1,4 @@
-"""Answers to calls that may be repeated: kept for a day, from the transaction of the change on.
+"""Answers to repeatable calls, stored for a day, starting in the transaction of the change.
 
 Source: P-10.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from forewarn.audit_chain import CallRecord
     from forewarn.store.engine import Engine, Transaction
 
-#: How long an answer is kept, in milliseconds.
+#: How long an answer is stored, in milliseconds.
 KEPT_MS = 86_400_000
 
 
@@ -23,10 +23,10 @@ class KeptAnswer:
 
     principal: str
     key: str
-    #: Digest of method, path and body.
+    #: Digest of the request's method, path and body.
     request: str
     at_ms: int
-    #: HTTP status; 0: the change is made, and its answer is not kept yet, or never.
+    #: HTTP status; 0: the change was made, but its answer is not stored yet, or never.
     status: int = 0
     answer: str = ""
 
@@ -37,14 +37,14 @@ class KeptAnswer:
 
 
 class KeptAnswers:
-    """The kept answers of one store; may be used on any thread."""
+    """The stored answers of one store; usable on any thread."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is up to date."""
+        """Use an engine whose schema is current."""
         self._engine = engine
 
     def find(self, principal: str, key: str, now_ms: int) -> KeptAnswer | None:
-        """Return the answer to a call, unless it is older than a day."""
+        """Return the stored answer to a call, unless it is older than a day."""
         with self._engine.reading() as transaction:
             rows = transaction.rows(
                 "answer_of", principal=principal, key=key, since_ms=now_ms - KEPT_MS
@@ -55,14 +55,14 @@ class KeptAnswers:
         return KeptAnswer(principal, key, str(request), 0, int(status), str(answer))
 
     def keep(self, kept: KeptAnswer) -> None:
-        """Keep an answer, and delete answers older than a day."""
+        """Store an answer, and delete answers older than a day."""
         with self._engine.writing() as transaction:
             transaction.run("answers_forget", until_ms=kept.at_ms - KEPT_MS)
             put_answer(transaction, kept)
 
 
 def put_answer(transaction: Transaction, kept: KeptAnswer) -> None:
-    """Write an answer, or that its change is made, in the transaction of that."""
+    """Write an answer, or the record that its change was made, in the change's transaction."""
     transaction.run(
         "answer_put",
         principal=kept.principal,

@@ -1,6 +1,6 @@
-"""The audit in the store: a chain of records, written in the transaction of what they record.
+"""The audit in the store: a hash chain of records, each written in its change's transaction.
 
-`add` belongs to the writer's thread; pages may be read on any thread. Source: P-7.
+Only the writer's thread calls `add`; any thread may read pages. Source: P-7.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.audit")
 
-#: How seldom the head is logged, in milliseconds.
+#: Shortest interval between two log lines with the head, in milliseconds.
 HEAD_LOGGED_MS = 60_000
 
 
 @value
 class AuditEntry:
-    """One record of the audit as it is kept."""
+    """One stored record of the audit."""
 
     seq: int
     record: CallRecord
     digest: str
-    #: Of the digest; empty: no key was set.
+    #: Signature of the digest; empty: no key was set.
     signature: str
 
 
@@ -47,17 +47,17 @@ class AuditTrail:
     """The audit of one store."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is up to date."""
+        """Use an engine whose schema is current."""
         self._engine = engine
-        #: Signs each record; empty: records are not signed. Set by the service.
+        #: Key that signs each record, set by the service; empty: records are not signed.
         self.key = b""
-        #: Number and digest of the last record; None: the store is asked.
+        #: Number and digest of the last record; None: read them from the store.
         self._last: tuple[int, str] | None = None
         self._drafted: tuple[int, str] = (0, START)
         self._logged_ms = 0
 
     def add(self, transaction: Transaction, records: Sequence[CallRecord]) -> None:
-        """Write the next records; `added` follows once the transaction is durable."""
+        """Write the next records; call `added` once the transaction is durable."""
         last, self._last = self._last, None
         if last is None:
             rows = transaction.rows("audit_last")
@@ -82,7 +82,7 @@ class AuditTrail:
         self._drafted = last
 
     def added(self, now_ms: int) -> None:
-        """Note that the records are durable; log the head now and then, for safekeeping."""
+        """Process that the records are durable; log the head at intervals, for safekeeping."""
         self._last = self._drafted
         if abs(now_ms - self._logged_ms) >= HEAD_LOGGED_MS:
             self._logged_ms = now_ms
@@ -91,12 +91,12 @@ class AuditTrail:
             )
 
     def trim(self, directory: Path, *, oldest_ms: int, now_ms: int) -> CallRecord | None:
-        """Export records that are older; return the record that says so, which is to be written.
+        """Export older records; return a record of the export, which the caller must write.
 
-        The next call removes what that record names: nothing goes before both are durable.
+        The next call deletes the exported records, so nothing is deleted before both are durable.
 
         Raises:
-            ExportFailed: they could not be exported.
+            ExportFailed: the records could not be exported.
         """
         with self._engine.reading() as transaction:
             rows = transaction.rows("audit_trimmed")
@@ -115,7 +115,7 @@ class AuditTrail:
         return CallRecord(now_ms, "", "", TRIMMED, head)
 
     def _exported(self, after: int, last: int) -> Iterator[dict[str, object]]:
-        """Yield records as an export has them."""
+        """Yield records in the form of an export."""
         while after < last:
             for each in self.page(after, min(PAGE, last - after)):
                 after = each.seq
@@ -127,13 +127,13 @@ class AuditTrail:
                 }
 
     def newest(self, count: int) -> list[AuditEntry]:
-        """Return the last records, in their order."""
+        """Return the last records, oldest first."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("audit_last")
         return self.page(max(int(rows[0][0]) - count, 0), count) if rows else []
 
     def page(self, after: int, limit: int) -> list[AuditEntry]:
-        """Return records behind a sequence number, in their order."""
+        """Return records after a sequence number, oldest first."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("audit", after=after, limit=limit)
         return [

@@ -1,13 +1,13 @@
-"""Backups of a store: made while it is written, checked, and put back without going back in time.
+"""Backups of a store: copied while a service writes it, checked, and restored.
 
-A backup is a SQLite file with the tables of the schema, from whichever engine. So one way of
-copying serves every engine, a backup is checked without a server, and a store can be moved from
-one engine to the other.
+A backup is a SQLite file with the tables of the schema, whichever engine it came from. So one way
+of copying serves all engines, a backup can be checked without a server, and a store can be moved
+from one engine to another.
 
-Theory of operation: a restore copies the tables and raises generation, history and numbers
-in one transaction, which marks the store as unfinished (`RESTORING`). Then one step of
-the core raises the documents and ends what was announced (`core/restored.py`), and the mark goes
-with it. A store that has the mark is not loaded by a service.
+Theory of operation: a restore copies the tables and raises generation, history and numbers in one
+transaction, which marks the store as unfinished (`RESTORING`). Then one step of the core raises the
+incarnations of the documents and ends announced work (`core/restored.py`); the same transaction
+removes the mark. A service refuses to load a marked store.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Engine, Transaction
 
 NUMBERING_FROM_MS = 1_767_225_600_000
-"""2026-01-01: a restore goes on from the seconds since then, not from what the backup has.
+"""2026-01-01: numbers after a restore start at the seconds since then, not at the backup's.
 
-So any restore is ahead of every earlier one, whatever backups they are of and in whatever order,
-while no document changes more than once a second on average. The 31 bits that clients may read an
-incarnation into last until 2094. The
-other numbers are `NUMBERS_PER_INCARNATION` times as far, and have 63 bits.
+So every restore is ahead of all earlier ones, whatever their backups and order, as long as no
+document changes more than once a second on average. Clients may read an incarnation into 31 bits,
+which last until 2094. The other numbers are `NUMBERS_PER_INCARNATION` times as high, and have 63
+bits.
 """
 
 
 @value
 class BackupFacts:
-    """What a backup holds."""
+    """The content of a backup."""
 
     hosts: int
     vms: int
-    #: Operations that had not ended, and maintenances.
+    #: Number of live operations, and of live maintenances.
     operations: int
     maintenances: int
     generation: int
@@ -72,27 +72,27 @@ class BackupFacts:
 
 @value
 class RestoreFacts:
-    """What a restore has done, for the person who must look at it."""
+    """The effects of a restore, for the operator who must check them."""
 
-    #: Work that is not done, in the words of its entries: `op-7`.
+    #: Withdrawn work, as named in history: `op-7`.
     withdrawn: tuple[str, ...]
-    #: Work whose driver is asked for its result.
+    #: Work whose result must come from its driver.
     unknown: tuple[str, ...]
-    #: Maintenances that wait for a person's word.
+    #: Maintenances that an operator must resume.
     paused: tuple[str, ...]
 
 
 class BackupExists(CallerError):
-    """A file is in the place of a backup."""
+    """A backup file that exists already."""
 
     code = "backup-exists"
     status = 409
-    message = "There is a file {path} already."
+    message = "The file {path} exists already."
     advice = "Give the backup another name; backups are never overwritten."
 
 
 class RestoreOccupied(CallerError):
-    """There is a store where a backup is to be restored."""
+    """A restore into a place that contains a store."""
 
     code = "restore-occupied"
     status = 409
@@ -101,7 +101,7 @@ class RestoreOccupied(CallerError):
 
 
 class RestoreClockBehind(CallerError):
-    """A restore at a time that the backup is ahead of."""
+    """A restore at a time earlier than the backup's."""
 
     code = "restore-clock-behind"
     status = 409
@@ -119,12 +119,12 @@ class BackupUnusable(CallerError):
 
 
 def back_up(address: str, target: Path) -> BackupFacts:
-    """Copy a store into a file, as of one moment, while its service runs; then check the copy.
+    """Copy the state of one moment into a file, while the service runs; then check the copy.
 
     Raises:
-        BackupExists: the file is there.
-        StoreUnavailable: the store cannot be read, or the file not be written.
-        StoreDamaged: the copy is not sound.
+        BackupExists: the file exists already.
+        StoreUnavailable: the store cannot be read, or the file cannot be written.
+        StoreDamaged: the copy is damaged.
     """
     if target.exists():
         raise BackupExists(path=target)
@@ -139,7 +139,7 @@ def back_up(address: str, target: Path) -> BackupFacts:
             _make_single_file(unfinished)
             try:
                 facts = verify(unfinished)
-            except BackupUnusable as error:  # the fault is the store's
+            except BackupUnusable as error:  # the store itself is damaged
                 raise StoreDamaged(place=source.place, reason=error.facts["reason"]) from error
             unfinished.rename(target)
             _sync(target.parent)
@@ -163,11 +163,11 @@ def note_backup(address: str, at_ms: int) -> None:
 
 
 def verify(backup: Path) -> BackupFacts:
-    """Check every page, reference and live record of a backup, and the newest of its history.
+    """Check all pages, references and live records of a backup, and its newest history.
 
     Raises:
-        BackupUnusable: there is no such file, or it is not sound.
-        StoreTooNew: a newer version made it.
+        BackupUnusable: the file is missing or damaged.
+        StoreTooNew: a newer version wrote the backup.
     """
     with _opened(backup) as engine:
         engine.check()
@@ -208,7 +208,7 @@ def _verify_upgraded(backup: Path) -> BackupFacts:
 
 @contextmanager
 def _opened(backup: Path) -> Iterator[SqliteEngine]:
-    """Open a backup to read it; a fault of the file is one of the backup."""
+    """Open a backup for reading; errors of the file become `BackupUnusable`."""
     try:
         engine = SqliteEngine(backup, must_exist=True, read_only=True)
         try:
@@ -216,25 +216,25 @@ def _opened(backup: Path) -> Iterator[SqliteEngine]:
         finally:
             engine.close()
     except StoreMissing as error:
-        raise BackupUnusable(path=backup, reason="there is no such file") from error
+        raise BackupUnusable(path=backup, reason="the file does not exist") from error
     except (StoreDamaged, StoreContradiction) as error:
         raise BackupUnusable(path=backup, reason=error.facts["reason"]) from error
 
 
 def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
-    """Put a backup back into an empty place; the service may be started afterwards.
+    """Restore a backup into an empty place; the service may be started afterwards.
 
     Args:
-        backup: what to restore; None: the store at `address` was put back by its database's own
-            means, and goes on from there.
-        address: of the store.
-        now_ms: ms since the epoch, UTC.
+        backup: the backup; None: the database's own tools have restored the store at `address`, and
+            this function finishes the restore.
+        address: the address of the store.
+        now_ms: the current time, ms since the epoch UTC.
 
     Raises:
-        RestoreOccupied: there is a store.
-        RestoreClockBehind: the clock cannot be right.
-        ForewarnError: the backup is not sound, or the store cannot be written; a service refuses
-            the unfinished store, which may be removed.
+        RestoreOccupied: there is a store already.
+        RestoreClockBehind: the clock is earlier than the backup.
+        ForewarnError: the backup is damaged, or the store cannot be written; a service refuses the
+            unfinished store, which may be deleted.
     """
     if backup is not None:
         verify(backup)
@@ -259,7 +259,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
 
 
 def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
-    """Raise documents and withdraw announced work, as `core/restored.py` says."""
+    """Raise the incarnations of documents and withdraw announced work; see `core/restored.py`."""
     store.restoring = True
     state = store.load()
     read = [view.document.incarnation for view in state.views.values()]
@@ -303,7 +303,7 @@ def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
 
 
 def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction) -> None:
-    """Copy every table, in an order that references allow. Cost: all rows, a portion in memory."""
+    """Copy every table, in the order of references. Cost: all rows, a batch at a time in memory."""
     done = read.rows("schema_steps")
     check_steps(source.place, done, every_step())
     steps = every_step()[: len(done)]
@@ -311,18 +311,18 @@ def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction)
         raise RestoreOccupied(place=target.place)
     for each in steps:
         for table in _TABLE.findall(each.text):
-            write.run_filled("copy_emptied", table=table)  # the schema gives some tables their row
+            write.run_filled("copy_emptied", table=table)  # the schema fills some tables
             for rows in source.portions(read, table):
                 write.insert(table, rows)
 
 
 def _make_single_file(path: Path) -> None:
-    """Remove the files beside the database, so that it can be read on a read-only disk."""
+    """Merge the log into the database file, so that it can be read on a read-only disk."""
     with sqlite3.connect(path) as connection:
         [(mode,)] = connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     connection.close()
     if mode != "delete":
-        raise StoreDamaged(place=str(path), reason=f"its journal stays {mode}")
+        raise StoreDamaged(place=str(path), reason=f"its journal mode stays {mode}")
     _sync(path)
 
 

@@ -1,4 +1,4 @@
-"""A store opened beside the process that writes it, for records that no commit carries."""
+"""Access to a store beside the process that writes it, for records outside of commits."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class RecordsBeside:
-    """Runs statements on a store that another process or thread may write meanwhile.
+    """Runs statements on a store that another process or thread may write at the same time.
 
-    Connects when it is first used. May be used on any thread.
+    Connects at the first use. Usable on any thread.
     """
 
     def __init__(self, address: str) -> None:
-        """Open nothing yet."""
+        """Set the address without connecting."""
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._address = "" if address in {":memory:", "sqlite::memory:"} else address
 
     @property
     def address(self) -> str:
-        """What another process opens the same records by; may hold a password.
+        """Address at which another process opens the same records; may contain a password.
 
-        The records of a store in memory are in a file that ends with this.
+        For a store in memory, the records are in a temporary file.
         """
         if not self._address:
             directory = Path(tempfile.mkdtemp("", "forewarn-"))
@@ -52,18 +52,19 @@ class RecordsBeside:
         """Write in one transaction.
 
         Raises:
-            StoreUnavailable, StoreFull, StoreUncertain: it cannot, or it may not have happened.
+            StoreUnavailable, StoreFull, StoreUncertain: the transaction failed, or its result is
+                unknown.
         """
         with self._opened().writing() as transaction:
             yield transaction
 
     def rows(self, statement: str, **values: Value) -> list[Row]:
-        """Return the rows of a statement that only reads."""
+        """Return the rows of a read-only statement."""
         with self._opened().reading() as transaction:
             return transaction.rows(statement, **values)
 
     def close(self) -> None:
-        """Close the connections; the next use makes new ones."""
+        """Close the connections; the next use opens new ones."""
         with self._lock:
             if self._engine is not None:
                 self._engine = None

@@ -1,6 +1,6 @@
-"""How far each destination of the outbox is in history: kept in the store, moved only forwards.
+"""Cursors of the outbox: each destination's position in history, which only moves forwards.
 
-Nothing is delivered from here.
+The delivery itself is in the package `outbox`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class OutboxCursors:
-    """The cursors of one store; may be used on any thread."""
+    """The cursors of one store; usable on any thread."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is up to date."""
+        """Use an engine whose schema is current."""
         self._engine = engine
 
     def take_up(self, names: Sequence[str], newest: int) -> dict[str, int]:
-        """Return where these destinations are, and hold history back for no others.
+        """Return the positions of these destinations, and delete all other cursors.
 
-        A destination that was never there before begins behind `newest`.
+        A new destination begins after the entry `newest`.
         """
         with self._engine.writing() as transaction:
             transaction.run("cursors_rest")
@@ -33,19 +33,19 @@ class OutboxCursors:
         return {str(name): int(seq) for name, seq in rows if name in names}
 
     def save(self, moved: Mapping[str, int]) -> None:
-        """Note how far destinations are; one that is further already stays there."""
+        """Store new positions; a position that is already higher stays."""
         with self._engine.writing() as transaction:
             for name, seq in moved.items():
                 transaction.run("cursor_move", name=name, seq=seq)
 
     def held(self) -> int | None:
-        """Return the entry after which history is still needed; None: no history is."""
+        """Return the entry after which history is still needed; None: no history is needed."""
         with self._engine.reading() as transaction:
             [(count, seq)] = transaction.rows("cursors_held")
         return int(seq) if count else None
 
     def next_ms(self, seq: int) -> int:
-        """Return when the entry after this one happened, ms since the epoch UTC; 0: no entry."""
+        """Return the time of the next entry after this one, ms since the epoch UTC; 0: none."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("history_next", seq=seq)
         return int(rows[0][0]) if rows else 0

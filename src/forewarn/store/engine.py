@@ -1,4 +1,4 @@
-"""What a database must supply: the seam between the store's one text of SQL and its engines."""
+"""The interface between the store's SQL and its database engines."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 class Cursor(Protocol):
-    """What a statement gave."""
+    """The result of a statement."""
 
     def fetchall(self) -> list[Row]:
-        """Return all its rows."""
+        """Return all rows."""
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield its rows one after another."""
+        """Yield the rows one by one."""
 
 
 class DatabaseConnection(Protocol):
-    """The part of a database connection a transaction needs."""
+    """The methods of a database connection that a transaction needs."""
 
     def execute(self, text: str, values: Sequence[Value] = ..., /) -> Cursor:
         """Run a statement."""
@@ -35,12 +35,12 @@ class DatabaseConnection(Protocol):
 
 
 class Transaction:
-    """Statements that take effect together or not; lives as long as its `with` block."""
+    """Statements that take effect together or not at all; valid within its `with` block."""
 
     __slots__ = ("_connection", "_statements")
 
     def __init__(self, connection: DatabaseConnection, statements: Statements) -> None:
-        """Run on a connection whose transaction has begun."""
+        """Use a connection whose transaction has begun."""
         self._connection = connection
         self._statements = statements
 
@@ -50,7 +50,7 @@ class Transaction:
         self._connection.execute(statement.text, [values[each] for each in statement.names])
 
     def run_many(self, name: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Run a named statement for each row, values in the statement's order."""
+        """Run a named statement for each row; the values are in the statement's order."""
         text = self._statements.named(name).text
         if len(rows) == 1:
             self._connection.execute(text, rows[0])
@@ -58,11 +58,11 @@ class Transaction:
             self._connection.executemany(text, rows)
 
     def run_text(self, text: str) -> None:
-        """Run a statement without values unchanged: one of the schema or of an engine."""
+        """Run a statement without values, unchanged: for the schema and for engines."""
         self._connection.execute(text)
 
     def insert(self, table: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Add rows that have all the columns of a table, in their order."""
+        """Insert rows with all columns of a table, in the order of the columns."""
         text = self._statements.insertion(table, len(rows[0]))
         self._connection.executemany(text, rows)
 
@@ -71,16 +71,16 @@ class Transaction:
         return self.rows_filled(name, {}, **values)
 
     def run_filled(self, name: str, /, **fills: str) -> None:
-        """Run a named statement that has no values, filled from fixed texts."""
+        """Run a named statement without values; fixed texts replace its `{…}`."""
         self._connection.execute(self._statements.named(name, **fills).text)
 
     def each(self, name: str, /, **fills: str) -> Iterator[Row]:
-        """Run a named statement without values; yield its rows one after another."""
+        """Run a named statement without values; yield its rows one by one."""
         statement = self._statements.named(name, **fills)
         yield from self._connection.execute(statement.text)
 
     def rows_filled(self, name: str, fills: dict[str, str], /, **values: Value) -> list[Row]:
-        """Run a named statement whose `{…}` are filled from fixed texts; return all its rows."""
+        """Run a named statement; fixed texts replace its `{…}`; return all rows."""
         statement = self._statements.named(name, **fills)
         wanted = [values[each] for each in statement.names]
         return self._connection.execute(statement.text, wanted).fetchall()
@@ -88,17 +88,17 @@ class Transaction:
 
 @value
 class Statement:
-    """One statement as an engine takes it, and the order in which it wants its values."""
+    """One statement in the syntax of an engine, with the order of its values."""
 
     text: str
     names: tuple[str, ...]
 
 
 class Statements:
-    """Every named statement for one engine."""
+    """All named statements, compiled for one engine."""
 
     def __init__(self, texts: Mapping[str, str], mark: str) -> None:
-        """Compile the statements by name; `mark` is the sign of a parameter, `?` or `%s`."""
+        """Compile the statements by name; `mark` is the placeholder of a parameter, `?` or `%s`."""
         self._texts = texts
         self._mark = mark
         self._compiled: dict[str, Statement] = {}
@@ -115,43 +115,43 @@ class Statements:
         return known
 
     def insertion(self, table: str, columns: int) -> str:
-        """Return the text that adds a whole row to a table."""
+        """Return the text that inserts a whole row into a table."""
         return f"INSERT INTO {table} VALUES ({', '.join([self._mark] * columns)})"  # noqa: S608 - a name
 
 
 @value
 class DatabaseFacts:
-    """What a database says about itself."""
+    """Facts about a database, for `forewarn doctor`."""
 
-    #: Its clock, in milliseconds since the epoch UTC; None: it has none of its own.
+    #: Time of the database's clock, in ms since the epoch UTC; None: it has no clock.
     clock_ms: int | None
-    #: Settings or places that may lose a change after it was acknowledged; empty: none.
+    #: Settings or file systems that may lose a committed change; empty: none.
     unsafe: tuple[str, ...]
-    #: Whether it copies another database, and accepts no changes.
+    #: Whether it is a read-only replica.
     is_replica: bool
     #: Free space of its disk, in bytes; None: unknown.
     free_bytes: int | None
 
 
 class Engine(abc.ABC):
-    """One open database. Safe to use from several threads.
+    """One open database; usable from several threads.
 
-    Every error of the database leaves here as one of `store/errors.py`.
+    Errors of the database are converted into those of `store/errors.py`.
     """
 
     #: Whether other processes may use the database at the same time.
     is_shared = False
-    #: An expression for the database's time now, ms since the epoch UTC; where it is shared.
+    #: SQL expression for the database's time, ms since the epoch UTC; only for shared databases.
     now_ms = "0"
 
     def __init__(self, place: str, statements: Statements) -> None:
-        """Name the database for people, without any password, and take what it will run."""
+        """Set the database's name for people, without any password, and its statements."""
         self.place = place
         self.statements = statements
 
     @abc.abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction that may write; commit at the end, undo it on any exception.
+        """Begin a transaction that may write; commit at the end, or roll back after an exception.
 
         Raises:
             StoreUncertain: the connection was lost during COMMIT.
@@ -160,47 +160,47 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def reading(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction that only reads, and sees the same state throughout."""
+        """Begin a read-only transaction, which sees one state throughout."""
 
     def lease_reading(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction as `reading` does, which no other work of this process delays."""
+        """Begin a transaction like `reading`, which waits for no other work of this process."""
         return self.reading()
 
     def lease_writing(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction as `writing` does, which no other work of this process delays."""
+        """Begin a transaction like `writing`, which waits for no other work of this process."""
         return self.writing()
 
     @abc.abstractmethod
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
-        """Yield every row of a table, some thousands at a time."""
+        """Yield all rows of a table, some thousands at a time."""
 
     @abc.abstractmethod
     def lock_schema(self, transaction: Transaction) -> None:
-        """Keep every other process from changing the schema until the transaction ends."""
+        """Prevent other processes from changing the schema until the transaction ends."""
 
     @abc.abstractmethod
     def schema_text(self, text: str) -> str:
-        """Return the text of a schema step as this database reads it."""
+        """Return the text of a schema step in the syntax of this database."""
 
     @abc.abstractmethod
     def notify(self, transaction: Transaction) -> None:
-        """Notify processes that wait in `notice` once the transaction is committed."""
+        """Notify processes that wait in `notice`, once the transaction is committed."""
 
     @abc.abstractmethod
     def notice(self, timeout_s: float) -> bool:
-        """Wait for a notice, at most `timeout_s` seconds; return whether there was one."""
+        """Wait up to `timeout_s` seconds for a notification; return whether one came."""
 
     @abc.abstractmethod
     def examine(self) -> DatabaseFacts:
-        """Return what the database says about itself. Source: U-4.
+        """Return facts about the database. Source: U-4.
 
         Raises:
-            StoreUnavailable: it does not answer.
+            StoreUnavailable: the database does not answer.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the database; afterwards the engine must not be used."""
+        """Close the database; the engine cannot be used afterwards."""
 
 
 def _compile(text: str, mark: str) -> Statement:

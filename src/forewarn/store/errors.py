@@ -1,7 +1,7 @@
-"""What can go wrong with a store, by who must act; nothing here knows an engine.
+"""Errors of a store, independent of its engine.
 
-After any of these nothing was changed, unless the class says otherwise, and the store object can
-be used again.
+After any of these errors nothing was changed, unless its class says otherwise, and the store object
+remains usable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from forewarn.errors import CallerError, OurError, PeerError
 
-#: What may be a password in an address, and what stands before it.
+#: Parts of an address that may contain a password, with the text before them.
 _SECRETS = (
     re.compile(r"(?<=:)(//)?\S*@"),
     re.compile(r"((?:pass|secret|key)\w*\s*=\s*)('[^']*'|[^&\s'\"]+)", re.IGNORECASE),
@@ -18,21 +18,21 @@ _SECRETS = (
 
 
 def redacted(text: str) -> str:
-    """Return a text without what may be a user's name and password in an address."""
+    """Return a text without users' names and passwords in addresses."""
     without = _SECRETS[0].sub(r"\1…@", text)
     return _SECRETS[1].sub(r"\1…", without)
 
 
 class StoreAddressInvalid(CallerError):
-    """A store address that no engine understands."""
+    """A store address that no engine supports."""
 
     code = "store-address-invalid"
     message = "{address!r} is not the address of a store."
-    advice = "Give a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
+    advice = "Use a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
 
 
 class StorePooled(PeerError):
-    """A connection pooler changes the connection between transactions."""
+    """A connection pooler that changes the connection between transactions."""
 
     code = "store-pooled"
     status = 503
@@ -43,25 +43,25 @@ class StorePooled(PeerError):
 
 
 class StoreUnrestored(OurError):
-    """A restore has not ended."""
+    """A store whose restore is unfinished."""
 
     code = "store-unrestored"
     status = 503
-    message = "The restore of the store {place} has not ended."
+    message = "The restore of the store {place} is unfinished."
     advice = "Restore the backup again, into an empty place, with `forewarn store restore`."
 
 
 class StoreInUse(CallerError):
-    """Another process writes this SQLite store."""
+    """A SQLite store that another process writes."""
 
     code = "store-in-use"
     status = 409
-    message = "Another forewarn serves the store {place} (pid {pid})."
-    advice = "Stop that process first, or give this one a store of its own."
+    message = "Another forewarn process uses the store {place} (pid {pid})."
+    advice = "Stop that process first, or give this one another store."
 
 
 class StoreMissing(CallerError):
-    """There is no store where there must be one."""
+    """A store that does not exist, although it must."""
 
     code = "store-missing"
     status = 409
@@ -73,16 +73,16 @@ class StoreMissing(CallerError):
 
 
 class StoreTooNew(CallerError):
-    """A newer version of Forewarn has migrated the store."""
+    """A store that a newer version of Forewarn has migrated."""
 
     code = "store-too-new"
     status = 409
-    message = "The store {place} has schema {found}; this version knows {known} at most."
-    advice = "Run the version that wrote it, or restore the backup made before the upgrade."
+    message = "The store {place} has schema {found}; this version supports at most {known}."
+    advice = "Run the version that wrote it, or restore a backup from before the upgrade."
 
 
 class StoreSchemaOld(CallerError):
-    """A shared store with fewer schema steps than this version has."""
+    """A shared store that lacks schema steps of this version."""
 
     code = "store-schema-old"
     status = 409
@@ -91,7 +91,7 @@ class StoreSchemaOld(CallerError):
 
 
 class StoreDriverMissing(CallerError):
-    """The library an engine needs is not installed."""
+    """An engine whose library is not installed."""
 
     code = "store-driver-missing"
     message = "The store {place} needs the Python package {package}."
@@ -99,43 +99,43 @@ class StoreDriverMissing(CallerError):
 
 
 class StoreUnavailable(PeerError):
-    """The database cannot be reached, is locked, or stopped in the middle of a transaction."""
+    """A database that is unreachable or locked, or stopped during a transaction."""
 
     code = "store-unavailable"
     status = 503
     message = "The store {place} cannot be used: {reason}."
     advice = (
-        "Nothing was changed. Check that the database can be reached, or that the file's directory"
-        " exists and can be written, and try again."
+        "Nothing was changed. Check that the database is reachable, or that the file's directory"
+        " exists and is writable, and try again."
     )
 
 
 class StoreReplaced(StoreUnavailable):
-    """The store's file was removed, replaced or cut off while it was open."""
+    """A store file that was removed, replaced or truncated while it was open."""
 
     code = "store-replaced"
     message = "The store {place} is not the file that was opened: {reason}."
     advice = (
         "Nothing was changed. Put the file back, or stop the service and restore the last good"
-        " backup; what was committed since is in the open file only."
+        " backup; later commits are only in the open file."
     )
 
 
 class StoreUncertain(StoreUnavailable):
-    """The connection was lost during COMMIT: the change may have happened or not.
+    """A commit whose connection was lost, so that its result is unknown.
 
-    The only error after which something may have changed. `Store.settle` finds out.
+    This is the only error after which something may have changed. `Store.settle` finds out.
     """
 
     code = "store-uncertain"
     message = "The store {place} was lost during a commit: {reason}."
     advice = (
-        "It is settled as soon as the database can be reached again; nothing is published before."
+        "The service settles it once the database is reachable again, and publishes nothing before."
     )
 
 
 class StoreFull(PeerError):
-    """The disk is full, a quota is reached, or the database may only be read."""
+    """A store that cannot be written: the disk is full, or the database is read-only."""
 
     code = "store-full"
     status = 503
@@ -144,24 +144,24 @@ class StoreFull(PeerError):
 
 
 class FollowedTooLate(PeerError):
-    """A follower has missed more than it can take up."""
+    """A follower that has missed too many commits."""
 
     code = "followed-too-late"
     message = "History of the store {place} does not lead from the followed state to the newest."
-    advice = "The state is loaded again; nothing need be done."
+    advice = "The follower loads the state again; you need not act."
 
 
 class StoreLost(PeerError):
-    """Another process has become the writer of this store."""
+    """A store whose writer is now another process."""
 
     code = "store-lost"
     status = 503
-    message = "Another process writes the store {place} now; this one is no longer its writer."
+    message = "Another process is now the writer of the store {place}."
     advice = "Nothing was changed. Send the request to the process that holds the lease."
 
 
 class StoreDamaged(OurError):
-    """The database contradicts itself, or holds what no version of Forewarn has written."""
+    """A database that contradicts itself, or contains data that Forewarn never writes."""
 
     code = "store-damaged"
     message = "The store {place} is damaged: {reason}."
@@ -169,8 +169,8 @@ class StoreDamaged(OurError):
 
 
 class StoreContradiction(OurError):
-    """A statement that the schema forbids: always a bug of the one who made the change."""
+    """A change that violates the schema, which is always a bug."""
 
     code = "store-contradiction"
     message = "The store {place} refused a change: {reason}."
-    advice = "Nothing was changed; report it with the service's log."
+    advice = "Nothing was changed. Report it with the service's log."

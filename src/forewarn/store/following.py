@@ -1,7 +1,7 @@
-"""Following another process's commits: what they changed, from the images in history.
+"""Following: derives the changes of another process's commits from the images in history.
 
-Every record but an enrolment has an image in each commit that writes it (invariant 10), so that a
-state costs nothing to follow but its changes.
+Every commit has an image of each record that it writes, except enrolments (invariant 10), so
+following costs O(changes).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def changes_since(state: State, images: Iterable[str], last_number: int) -> Changes:
-    """Return what commits have changed, by their images in order; `state` is as of before them.
+    """Return the changes of commits, from their images in order; `state` is the state before.
 
     Raises:
-        ValueError: an image cannot be read.
+        ValueError: an image is malformed.
     """
     changes = Changes(last_number)
     written: list[Image] = []

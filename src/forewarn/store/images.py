@@ -1,7 +1,7 @@
-"""Images as history stores them: the changed columns as JSON, compressed if long.
+"""Images in history: the changed columns of a record as JSON, compressed if long.
 
-A row that has all its columns and one that has some are rows apart by nobody but `history.Rows`;
-that of a new host, group or VM is made whole in here.
+`history.Rows` distinguishes complete rows from partial ones. This module completes the rows of new
+hosts, groups and VMs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     _Told: TypeAlias = tuple[str, str | int, Columns | None]
 
 PLAIN_MAX = 120
-"""Longest text that is kept uncompressed, in bytes; a shorter one hardly shrinks."""
+"""Longest text that is stored uncompressed, in bytes; shorter texts hardly shrink."""
 
 PLAIN_ADDED_MAX = 240
-"""The same of new hosts, groups and VMs, which are short already: packing one of 200 bytes saves a
-quarter and costs four times what writing it does, and a fleet has millions."""
+"""The same limit for new hosts, groups and VMs.
+
+Their images are short: compressing 200 bytes saves a quarter and takes four times as long as
+writing them, and a fleet has millions.
+"""
 
 LEVEL = 6
-"""Of zlib, whose own default this is; 9 gains one per cent."""
+"""Level of zlib, its default; 9 would save one per cent more."""
 
-#: zlib's dictionary: the most frequent parts of images. Part of the format: images written with it
-#: can only be read with it, so it is never changed; another one may be added.
+#: zlib's dictionary: the most frequent parts of images. It is part of the format: images can be
+#: read only with the dictionary that wrote them. Never change it; add another one instead.
 _WORDS = (
     b'"cause":"live-migration","cause":"host-update","cause":"network-update","cause":"redeploy",'
     b'"cause":"eviction","cause":"deletion","cause":"reimage","cause":"hardware-failure",'
@@ -60,11 +63,11 @@ _WORDS = (
     b'"approved_by":"[]"}],[["~event","",{"state":"approved","approved_by":"[\\"'
 )
 
-#: The column that is the key of each of these.
+#: Column with the key, for these kinds.
 _KEY = "name"
-#: What the image of a new record leaves out, beside its key: what most have. Part of the format as
-#: well: a column that is added to records later is added here with what `records` takes it to have
-#: been before, and nothing else is ever changed.
+#: Values that the image of a new record omits besides its key, because they are most common. They
+#: are part of the format. When `records` gets a new column, add it here with the value that older
+#: images imply. Never change the others.
 _COMMON: dict[str, Columns] = {
     "host": {
         "fault_domain": 0,
@@ -111,7 +114,7 @@ _read = msgspec.json.Decoder(list[tuple[str, str | int, dict[str, str | int] | N
 
 
 def images_text(images: Iterable[Image]) -> str:
-    """Return images as history keeps them."""
+    """Return images in the form that history stores."""
     rows = [_told(image) for image in images]
     text = _json(rows)
     if len(text) <= (PLAIN_ADDED_MAX if text.startswith(b'[["+') else PLAIN_MAX):
@@ -121,15 +124,15 @@ def images_text(images: Iterable[Image]) -> str:
 
 
 def _told(image: Image) -> _Told:
-    """Return an image as it is written: `+` before a new record's kind, `~` before a changed one's.
+    """Return an image as stored: `+` marks a new record's kind, `~` a changed one's.
 
-    Else it has the whole row, or none.
+    Images without such a mark contain the complete row, or none.
     """
     kind, row = image.kind, image.row
     if image.changed is not None:
         return f"~{kind}", image.key, image.changed
     common = _COMMON.get(kind)
-    if row is None or common is None or len(row) != len(common) + 1:  # not whole: an older one
+    if row is None or common is None or len(row) != len(common) + 1:  # partial: of an older record
         return kind, image.key, row
     short = {name: each for name, each in row.items() if common.get(name) != each}
     del short[_KEY]
@@ -137,7 +140,7 @@ def _told(image: Image) -> _Told:
 
 
 def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:
-    """Return the rows of entries that begin with a sequence number."""
+    """Return the rows of entries; the first has the sequence number `first_seq`."""
     return [
         (
             seq,
@@ -157,10 +160,10 @@ def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:
 
 
 def read_images(text: str) -> list[_Told]:
-    """Return kind, key and row of each image; of a record that was there before, the changes.
+    """Return kind, key and row of each image; for a record that existed before, the changes.
 
     Raises:
-        ValueError: the text is none of ours.
+        ValueError: the text is malformed.
     """
     if text.startswith("["):
         rows = _read(text)
@@ -177,6 +180,6 @@ def _read_image(kind: str, key: str | int, row: Columns | None) -> _Told:
     if row is not None and kind[0] == "+":
         kind = kind[1:]
         if kind not in _COMMON:
-            raise ValueError(f"no image of a new {kind} is short")
+            raise ValueError(f"an image of a new {kind} must be complete")
         row = {_KEY: key, **_COMMON[kind], **row}
     return kind.removeprefix("~"), key, row

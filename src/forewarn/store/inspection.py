@@ -1,4 +1,4 @@
-"""What opening a store would find, without making, changing or claiming it."""
+"""Inspection of a store before it is opened, without creating, changing or claiming it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 @value
 class StoreFacts:
-    """A usable store, as it is now."""
+    """The current facts about a usable store."""
 
-    #: Whether opening it would create it.
+    #: Whether to open it would create it.
     missing: bool = False
-    #: Whether opening it would bring its schema up to date.
+    #: Whether to open it would upgrade its schema.
     outdated: bool = False
-    #: The lease of a shared store; its holder renews it, unless it was killed.
+    #: The lease of a shared store; an existing holder renews it, unless it was killed.
     lease: Lease | None = None
 
 
 def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
-    """Return facts about the store at an address. Cost: opening it and loading its state.
+    """Return facts about the store at an address. Cost: opens it and loads its state.
 
-    Raises: what `open_store` and `Store.load` do.
+    Raises: the errors of `open_store` and `Store.load`.
     """
     make = engine_of(address)
     path = make.args[0] if getattr(make, "func", None) is SqliteEngine else None  # type: ignore[attr-defined]
@@ -60,7 +60,7 @@ def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
     try:
         with engine.reading() as transaction:
             done = transaction.rows("schema_steps")
-    except StoreContradiction:  # there is no such table yet
+    except StoreContradiction:  # the table does not exist yet
         done = []
     if not done:
         if must_exist:

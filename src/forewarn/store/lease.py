@@ -1,6 +1,6 @@
-"""Who may become the writer of a shared store, judged by each process's own clock.
+"""The lease: decides which process may become the writer of a shared store.
 
-The lease only chooses: the store's generation keeps two processes from both writing.
+Each process judges it by its own clock. The store's generation prevents two writers in any case.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class LeaseStore(Protocol):
-        """Where the lease is kept: the store."""
+        """The store, with the methods for the lease."""
 
         def lease(self) -> Lease:
-            """Return who holds the lease."""
+            """Return the current lease."""
 
         def move_lease(self, seen: Lease, holder: str) -> Lease | None:
-            """Give the lease to `holder` if it is still as it was seen; else return None."""
+            """Move the lease to `holder` if it equals `seen`; otherwise return None."""
 
 
 @value
 class Lease:
-    """The current lease; its holder renews it to show that it is alive."""
+    """One state of the lease; its holder renews it to show that it is alive."""
 
-    #: Token of the process that holds it; empty: not held.
+    #: Token of the process that holds it; empty: nobody holds it.
     holder: str
-    #: Grows with every renewal and every change of hands.
+    #: Number that grows with every renewal and every new holder.
     beat: int
-    #: URL of its operator API; empty: not known.
+    #: URL of the holder's operator API; empty: unknown.
     url: str = ""
 
 
 class Tenure:
-    """One process's part in the contest for the lease.
+    """One process's side of the competition for the lease.
 
-    No two clocks are compared. A holder counts its term from before it asked for the renewal, a
-    rival from after it saw the last beat, so the rival's term ends later even where their clocks
-    show different times. Source: N-4.
+    Clocks are never compared. The holder counts its term from before its request to renew; a rival
+    counts from after it saw the last beat. So the rival's term ends later even if their clocks
+    differ. Source: N-4.
     """
 
     def __init__(self, store: LeaseStore, term_ms: int) -> None:
-        """Take part for the process that opened `store`; a lease lasts `term_ms` milliseconds."""
+        """Take part for the process that opened `store`; a term lasts `term_ms` milliseconds."""
         assert term_ms > 0, term_ms
         self.term_ms = term_ms
         self._store = store
@@ -55,7 +55,7 @@ class Tenure:
 
     @property
     def holder_url(self) -> str:
-        """URL of the operator API of the process seen last with the lease; empty: none."""
+        """URL of the last known holder's operator API; empty: none."""
         return self._seen.url if self._seen is not None and self._seen.holder else ""
 
     @property
@@ -64,16 +64,17 @@ class Tenure:
         return self._seen.holder if self._seen is not None else ""
 
     def held(self, now_ms: int) -> bool:
-        """Whether no other process can have taken the lease yet."""
+        """Return whether no other process can have taken the lease yet."""
         return now_ms < self._until_ms
 
     def attempt(self, now_ms: int) -> bool:
         """Renew the lease, or take it if it is free or was not renewed for a whole term.
 
-        Call it a few times a term; return whether this process holds the lease.
+        Call this a few times per term; it returns whether this process holds the lease.
 
         Raises:
-            StoreUnavailable: it could not be renewed; a `held` lease stays so until its term ends.
+            StoreUnavailable: the lease could not be renewed; if `held`, it stays held until its
+                term ends.
         """
         seen = self._store.lease()
         if seen != self._seen:
@@ -83,7 +84,7 @@ class Tenure:
             self._until_ms = 0
             return False
         mine = self._store.move_lease(seen, self.token)
-        if mine is None:  # another process was quicker
+        if mine is None:  # another process was faster
             self._until_ms = 0
             return False
         self._seen, self._seen_ms = mine, now_ms
@@ -91,7 +92,7 @@ class Tenure:
         return True
 
     def release(self) -> None:
-        """Give the lease up, so that another process need not wait for the end of its term."""
+        """Release the lease, so that another process need not wait for the end of the term."""
         self._until_ms = 0
         if self._seen is not None and self._seen.holder == self.token:
             self._store.move_lease(self._seen, "")

@@ -1,4 +1,4 @@
-"""Reading the whole live state, once at each start."""
+"""Loading of the whole live state, once at each start."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Transaction
     from forewarn.store.reading import StoreReader
 
-#: How far back it is looked at least for work that has disturbed owners, in seconds.
+#: Shortest period in which ended work is loaded for the rest of owners, in seconds.
 REST_S_MIN = 86_400
 
 
 def loaded(
     reader: StoreReader, transaction: Transaction, last_number: int, *, place: str
 ) -> Changes:
-    """Return the whole live state as one change of an empty one.
+    """Return the whole live state, as a change of an empty state.
 
     Raises:
-        StoreDamaged: its records contradict one another.
+        StoreDamaged: the records contradict each other.
     """
     live = reader.live
     try:
@@ -67,10 +67,10 @@ def loaded(
 def _rested(
     reader: StoreReader, transaction: Transaction, policies: Mapping[str, AppliedPolicy]
 ) -> list[Operation]:
-    """Return the ended work after which owners may rest still; costs what has ended since then.
+    """Return ended work after which owners may still rest; O(work that ended since then).
 
-    A policy that is applied later may prescribe a longer rest; it does not see work that ended
-    before `REST_S_MIN`.
+    A policy that is applied later may set a longer rest. It cannot take into account work that
+    ended before `REST_S_MIN`.
     """
     applied = policies.get(FLEET_POLICY)
     rest_s = max(maintenance_policy(applied, NoticePolicy()).owner_rest_s, REST_S_MIN)

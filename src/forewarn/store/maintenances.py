@@ -1,4 +1,4 @@
-"""Reading maintenances, their plans and the hosts they have touched, ended ones too."""
+"""Reads maintenances, including ended ones, with their plans and hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEWEST = (1 << 63) - 1
 
 
 class HostState(Word):
-    """The state of the work of a maintenance on a host."""
+    """The state of a maintenance's work on a host."""
 
     ANNOUNCED = "announced"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class HostState(Word):
 
 @value
 class HostWork:
-    """The work of a maintenance on a host. Times are ms since the epoch UTC; 0: none."""
+    """A maintenance's work on a host. Times are ms since the epoch UTC; 0: none."""
 
     host: str
     wave: int
@@ -38,15 +38,15 @@ class HostWork:
     announced_ms: int
     started_ms: int
     ended_ms: int
-    #: Why it failed.
+    #: Reason of the failure.
     reason: str
 
 
 class MaintenanceReader:
-    """Reads beside the writer, on any thread."""
+    """Reads maintenances beside the writer, on any thread."""
 
     def __init__(self, reader: StoreReader) -> None:
-        """Read from a store."""
+        """Use the reader of a store."""
         self._reader = reader
 
     def get(self, number: int) -> Maintenance | None:
@@ -54,22 +54,22 @@ class MaintenanceReader:
         return next(iter(self._reader.records(Maintenance, "maintenance", number=number)), None)
 
     def page(self, before: int = 0, limit: int = PAGE_MAX) -> list[Maintenance]:
-        """Return maintenances with lower numbers, newest first; 0: from the newest."""
+        """Return maintenances with numbers below `before`, newest first; 0: from the newest."""
         return self._reader.records(
             Maintenance, "maintenances", before=before or _NEWEST, limit=limit
         )
 
     def plan(self, plan_id: str) -> MaintenancePlan | None:
-        """Return a plan that is or was in force, by its id."""
+        """Return a current or former plan by its id."""
         return next(iter(self._reader.records(MaintenancePlan, "plan", id=plan_id)), None)
 
     def counts(self, number: int) -> Mapping[HostState, int]:
-        """Return the number of hosts of a maintenance by state; costs the hosts touched."""
+        """Return the number of a maintenance's hosts by state; O(hosts that it has worked on)."""
         rows = self._reader.rows("maintenance_counts", maintenance=number)
         return {HostState(str(state)): int(count) for state, count in rows}
 
     def work(self, number: int) -> list[HostWork]:
-        """Return the work on each host that a maintenance has touched, by name of the host."""
+        """Return a maintenance's work on each host, ordered by the host's name."""
         rows = self._reader.rows("maintenance_work", maintenance=number)
         return [
             HostWork(

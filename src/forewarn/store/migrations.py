@@ -1,8 +1,8 @@
-"""Numbered steps of the schema, each run once, all in one transaction.
+"""Numbered steps of the schema; each runs once, all missing ones in one transaction.
 
-The steps themselves are texts in `schema/`; one that was released is never edited. A step whose
-name begins with `expand_` only adds tables, or columns with a default, so the version before it
-goes on beside it; what it replaces is removed by a step of a later version. Source: H-8.
+The steps are texts in `schema/`. Never edit a released step. A step whose name begins with
+`expand_` only adds tables, or columns with a default, so the previous version can run beside it. A
+step of a later version removes what it replaces. Source: H-8.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.store.engine import Engine, Row, Transaction
 
-#: What the name of a step contains that only expands the schema.
+#: Pattern of the name of a step that only expands the schema.
 EXPANDING = re.compile(r"^[0-9]{4}_expand_")
 
 
@@ -39,11 +39,11 @@ class SchemaMigration:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the text, in hexadecimal: shows whether a step is the one that was run."""
+        """SHA-256 of the text, in hexadecimal, which shows whether it is the step that was run."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def statements(self, text: str) -> list[str]:
-        """Split a text into statements; each ends with a semicolon at the end of a line."""
+        """Split a text into statements, which end with a semicolon at the end of a line."""
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
         parts = "\n".join(lines).split(";\n")
         return [part.strip().removesuffix(";") for part in parts if part.strip()]
@@ -51,7 +51,7 @@ class SchemaMigration:
 
 @cache
 def every_step() -> tuple[SchemaMigration, ...]:
-    """Return the steps this version knows, in their order."""
+    """Return the steps of this version, in order."""
     steps = tuple(
         SchemaMigration(int(file.name[:4]), file.stem, file.read_text(encoding="utf-8"))
         for file in sorted(Path(__file__).with_name("schema").glob("*.sql"))
@@ -67,25 +67,25 @@ def migrate(
     must_exist: bool = False,
     upgrade: bool = False,
 ) -> int:
-    """Bring the schema up to date; return how many steps were run.
+    """Upgrade the schema; return the number of steps that were run.
 
-    Safe to run by several processes at once: the second waits, then finds nothing to do.
+    Several processes may run this at once: the second waits, and then has nothing to do.
 
     Args:
         engine: the open database.
         steps: the steps of this version; None: those in `schema/`.
-        must_exist: whether a store must be there already.
-        upgrade: whether an existing store that other processes may use is upgraded, too.
+        must_exist: whether the store must exist already.
+        upgrade: whether to upgrade an existing store that other processes may use.
 
     Raises:
-        StoreSchemaOld: steps are missing, other processes may use the store, and no one asked for
-            the upgrade. Source: H-8.
-        StoreMissing: no step was ever run, and the store must exist.
+        StoreSchemaOld: steps are missing, other processes may use the store, and `upgrade` is
+            false. Source: H-8.
+        StoreMissing: no step was ever run, although the store must exist.
         StoreTooNew: a newer version has migrated the store; nothing was changed.
-        StoreDamaged: the store was made by other steps than these; nothing was changed.
+        StoreDamaged: other steps have created the store; nothing was changed.
     """
     known = every_step() if steps is None else steps
-    if _is_current(engine, known):  # nothing is written where nothing is to be done
+    if _is_current(engine, known):  # then write nothing
         return 0
     with engine.writing() as transaction:
         engine.lock_schema(transaction)
@@ -101,11 +101,11 @@ def run_steps(
     must_exist: bool = False,
     new_only: bool = False,
 ) -> int:
-    """Run the steps that are missing, in a transaction that holds the schema's lock.
+    """Run the missing steps, in a transaction that has the schema's lock.
 
-    With `new_only` a store is made, but not upgraded.
+    With `new_only`, create a store, but do not upgrade one.
 
-    Raises: what `migrate` does.
+    Raises: the errors of `migrate`.
     """
     transaction.run_text(engine.schema_text(engine.statements.named("schema_table").text))
     done = transaction.rows("schema_steps")
@@ -146,17 +146,17 @@ def check_steps(
     *,
     beside_newer: bool = False,
 ) -> None:
-    """Refuse a store that other steps have made.
+    """Refuse a store that other steps have created.
 
     Args:
-        place: the store, for people.
-        done: number, name and checksum of the steps that were run.
+        place: name of the store for people.
+        done: number, name and checksum of the steps in the store.
         known: the steps of this version.
         beside_newer: whether a newer version may have run steps that only expand the schema.
 
     Raises:
-        StoreTooNew: a newer version has run steps that this one cannot work with.
-        StoreDamaged: something else did.
+        StoreTooNew: a newer version has run steps that this version does not support.
+        StoreDamaged: the steps differ in another way.
     """
     newer = [name for _, name, _ in done[len(known) :]]
     if newer and not (beside_newer and all(EXPANDING.search(str(name)) for name in newer)):
@@ -168,11 +168,11 @@ def check_steps(
 
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
-    """Whether all these steps were run; a store may be one that can only be read now."""
+    """Return whether all these steps were run; works on a read-only store, too."""
     try:
         with engine.reading() as transaction:
             done = transaction.rows("schema_steps")
-    except StoreContradiction:  # there is no such table yet
+    except StoreContradiction:  # the table does not exist yet
         return False
     if len(done) < len(known):
         return False

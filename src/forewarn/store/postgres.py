@@ -1,4 +1,4 @@
-"""PostgreSQL: a database shared by a writing process and its standbys, over psycopg 3."""
+"""PostgreSQL engine: a database that a writer and its followers share, over psycopg 3."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Cursor, Row, Value
 
 CHANNEL = "forewarn_changed"
-"""Where commits are announced; documented, so that others may listen as well."""
+"""Channel of notifications about commits; documented, so that others can listen, too."""
 
 SCHEMA_LOCK = 0x666F7265
-"""The advisory lock that one process at a time changes the schema under: `fore` in ASCII."""
+"""Advisory lock for changes of the schema: `fore` in ASCII."""
 
 PREPARE_THRESHOLD = 0
-"""Times a statement is sent before it is prepared: all of them come again."""
+"""Prepare each statement at its first use, because all statements are repeated."""
 
 IDLE_READERS_MAX = 8
-"""Reading connections kept open between reads; more are made when needed and closed again."""
+"""Most idle reading connections; more are opened when needed and closed afterwards."""
 
-# A database that stops answering is given up after these times, so that the writer can say so.
-# The address may set others: its words win.
+# Timeouts after which a silent database counts as lost, so that the writer can report it.
+# Parameters in the address override them.
 _CONNECTION_SETTINGS = {
     "application_name": "forewarn",
     "connect_timeout": "5",
@@ -53,9 +53,9 @@ _CONNECTION_SETTINGS = {
     "tcp_user_timeout": "10000",
 }
 
-# A transaction takes milliseconds; who holds the writer's row for ten seconds has gone away.
-# `synchronous_commit = off` would break the promise of A-6, so it is not accepted; the values
-# beyond `on`, which wait for standby databases, are the operator's to choose.
+# A transaction takes milliseconds, so a session that holds the writer's row for ten seconds is
+# dead. `synchronous_commit = off` would break A-6 and is refused. The operator may choose stronger
+# values than `on`, which wait for standby databases.
 _SESSION_SETTINGS = """
 SET client_encoding = 'UTF8';
 SET lock_timeout = '5s';
@@ -69,14 +69,14 @@ _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class _Pipelined:
-    """A connection in pipeline mode: statements are sent together, a fetch waits for its own."""
+    """A connection in pipeline mode: sends statements together; a fetch waits for its own."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
     def execute(self, text: str, values: Sequence[Value] = (), /) -> Cursor:
-        """Send a statement; an error in it comes out of a later fetch, or of the commit."""
-        # No values: the text is sent as it stands, and a percent sign in it means nothing.
+        """Send a statement; a later fetch, or the commit, raises its errors."""
+        # Without values, the text is sent unchanged, so percent signs need no escape.
         return self._connection.execute(text.encode(), values or None)
 
     def executemany(self, text: str, rows: Iterable[Sequence[Value]], /) -> None:
@@ -85,10 +85,10 @@ class _Pipelined:
 
 
 class _Kept:
-    """One connection for one user at a time, made again when it was lost meanwhile."""
+    """One connection for one user at a time, which reconnects after a loss."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
-        """Connect when it is first used."""
+        """Set the function that connects, at the first use."""
         self._connect = connect
         self._lock = threading.RLock()
         self._closed = False
@@ -96,7 +96,7 @@ class _Kept:
 
     @contextmanager
     def use(self) -> Iterator[psycopg.Connection]:
-        """Give the connection out; others that want it wait."""
+        """Yield the connection; other users wait."""
         with self._lock:
             known = self.connection
             if known is not None and _is_stale(known):
@@ -106,7 +106,7 @@ class _Kept:
             try:
                 yield connection
             finally:
-                if self._closed:  # a question may end after the store was closed
+                if self._closed:  # a query may end after the store was closed
                     connection.close()
                 if connection.closed:
                     self.connection = None
@@ -114,7 +114,7 @@ class _Kept:
                     connection.prepare_threshold = PREPARE_THRESHOLD
 
     def close(self) -> None:
-        """Close it once it is not in use."""
+        """Close the connection once it is not in use."""
         self._closed = True
         with self._lock:
             if self.connection is not None:
@@ -125,23 +125,23 @@ class _Kept:
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
-    A transaction takes two round trips, however many statements it has: one until its first
-    fetch, one for the rest with COMMIT. COMMIT is never sent before the first fetch has come
-    back, since `Store.settle` relies on the writer's row being locked by then.
+    A transaction takes two round trips, however many statements it has: one up to its first fetch,
+    and one for the rest with COMMIT. COMMIT is never sent before the first fetch has returned,
+    because `Store.settle` relies on the writer's row being locked by then.
     """
 
     is_shared = True
     now_ms = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::BIGINT"
 
     def __init__(self, address: str, *, must_exist: bool, replaces: bool = False) -> None:
-        """Connect to the database at `address`, which must be there in any case.
+        """Connect to the database at `address`, which must exist.
 
         Raises:
-            StoreAddressInvalid: it is not an address of a PostgreSQL database.
+            StoreAddressInvalid: the address is not one of a PostgreSQL database.
             StorePooled: a connection pooler in transaction mode is between. Source: H-9.
-            StoreUnavailable: no server answers there, or it refuses this client.
+            StoreUnavailable: no server answers there, or the server refuses this client.
         """
-        del must_exist, replaces  # whether it holds a store is seen by its schema
+        del must_exist, replaces  # the schema shows whether the database contains a store
         try:
             given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
         except psycopg.ProgrammingError as error:
@@ -155,7 +155,8 @@ class PostgresEngine(Engine):
         self._closed = False
         self._listener: psycopg.Connection | None = None
         self._writer = _Kept(self._connect)
-        #: A commit, a load or a question may take long: renewing the lease waits for none of them.
+        #: The lease has its own connections, so that its renewal never waits for a commit or a
+        #: query.
         self._leasing = _Kept(self._connect)
         self._check_sessions()
 
@@ -195,11 +196,11 @@ class PostgresEngine(Engine):
                 yield transaction
         finally:
             self._idle.append(reader)
-            # A question that the database held up may end after the store was closed.
+            # A slow query may end after the store was closed.
             self._keep_readers(0 if self._closed else IDLE_READERS_MAX)
 
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
-        """Read by a cursor of the database, so that no table need fit into memory."""
+        """Read with a server-side cursor, so that the table need not fit into memory."""
         transaction.run_text("SET LOCAL statement_timeout = 0")
         transaction.run_text("SET LOCAL idle_in_transaction_session_timeout = 0")
         transaction.run_filled("copied_open", table=table)
@@ -207,10 +208,10 @@ class PostgresEngine(Engine):
             yield rows
 
     def lock_schema(self, transaction: Transaction) -> None:
-        """Wait for the schema's lock, longer than for any other; prepare nothing meanwhile.
+        """Wait for the schema's lock, longer than for other locks; prepare no statements meanwhile.
 
-        After an ALTER the driver drops prepared statements, but in a pipeline it keeps the names of
-        those sent after it.
+        After an ALTER the driver drops prepared statements. In a pipeline it still uses the names
+        of those that were sent after the ALTER.
         """
         assert self._writer.connection is not None
         self._writer.connection.prepare_threshold = None
@@ -221,15 +222,15 @@ class PostgresEngine(Engine):
         transaction.run_text(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
 
     def schema_text(self, text: str) -> str:
-        """Return it as it stands."""
+        """Return the text unchanged."""
         return text
 
     def notify(self, transaction: Transaction) -> None:
-        """Send a notification, which PostgreSQL gives out once the transaction is committed."""
+        """Send a notification, which PostgreSQL delivers after the commit."""
         transaction.run_text(f"NOTIFY {CHANNEL}")
 
     def notice(self, timeout_s: float) -> bool:
-        """Wait on a connection of its own; say yes after a new one, as something may be missed."""
+        """Wait on a separate connection; return true after a reconnect, which may miss some."""
         with self._listening:
             if self._listener is None:
                 listener = self._connect()
@@ -247,7 +248,7 @@ class PostgresEngine(Engine):
                 raise self._meaning(error) from error
 
     def examine(self) -> DatabaseFacts:
-        """Ask for its settings."""
+        """Query the database's settings."""
         with self.reading() as transaction:
             clock_ms, is_replica = transaction.rows("database_facts")[0]
             unsafe = transaction.rows("database_unsafe")
@@ -259,16 +260,16 @@ class PostgresEngine(Engine):
         )
 
     def _check_sessions(self) -> None:
-        """Refuse a pooler in transaction mode: two clients see one session, or one client two.
+        """Refuse a pooler in transaction mode, where clients and sessions do not correspond.
 
         Raises:
-            StorePooled: there is one.
+            StorePooled: there is such a pooler.
         """
         seen = "SELECT current_setting('forewarn.session', true)"
         try:
             with self._connect() as mine, self._connect() as other:
                 mine.execute(b"SELECT set_config('forewarn.session', 'mine', false)")
-                with other.transaction():  # keeps the connection that a pooler gives it
+                with other.transaction():  # occupies the connection that a pooler assigns
                     shared = other.execute(seen.encode()).fetchone() == ("mine",)
                     lost = mine.execute(seen.encode()).fetchone() != ("mine",)
         except psycopg.Error as error:
@@ -288,12 +289,12 @@ class PostgresEngine(Engine):
         self._leasing.close()
 
     def _keep_readers(self, count: int) -> None:
-        with suppress(IndexError):  # another thread may be quicker
+        with suppress(IndexError):  # another thread may be faster
             while len(self._idle) > count:
                 self._idle.pop().close()
 
     def _reader(self) -> psycopg.Connection:
-        with suppress(IndexError):  # another thread may be quicker
+        with suppress(IndexError):  # another thread may be faster
             while True:
                 reader = self._idle.pop()
                 if not _is_stale(reader):
@@ -309,7 +310,7 @@ class PostgresEngine(Engine):
             connection.execute(_SESSION_SETTINGS.encode(), prepare=False)
         except (psycopg.Error, UnicodeError) as error:
             raise StoreUnavailable(place=self.place, reason=_sentence(error)) from error
-        # One type for all whole numbers: else each size of number would be prepared separately.
+        # One type for all integers; otherwise each size would need its own prepared statement.
         connection.adapters.register_dumper(int, Int8Dumper)
         return connection
 
@@ -349,7 +350,7 @@ class PostgresEngine(Engine):
         return kind(place=self.place, reason=_sentence(error))
 
 
-#: What SQLSTATEs mean, by their beginnings, the longer before the shorter.
+#: Meaning of SQLSTATEs, by prefix; longer prefixes come first.
 _KINDS: dict[str, type[ForewarnError]] = {
     "53100": StoreFull,  # disk full
     "25006": StoreFull,  # read-only transaction: a standby, or an operator's choice
@@ -359,24 +360,24 @@ _KINDS: dict[str, type[ForewarnError]] = {
     "55": StoreUnavailable,  # lock not available
     "57": StoreUnavailable,  # cancelled, shut down, starting up
     "58": StoreUnavailable,  # input and output
-    "26000": StorePooled,  # a statement that was prepared on another connection
-    "42P05": StorePooled,  # one that another client has prepared on this one
+    "26000": StorePooled,  # the statement was prepared on another connection
+    "42P05": StorePooled,  # another client has prepared the statement on this connection
     "25P03": StoreUnavailable,  # idle in transaction for too long
-    "28": StoreUnavailable,  # who are you
-    "42501": StoreUnavailable,  # you may not
+    "28": StoreUnavailable,  # authentication
+    "42501": StoreUnavailable,  # insufficient privilege
     "XX001": StoreDamaged,
     "XX002": StoreDamaged,
 }
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first line of an error: what follows is for programmers."""
+    """Return the first line of an error; the other lines are for programmers."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return f"PostgreSQL says: {redacted(first.rstrip('.'))}"
 
 
 def _is_stale(connection: psycopg.Connection) -> bool:
-    """Whether an idle connection is lost: only a parting word makes it readable."""
+    """Return whether an idle connection is lost: only the end of the session makes it readable."""
     if connection.closed:
         return True
     with selectors.DefaultSelector() as selector:  # select() knows no file above 1023

@@ -1,6 +1,6 @@
-"""Reading the store: rows back into records, and pages of history and of ended work.
+"""Reading: converts rows into records, and reads pages of history and of ended work.
 
-Every read is bounded by a page.
+Every read is limited to one page.
 """
 
 from __future__ import annotations
@@ -46,25 +46,27 @@ if TYPE_CHECKING:
 
 
 PAGE_MAX = 1000
-"""Most rows one page holds; a larger limit is cut to it. A page of history entries with images is
-then about 2 MiB."""
+"""Most rows of a page; larger limits are reduced to it.
+
+A page of history entries with images is then about 2 MiB.
+"""
 
 REPLAY_PAGE = 500
-"""Entries read at a time by `entries`: large enough that the statement's cost disappears."""
+"""Entries that `entries` reads at a time: enough to make the statement's overhead negligible."""
 
 
 CHECKED_MAX = 50_000
-"""Entries of history that are read when a store is opened: about a second's work."""
+"""Entries of history that are read when a store is opened, in about a second."""
 
 
 @value
 class HistoryPage:
-    """Which entries are wanted; every filter that is given must hold."""
+    """Filters for entries of history; an entry must match all that are set."""
 
     operation: int = 0
     event: str = ""
     group: str = ""
-    #: What it did, what was done to it, and what was recorded of events that name it. Source: A-6.
+    #: Actions of this VM, changes of it, and entries about events that name it. Source: A-6.
     vm: str = ""
     host: str = ""
     action: str = ""
@@ -74,47 +76,48 @@ class HistoryPage:
     before: int = 0
     limit: int = 100
     newest_first: bool = False
-    #: Whether the entries bring their images; without them they are an empty tuple.
+    #: Whether the entries contain their images; otherwise the images are an empty tuple.
     images: bool = False
-    #: Only what concerns VMs of these owners, as `owners_text` writes them; empty: of everybody.
+    #: Owners of the VMs concerned, as written by `owners_text`; empty: all owners.
     owners: str = ""
 
 
 @value
 class OperationPage:
-    """Which operations are wanted, newest first; every filter that is given must hold."""
+    """Filters for operations, newest first; an operation must match all that are set."""
 
-    #: Any of these; empty: in whatever state.
+    #: Permitted states; empty: all states.
     states: frozenset[OperationState] = frozenset()
-    #: The host it is or was done on.
+    #: Host of the work.
     host: str = ""
-    #: A VM it disturbs.
+    #: VM that the work disturbs.
     vm: str = ""
-    #: A group that has an event of it.
+    #: Group that has an event of the operation.
     group: str = ""
-    #: The maintenance it is part of, by number; 0: any or none.
+    #: Number of the operation's maintenance; 0: any, or none.
     maintenance: int = 0
-    #: Only operations that ended at or after this time, and before that one; ms since the epoch
-    #: UTC, 0: whenever.
+    #: Earliest end, and the time before which the operation ended; ms since the epoch UTC, 0: no
+    #: limit.
     since_ms: int = 0
     until_ms: int = 0
     #: Only operations with a lower number; 0: from the newest.
     before: int = 0
     limit: int = 100
-    #: Only those that concern VMs of these owners, as `owners_text` writes them; empty: all.
+    #: Owners of the VMs concerned, as written by `owners_text`; empty: all owners.
     owners: str = ""
 
 
 @value
 class Recorded:
-    """An entry of history and its place: sequence numbers start at 1 and have no gaps."""
+    """An entry of history and its sequence number; these start at 1 and have no gaps."""
 
     seq: int
     entry: Entry
 
 
-# A VM's history is found by way of the operations that disturb it: a row of history for each of a
-# host's VMs would make every commit longer. Of their events only those that name the VM count.
+# The history of a VM includes that of operations that disturb it. One row of history for each of a
+# host's VMs would make every commit longer, so this query joins the operations. Of their events it
+# selects only those that name the VM.
 _OF_VM = """seq IN (
     SELECT seq FROM history WHERE vm = :vm AND vm <> ''
     UNION ALL
@@ -125,7 +128,7 @@ _OF_VM = """seq IN (
             entry.event = '' OR replace(event.resources, '"' || :vm || '"', '') <> event.resources
         )
 )"""
-# What an operation that a group had notice of went through is its history, too.
+# A group's history includes that of operations of which it had notice.
 _OF_GROUP = """seq IN (
     SELECT seq FROM history WHERE group_name = :group AND group_name <> ''
     UNION ALL
@@ -133,7 +136,7 @@ _OF_GROUP = """seq IN (
         JOIN history AS entry ON entry.operation = event.operation AND entry.operation <> 0
         WHERE event.group_name = :group AND entry.event = ''
 )"""
-# The same for a narrow window, of which each entry is looked at: a follower's next entries.
+# The same conditions for a narrow window, in which every entry is checked: a follower's next ones.
 _OF_VM_HERE = """(
     vm = :vm AND vm <> ''
     OR operation <> 0 AND EXISTS (
@@ -151,7 +154,7 @@ _OF_GROUP_HERE = """(
             WHERE shown.operation = history.operation AND shown.group_name = :group
     )
 )"""
-# An owner's history is that of their groups. Owners are given as lines, and no name has two.
+# An owner's history is that of its groups. Owners are passed as lines, since no name has two.
 _OWNED = "SELECT name FROM vm_group WHERE replace(:owners, '\n' || owner || '\n', '') <> :owners"
 _OF_OWNERS = f"""seq IN (
     SELECT seq FROM history WHERE group_name IN ({_OWNED}) AND group_name <> ''
@@ -167,7 +170,7 @@ _OF_OWNERS_HERE = f"""(
             WHERE shown.operation = history.operation AND shown.group_name IN ({_OWNED})
     )
 )"""  # noqa: S608 - fixed texts
-# The literal that repeats the condition of a partial index lets both engines use that index.
+# Both engines use a partial index only if the query repeats its condition literally.
 _HISTORY_FILTERS = {
     "operation": "operation = :operation AND operation <> 0",
     "event": "event = :event AND event <> ''",
@@ -206,10 +209,10 @@ _NO_FILTER = "1 = 1"
 
 
 class StoreReader:
-    """What can be asked of a store; each question is a transaction of its own."""
+    """The queries on a store; each is its own transaction."""
 
     def __init__(self, engine: Engine) -> None:
-        """Ask this database."""
+        """Use this database."""
         self._engine = engine
 
     def backup_ms(self) -> int:
@@ -237,7 +240,7 @@ class StoreReader:
             raise StoreDamaged(place=self._engine.place, reason=reason) from error
 
     def history_bounds(self) -> tuple[int, int]:
-        """Return the last entry of history that was removed, and the newest; 0 for neither."""
+        """Return the last removed and the newest entry of history; 0 for neither."""
         [(removed, newest)] = self.rows("history_bounds")
         return int(removed), int(newest)
 
@@ -248,10 +251,10 @@ class StoreReader:
     def entries(self, after: int = 0) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first.
 
-        Where older history was removed, the first ones are those of its checkpoint. Of a record
-        that was there before, an image has what changed: `core.history.Rows` makes it whole, and
-        `Replay` the state. Each page is read separately, so a slow reader holds nothing up.
-        Source: invariant 10.
+        If older history was removed, the first entries are those of its checkpoint. For a record
+        that existed before, an image contains only the changes: `core.history.Rows` completes it,
+        and `Replay` computes the state. Each page is read separately, so a slow reader blocks
+        nothing. Source: invariant 10.
         """
         [(seq,)] = self.rows("checkpoint_seq")
         if after < int(seq):
@@ -263,7 +266,7 @@ class StoreReader:
             after = page[-1].seq
 
     def _checkpoint(self, seq: int) -> Iterator[Recorded]:
-        """Yield the records live after an entry whose history was removed, in portions."""
+        """Yield the records that were live after the last removed entry, in batches."""
         after = 0
         while True:
             rows = self.rows("checkpoint", seq=seq, after=after)
@@ -274,17 +277,17 @@ class StoreReader:
             try:
                 live = _images(images)
             except ValueError as error:
-                reason = f"portion {after} of its checkpoint cannot be read: {error}"
+                reason = f"batch {after} of its checkpoint cannot be read: {error}"
                 raise StoreDamaged(place=self._engine.place, reason=reason) from error
             yield Recorded(seq, Entry(at_ms, "service", CHECKPOINT, text, images=live))
 
     def check(self) -> None:
-        """Read the newest history and operations, to check that they can be read.
+        """Check that the newest history and operations are readable.
 
         Cost: `CHECKED_MAX` entries of history, a page of operations and their events.
 
         Raises:
-            StoreDamaged: one cannot be read.
+            StoreDamaged: an entry or record is malformed.
         """
         page = HistoryPage(limit=PAGE_MAX, images=True, newest_first=True)
         for _ in range(CHECKED_MAX // PAGE_MAX):
@@ -296,11 +299,11 @@ class StoreReader:
             self.events_of(operation.number)
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation, ended ones included; None if there never was one."""
+        """Return an operation, even an ended one; None if it never existed."""
         return next(iter(self.records(Operation, "operation", number=number)), None)
 
     def operations(self, page: OperationPage) -> list[Operation]:
-        """Return one page of operations, ended ones included, newest first."""
+        """Return one page of operations, including ended ones, newest first."""
         values = _given(page, _OPERATION_FILTERS)
         filters = [_OPERATION_FILTERS[name] for name in values]
         if page.states:
@@ -312,40 +315,40 @@ class StoreReader:
         return self.decoded(Operation, rows)
 
     def event(self, event_id: str) -> Event | None:
-        """Return an event by its upper-case id, ended ones included; None if it never was."""
+        """Return an event by its upper-case id, even an ended one; None if it never existed."""
         return next(iter(self.records(Event, "event", id=event_id)), None)
 
     def group(self, name: str) -> Group | None:
-        """Return a group as it is now; None if there is none of that name."""
+        """Return the current record of a group; None if the group does not exist."""
         return next(iter(self.records(Group, "group", name=name)), None)
 
     def events_of(self, operation: int) -> list[Event]:
-        """Return the events of an operation, in the order of their groups' names."""
+        """Return the events of an operation, ordered by their groups' names."""
         return self.records(Event, "events_of", operation=operation)
 
     def records(self, kind: type[R], name: str, /, **values: Value) -> list[R]:
-        """Return the records of a kind that a named statement finds."""
+        """Return the records of a kind that a named statement selects."""
         return self.decoded(kind, self.rows(name, **values))
 
     def token_uses(self) -> dict[str, int]:
-        """Return when each token was used last, ms since the epoch UTC, to ten minutes."""
+        """Return the time of each token's last use, ms since the epoch UTC, to ten minutes."""
         return {str(token_id): int(used_ms) for token_id, used_ms in self.rows("token_uses")}
 
     def rows(self, name: str, /, **values: Value) -> list[Row]:
-        """Return the rows of a named statement, in a transaction of its own."""
+        """Return the rows of a named statement, in its own transaction."""
         with self._engine.reading() as transaction:
             return transaction.rows(name, **values)
 
     def live(self, transaction: Transaction, kind: type[R]) -> Iterator[R]:
-        """Yield every record of a kind that is part of the live state."""
+        """Yield all records of a kind in the live state."""
         return self._decode(kind, transaction.each(f"load_{KIND_OF[kind]}"))
 
     def record(self, kind: str, row: Row) -> Record:
-        """Return the record a row of a kind's table holds."""
+        """Return the record in a row of a kind's table."""
         return from_values(kind, row)
 
     def decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
-        """Return the records that rows of a kind's table hold."""
+        """Return the records in rows of a kind's table."""
         return list(self._decode(kind, rows))
 
     def _decode(self, kind: type[R], rows: Iterable[Row]) -> Iterator[R]:
@@ -362,18 +365,18 @@ class StoreReader:
 
 
 def owners_text(owners: Iterable[str]) -> str:
-    """Return owners as a page wants them."""
+    """Return owners in the form for a page's filter."""
     return "\n" + "".join(f"{owner}\n" for owner in sorted(owners))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
-    """Return the values of the filters that were given."""
+    """Return the values of the filters that are set."""
     wanted = {name: getattr(page, name) for name in filters}
     return {name: value for name, value in wanted.items() if value}
 
 
 def _in_states(states: frozenset[OperationState]) -> str:
-    """Return the filter for any of these states, in the words of the index of live operations."""
+    """Return the filter for these states, written like the index of live operations."""
     wanted = (each.value for each in OperationState if each in states)
     return "(" + " OR ".join(f"state = '{word}'" for word in wanted) + ")"
 

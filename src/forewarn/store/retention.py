@@ -1,7 +1,7 @@
-"""How long history is kept: entries that are too old or too many are exported, then deleted.
+"""Retention of history: exports entries that are too old or too many, then deletes them.
 
-A replay then begins at a checkpoint, which holds the records live where the deleted part ended. The
-live state has no part in this: checkpoints are made from history alone, outside the writer.
+A replay then begins at a checkpoint: the records that were live at the end of the deleted part.
+Checkpoints are computed from history alone, outside the writer, without the live state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forewarn.store.reading import Recorded
 
     class HistoryStore(Protocol):
-        """The store, as far as its history is concerned."""
+        """The methods of the store that concern history."""
 
         def entries(self) -> Iterator[Recorded]:
             """Return all history, oldest first."""
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
             """Return one page of history."""
 
         def confirm(self) -> None:
-            """Make sure that this process still is the writer."""
+            """Check that this process is still the writer."""
 
 
 log = logging.getLogger("forewarn.store")
 
 PAGE = 1000
-"""Entries looked at, exported or removed at a time: the writer waits for no more than that."""
+"""Entries read, exported or deleted at a time; the writer waits for at most one such batch."""
 
 HELD_MS_MAX = 7 * 86_400_000
-"""What a destination of the outbox was not sent yet is kept for no longer than this: a week."""
+"""Longest time for which history is kept for a slow destination of the outbox: a week."""
 
 PORTION = 500
-"""Records in one portion of a checkpoint."""
+"""Records in one batch of a checkpoint."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
@@ -60,39 +60,39 @@ _line = msgspec.json.Encoder().encode
 
 
 class ExportFailed(PeerError):
-    """History could not be exported, and so none was removed."""
+    """An export of history that failed, so that nothing was deleted."""
 
     code = "history-export-failed"
     status = 503
     message = "History cannot be exported to {directory}: {reason}."
-    advice = "Nothing was removed. See that [history] export_directory is there and has room."
+    advice = "Nothing was removed. Check that [history] export_directory exists and has free space."
 
 
 @value
 class Retention:
-    """How much history is kept, and where the rest goes."""
+    """Limits of history, and the directory for exports."""
 
     directory: Path
-    #: Entries older than this are removed, in milliseconds; 0: none for their age.
+    #: Age from which entries are removed, in milliseconds; 0: no limit.
     max_age_ms: int = 0
-    #: What history may take, in bytes without indexes; 0: as much as it needs.
+    #: Largest size of history, in bytes without indexes; 0: no limit.
     max_bytes: int = 0
 
 
 def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: int) -> int:
-    """Export entries that are too old or too many, make a checkpoint, and delete them.
+    """Export entries that are too old or too many, write a checkpoint, and delete the entries.
 
-    Safe to repeat wherever it was cut off. Cost: reading the deleted entries; with `max_bytes` also
+    Safe to repeat after an interruption. Cost: reads the deleted entries; with `max_bytes`, also
     the length of all history.
 
     Returns:
-        How many entries were removed.
+        The number of removed entries.
 
     Raises:
-        ExportFailed: it could not be written; nothing was removed.
-        ForewarnError: the store could not be read or written; the next trim does the rest.
+        ExportFailed: the export could not be written; nothing was removed.
+        ForewarnError: the store could not be read or written; the next call continues.
     """
-    _remove(store, engine, _checkpoint_seq(engine))  # what was left of the last time
+    _remove(store, engine, _checkpoint_seq(engine))  # the rest of an interrupted call
     last = _last_to_remove(engine, retention, now_ms)
     if not last:
         return 0
@@ -133,7 +133,7 @@ def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
 
 
 def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range) -> int:
-    """Write entries as JSON lines, each with whole images; return when the last one happened."""
+    """Write entries as JSON lines with complete images; return the time of the last entry."""
     at_ms = 0
 
     def lines() -> Iterator[dict[str, object]]:
@@ -149,7 +149,7 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
 
 
 def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
-    """Write compressed JSON lines, whole or not.
+    """Write compressed JSON lines, completely or not at all.
 
     Raises:
         ExportFailed: the file could not be written.
@@ -184,7 +184,7 @@ def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:
 def _write_checkpoint(
     store: HistoryStore, engine: Engine, rows: Rows, *, seq: int, at_ms: int
 ) -> None:
-    """Write the rows that are live; readers see them once all of them are there."""
+    """Write the live rows; readers see them once all are written."""
     store.confirm()
     checkpoint_seq = _checkpoint_seq(engine)
     with engine.writing() as transaction:
@@ -216,7 +216,7 @@ def _portions(rows: Rows) -> Iterator[list[Image]]:
 
 
 def _remove(store: HistoryStore, engine: Engine, last: int) -> None:
-    """Remove entries up to a sequence number, a page at a time, while this is the writer."""
+    """Delete entries up to a sequence number, a page at a time, while this is the writer."""
     while store.history(HistoryPage(before=last + 1, limit=1)) if last else ():
         store.confirm()
         with engine.writing() as transaction:

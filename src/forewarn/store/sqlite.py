@@ -1,4 +1,4 @@
-"""SQLite: one file with a write-ahead log, or memory; one writing process, many reading threads."""
+"""SQLite engine: a file with a write-ahead log, or memory; one writing process, many readers."""
 
 from __future__ import annotations
 
@@ -40,34 +40,42 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Row
 
 BUSY_TIMEOUT_MS = 5000
-"""How long a statement waits for another process's lock. Only a backup or a person with `sqlite3`
-holds one; SQLite's documentation uses 5 s, Python's module the same."""
+"""Longest wait of a statement for another process's lock.
+
+Only a backup, or a person with `sqlite3`, holds such a lock; SQLite's documentation and Python's
+module use 5 s, too.
+"""
 
 STATEMENTS_CACHED = 256
-"""Prepared statements kept for each connection: more than the store has."""
+"""Prepared statements cached for each connection; more than the store has."""
 
 IDLE_READERS_MAX = 8
-"""Reading connections kept open between reads; more are made when needed and closed again."""
+"""Most idle reading connections; more are opened when needed and closed afterwards."""
 
 COPIED_AT_ONCE = 5000
-"""Rows of a table that are read at a time where all of it is copied."""
+"""Rows read at a time when a whole table is copied."""
 
 CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log after which a commit also folds it into the file: 16 MiB, read in
-some 20 ms after a crash. With SQLite's 1000 every 56th commit of a host's work did so, and the
-99th percentile of commits was measured at 1.6 ms; with 4000 at 0.6 ms, near the 90th."""
+"""Pages in the write-ahead log after which a commit also moves it into the file.
+
+They are 16 MiB, which are read in some 20 ms after a crash. With SQLite's default of 1000, every
+56th commit of a host's work did so, and the 99th percentile of commits was 1.6 ms; with 4000 it is
+0.6 ms, near the 90th.
+"""
 
 LOG_BYTES = 17 * 1024 * 1024
-"""How long the write-ahead log is made when it is opened: `CHECKPOINT_PAGES` and a large commit. A
-commit that makes a file longer waits for the file system's own journal, and so for whatever else is
-written on that disk. Beside other writers the 99th percentile of the first 270 commits was 3 to
-7 ms; of a log that has its length already, 1 to 4."""
+"""Initial length of the write-ahead log: `CHECKPOINT_PAGES` and a large commit.
+
+A commit that makes a file longer waits for the file system's own journal, and so for all other
+writes to that disk. Beside other writers the 99th percentile of the first 270 commits was 3 to 7
+ms; with a log of full length, 1 to 4 ms.
+"""
 
 WAL_BYTES_MAX = 64 * 1024 * 1024
-"""What the write-ahead log is cut back to after a checkpoint; it grows only under a long read."""
+"""Length to which a checkpoint truncates the log, which grows beyond it only in a long read."""
 
-# Full durability is `synchronous=FULL`: every commit reaches the disk (A-6, L-7).
-# `fullfsync` is what makes that true on macOS; elsewhere it does nothing.
+# `synchronous=FULL` makes every commit durable (A-6, L-7). On macOS that needs `fullfsync`;
+# elsewhere it has no effect.
 _SETTINGS = f"""
 PRAGMA busy_timeout = {BUSY_TIMEOUT_MS};
 PRAGMA foreign_keys = ON;
@@ -86,11 +94,11 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 
 
 _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
-"""In SQLite's words: what only a damaged file can bring."""
+"""Parts of SQLite's messages that occur only with a damaged file."""
 
 
 class SqliteEngine(Engine):
-    """A SQLite database, held by this process alone as its writer."""
+    """A SQLite database; this process is its only writer."""
 
     def __init__(
         self,
@@ -101,20 +109,20 @@ class SqliteEngine(Engine):
         beside: bool = False,
         replaces: bool = False,
     ) -> None:
-        """Open, and make if need be, the database at `path`; None keeps it in memory.
+        """Open the database at `path`, and create it if necessary; None: a database in memory.
 
         Args:
-            path: where it is.
-            must_exist: whether a database must be there already.
-            replaces: whether it may take the place of a database that is gone.
-            read_only: whether another process may go on writing it, and this one may not.
-            beside: whether another process may go on writing it, and this one writes records
-                that the other does not.
+            path: path of the file.
+            must_exist: whether the database must exist already.
+            replaces: whether it may replace a database that has disappeared.
+            read_only: whether this process only reads, and another process may write.
+            beside: whether another process may write, and this process writes only records that the
+                other does not.
 
         Raises:
-            StoreMissing: there is none, and there must be one.
-            StoreInUse: another process writes it.
-            StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
+            StoreMissing: the database does not exist, although it must.
+            StoreInUse: another process writes the database.
+            StoreUnavailable, StoreFull, StoreDamaged: the database cannot be opened.
         """
         super().__init__(str(path) if path else "in memory", Statements(statement_texts(), "?"))
         self._path = path
@@ -146,20 +154,21 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Begin with the write lock taken, so that no statement in the middle can meet it."""
+        """Begin a transaction with the write lock, so that no later statement waits for it."""
         with self._lock, self._undone_on_error(self._writer):
             self._check_file()
             self._writer.execute("BEGIN IMMEDIATE")
             yield Transaction(self._writer, self.statements)
             self._writer.execute("COMMIT")
             if self._file and (problem := self._file.problem()):
-                # It went into a file that nobody will find: nothing may be answered on it.
+                # The commit went into a deleted file, so nothing may be answered on the basis of
+                # it.
                 raise StoreUncertain(place=self.place, reason=problem)
         self._news.set()
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Read from a connection of its own; in memory there is one connection, so wait for it."""
+        """Read on a connection of its own; in memory, wait for the only connection."""
         if self._path is None:
             with self._lock, self._undone_on_error(self._writer):
                 yield Transaction(self._writer, self.statements)
@@ -178,19 +187,19 @@ class SqliteEngine(Engine):
                 reader.close()
 
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
-        """Read on as rows are taken."""
+        """Read further rows as the caller takes them."""
         rows = transaction.each("copied", table=table)
         while portion := list(itertools.islice(rows, COPIED_AT_ONCE)):
             yield portion
 
     def lock_schema(self, transaction: Transaction) -> None:
-        """Do nothing: a writing transaction has the only write lock."""
+        """Do nothing, because a writing transaction has the only write lock."""
 
     def schema_text(self, text: str) -> str:
-        """Return a schema that means the same and costs less in SQLite.
+        """Return an equivalent schema that is cheaper in SQLite.
 
-        INTEGER holds as much as BIGINT, and as a key needs no second index. SQLite builds
-        an index for a list each time it checks one: more than half the cost of an operation.
+        INTEGER has the range of BIGINT, and as a key it needs no second index. For each check of a
+        list, SQLite builds an index, which takes more than half the time of an operation.
         """
         return _LISTED_CHECK.sub(_compared, text.replace("BIGINT", "INTEGER"))
 
@@ -198,16 +207,16 @@ class SqliteEngine(Engine):
         """Do nothing: `writing` wakes this process's threads, and no other process follows."""
 
     def notice(self, timeout_s: float) -> bool:
-        """Wait for another thread's write."""
+        """Wait for a write by another thread."""
         heard = self._news.wait(timeout_s)
         self._news.clear()
         return heard
 
     def check(self) -> None:
-        """Check every page, index and reference with SQLite. Cost: the size of the file.
+        """Check every page, index and reference with SQLite. Cost: O(size of the file).
 
         Raises:
-            StoreDamaged: something is wrong.
+            StoreDamaged: the check failed.
         """
         with self._undone_on_error(self._writer):
             results = self._writer.execute("PRAGMA integrity_check(1)").fetchall()
@@ -217,7 +226,7 @@ class SqliteEngine(Engine):
             raise StoreDamaged(place=self.place, reason=reason)
 
     def examine(self) -> DatabaseFacts:
-        """Look at the file's disk: SQLite's locks and log need one of this machine."""
+        """Check the file's disk, which must be local for SQLite's locks and log."""
         if self._path is None:
             return DatabaseFacts(None, ("a store in memory",), is_replica=False, free_bytes=None)
         try:
@@ -225,11 +234,11 @@ class SqliteEngine(Engine):
         except OSError as error:
             raise StoreUnavailable(place=self.place, reason=sentence(error)) from error
         system = file_system_of(self._path)
-        unsafe = (f"a file system of the network ({system})",) if system in NETWORK_SYSTEMS else ()
+        unsafe = (f"a network file system ({system})",) if system in NETWORK_SYSTEMS else ()
         return DatabaseFacts(None, unsafe, is_replica=False, free_bytes=free_bytes)
 
     def close(self) -> None:
-        """Close every connection, the writer last, which folds the log into the file."""
+        """Close every connection, the writer last, which merges the log into the file."""
         while self._idle:
             self._idle.pop().close()
         with self._lock:
@@ -254,12 +263,12 @@ class SqliteEngine(Engine):
             self._file = None
 
     def _check_file(self) -> None:
-        """Refuse to go on with another file than the one that was opened."""
+        """Refuse to continue if the file is not the one that was opened."""
         if self._file and (problem := self._file.problem()):
             raise StoreReplaced(place=self.place, reason=problem)
 
     def _check_pages(self, *, created: bool) -> None:
-        """Check every page of a file that existed before with SQLite. Cost: its size."""
+        """Check every page of an existing file with SQLite. Cost: O(size)."""
         if created:
             return
         with self._undone_on_error(self._writer):
@@ -268,7 +277,7 @@ class SqliteEngine(Engine):
             raise StoreDamaged(place=self.place, reason=f"SQLite says: {problems[0][0]}")
 
     def _reader(self, path: Path) -> sqlite3.Connection:
-        with suppress(IndexError):  # another thread may be quicker
+        with suppress(IndexError):  # another thread may be faster
             return self._idle.pop()
         return self._connect(f"{path.absolute().as_uri()}?mode=ro", "PRAGMA query_only = ON;")
 
@@ -296,7 +305,7 @@ class SqliteEngine(Engine):
             yield
         except BaseException as error:
             if connection.in_transaction:
-                with suppress(sqlite3.Error):  # some errors have undone it already
+                with suppress(sqlite3.Error):  # after some errors it is rolled back already
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error | OverflowError | UnicodeError):
                 raise self._meaning(error) from error
@@ -306,8 +315,8 @@ class SqliteEngine(Engine):
         """Return the Forewarn error for an error of the database."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind = _KINDS.get(code, StoreContradiction)
-        # A text that is none has no number in Python's module, and a message may be made of one.
-        # A column that is not there is one whose name was damaged: steps of the schema are checked.
+        # Python's module gives no error number for an invalid text, which may also be in a message.
+        # A missing column means a damaged name, because the steps of the schema are checked.
         text = str(error)
         if isinstance(error, UnicodeDecodeError) or any(sign in text for sign in _DAMAGE):
             kind = StoreDamaged
@@ -315,25 +324,25 @@ class SqliteEngine(Engine):
 
 
 def _compared(check: re.Match[str]) -> str:
-    """Return a check of a list as comparisons."""
+    """Return the check of a list of words as comparisons."""
     name, words = check.groups()
     return f"CHECK ({' OR '.join(f'{name} = {word.strip()}' for word in words.split(','))})"
 
 
 def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
-    """Fill the log with zeros up to its full length; go without if that fails.
+    """Fill the log with zeros up to its full length; if that fails, continue without.
 
-    SQLite reads only parts of the log that its own checksums confirm, and chooses where it writes:
-    zeros at the end are never read.
+    SQLite reads only parts of the log with valid checksums, and decides where it writes, so it
+    never reads the zeros at the end.
     """
     with suppress(OSError, sqlite3.Error):
-        writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # it opens the log
+        writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # this opens the log
         log = os.open(path, os.O_WRONLY | os.O_APPEND)
         size = os.fstat(log).st_size
         try:
             for _ in range(size, LOG_BYTES, len(_NOUGHTS)):
                 os.write(log, _NOUGHTS)
-        except OSError:  # a full disk: commits need what room there is
+        except OSError:  # the disk is full: leave the space to commits
             os.ftruncate(log, size)
         finally:
             os.close(log)

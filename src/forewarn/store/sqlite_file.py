@@ -1,6 +1,6 @@
-"""A SQLite store as files: who holds it, who may read it, and whether it is still the same one.
+"""The files of a SQLite store: locks them for one process, and checks that they stay the same.
 
-Nothing may be read from or written into the database here, and nothing of the store be known.
+This module does not read or write the database's content.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn.store")
 
 PRIVATE_MODE = 0o600
-"""Nobody but the service's user reads approvals, owners' names and tokens of drivers' work."""
+"""File mode: only the service's user may read approvals, owners' names and drivers' tokens."""
 
-#: File systems of a network, where SQLite's locks and shared memory cannot be relied on.
+#: Network file systems, on which SQLite's locks and shared memory are unreliable.
 #: Source: https://www.sqlite.org/wal.html
 NETWORK_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs"}
 )
 
 _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
-"""What a write-ahead log begins with once something was committed to it."""
+"""First bytes of a write-ahead log after the first commit."""
 
 _DATABASE_HEAD = b"SQLite format 3\x00"
 
 _HELD = "a store was here"
-"""Second line of the lock file once a store was opened: the file outlives a lost database."""
+"""Second line of the lock file after a store was opened; the file outlives a lost database."""
 
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Return the kind of the file system that has a path, such as `ext4`; empty: unknown."""
+    """Return the type of the file system of a path, such as `ext4`; empty: unknown."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -49,40 +49,40 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 class FileInUse(Exception):
-    """Another process holds the files, under this name or another one."""
+    """Files that another process has locked, under this or another name."""
 
     def __init__(self, pid: str) -> None:
-        """Name the process; `unknown` if it cannot be."""
+        """Set the process's id; `unknown` if it is not known."""
         super().__init__(pid)
         self.pid = pid
 
 
 class FileLost(Exception):
-    """The lock file remembers a database that is gone, or empty."""
+    """A database that is missing or empty, although the lock file says that it existed."""
 
 
 class DatabaseFile:
-    """The files of one SQLite database, held by the one process that writes it."""
+    """The files of one SQLite database, locked by the one process that writes it."""
 
     def __init__(self, path: Path, *, replaces: bool = False) -> None:
-        """Take the files, and make the database's own where there is none.
+        """Lock the files, and create the database file if it is missing.
 
-        `replaces`: whether it may take the place of a database that is gone.
+        `replaces`: whether it may replace a database that has disappeared.
 
         Raises:
-            FileInUse: another process holds them.
-            FileLost: there is none, and there was one.
-            OSError: they cannot be made or opened.
+            FileInUse: another process has locked the files.
+            FileLost: the database is missing, but existed before.
+            OSError: the files cannot be created or opened.
         """
         self._path = path
-        #: Where SQLite writes ahead.
+        #: Path of the write-ahead log.
         self.log_path = path.with_name(f"{path.name}-wal")
         self._size = 0
         self._identity: Identity = (0, 0)
         self._log_identity: Identity | None = None
         self._log = -1
         self._log_begun = False
-        #: Whether there was no database, or an empty file.
+        #: Whether the database was missing or empty.
         self.made = False
         self._held: list[int] = []
         self._file = -1
@@ -93,7 +93,7 @@ class DatabaseFile:
             raise
 
     def opened(self) -> None:
-        """Note the database and its log as they are now that SQLite has opened both."""
+        """Record the identity of database and log after SQLite has opened both."""
         self._sign(known=True)
         with suppress(OSError):
             self._log = os.open(self.log_path, os.O_RDONLY)
@@ -101,25 +101,25 @@ class DatabaseFile:
             self._log_identity = _identity(os.fstat(self._log))
             self._log_has_head()
         if self.made:
-            text = "made a new store at %s"
+            text = "created a new store at %s"
             log.warning(text, self._path, extra={"action": "store.made"})
 
     def problem(self) -> str:
-        """Return why these are not the files that were opened; empty if they are. Cost: 3 calls."""
-        known = self._size  # before the look: a file that grows is seen so by another thread, too
+        """Return why these are not the opened files any longer; otherwise empty. Cost: 3 calls."""
+        known = self._size  # read first: another thread may see the file grow meanwhile
         try:
             status = self._path.stat()
             if _identity(status) != self._identity:
                 return "another file has its name"
             if status.st_size < known and not self._is_whole(status.st_size):
-                return f"it was cut off at {status.st_size} bytes"
+                return f"it was truncated to {status.st_size} bytes"
             self._size = status.st_size
             if self._log_identity is not None:
                 log_found = self.log_path.stat()
                 if _identity(log_found) != self._log_identity:
                     return "another file has the name of its log"
                 if log_found.st_size and not self._log_has_head():
-                    return "its log was cut off"
+                    return "its log was truncated"
         except FileNotFoundError as error:
             return f"{error.filename} was removed"
         except OSError as error:
@@ -127,7 +127,7 @@ class DatabaseFile:
         return ""
 
     def release(self) -> None:
-        """Release the lock; the lock file stays, since removing it would race."""
+        """Release the lock; the lock file stays, because to delete it would cause a race."""
         while self._held:
             os.close(self._held.pop())
 
@@ -140,10 +140,11 @@ class DatabaseFile:
         if known and not replaces and not (path.exists() and path.stat().st_size):
             raise FileLost
         self._sign(known=known)
-        # Kept open as long as SQLite is at work: closing it would drop SQLite's own locks.
+        # The file stays open as long as SQLite uses it: closing it would release SQLite's own
+        # locks.
         file = self._file = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
         self._held.append(file)
-        if _INODE_LOCKS:  # a hard link is another name, with another lock file
+        if _INODE_LOCKS:  # because a hard link has another lock file
             self._lock(file, pid_in=lock)
         status = os.fstat(file)
         self.made = status.st_size == 0
@@ -163,7 +164,7 @@ class DatabaseFile:
             raise FileInUse(text.partition("\n")[0].strip() or "unknown") from error
 
     def _is_whole(self, size: int) -> bool:
-        """Whether a database that has become shorter says so itself, as after VACUUM."""
+        """Return whether a shorter database has the size in its own header, as after VACUUM."""
         head = _head(self._file, 100)
         if not head.startswith(_DATABASE_HEAD):
             return False
@@ -172,7 +173,7 @@ class DatabaseFile:
         return size == pages * (65536 if page == 1 else page)
 
     def _log_has_head(self) -> bool:
-        """Whether the log's head is there: SQLite writes at the end even if it is gone."""
+        """Return whether the log has its header: SQLite appends to it even without."""
         begins = _head(self._log, 4) in _LOG_HEADS
         lost = self._log_begun and not begins
         self._log_begun = begins
@@ -180,7 +181,7 @@ class DatabaseFile:
 
 
 def remembers_store(path: Path) -> bool:
-    """Return whether the lock file of a database says that it was opened before."""
+    """Return whether the lock file shows that the database was opened before."""
     try:
         return _HELD in Path(f"{path}.lock").read_text("utf-8", "replace")
     except OSError:
@@ -201,7 +202,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 def _head(file: int, size: int) -> bytes:
-    with _reading:  # the file's place is one for all threads
+    with _reading:  # all threads share the file's position
         os.lseek(file, 0, os.SEEK_SET)
         return os.read(file, size)
 
@@ -209,15 +210,15 @@ def _head(file: int, size: int) -> bytes:
 _reading = threading.Lock()
 
 
-#: Whether a lock on a file's content keeps another process away under whatever name, and lets
-#: SQLite's own locks be: elsewhere the two kinds of locks are one.
+#: Whether a lock on a file's content excludes other processes under any name without disturbing
+#: SQLite's locks. On other systems the two kinds of locks are the same.
 _INODE_LOCKS = sys.platform == "linux"
 
 if sys.platform == "win32":
     import msvcrt
 
     def _lock(file: int) -> None:
-        """Lock a byte far behind the process id, so that the id can still be read."""
+        """Lock a byte far behind the process id, so that the id stays readable."""
         os.lseek(file, 1 << 20, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
         os.lseek(file, 0, os.SEEK_SET)
@@ -225,5 +226,5 @@ else:
     import fcntl
 
     def _lock(file: int) -> None:
-        """Lock the file for this process alone, or raise OSError at once."""
+        """Lock the file for this process, or raise OSError at once."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

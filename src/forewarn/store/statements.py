@@ -1,8 +1,8 @@
-"""The store's SQL as named texts, with a name for each parameter.
+"""The store's SQL as named texts with named parameters.
 
-No statement is run here and no value ever becomes part of a text. What touches whole records is
-made from the records' columns rather than written out: a field added to a record then needs a
-migration and nothing else, and the three places that list columns cannot disagree.
+This module runs no statements, and values never become part of a text. Statements for whole records
+are generated from the records' columns. A new field of a record therefore needs only a migration,
+and the lists of columns cannot differ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
 
-#: `group` and `order` are reserved words in SQL; the parts of a maintenance say so.
+#: Tables of kinds; `group` and `order` are reserved words in SQL.
 TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "group": "vm_group",
     "plan": "maintenance_plan",
@@ -21,19 +21,19 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "token": "access_token",
 }
 
-#: Long lists that never change once a record is there, in tables of their own: a change of the
-#: record writes nothing of them. The column, its table, and what that calls the record.
+#: Long lists that never change after their record is created, in tables of their own, so that a
+#: change of the record need not write them. Values: column, table, name of the record in the table.
 APART = {"maintenance": ("hosts", "maintenance_hosts", "maintenance")}
 
 
 def column(name: str) -> str:
-    """Return what a record's field is called in the database."""
+    """Return the column name of a record's field."""
     return "group_name" if name == "group" else name
 
 
 @cache
 def statement_texts() -> dict[str, str]:
-    """Return the text of every statement by its name."""
+    """Return the text of each statement by its name."""
     written = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
     texts = {}
     for block in written.split("-- name: ")[1:]:
@@ -50,7 +50,7 @@ def statement_texts() -> dict[str, str]:
 
 
 def _columns(kind: str) -> str:
-    """Return the columns of a kind as they are read, in the record's order."""
+    """Return the columns of a kind for reading, in the record's order."""
     columns = {name: column(name) for name in columns_of(kind)}
     if kind in APART:
         name, table, owner = APART[kind]
