@@ -20,9 +20,9 @@ from forewarn.core import (
 from forewarn.core import maintenance as records
 from forewarn.core import maintenance_commands as commands
 from forewarn.core.host_admission import POSTPONED_MAX
-from forewarn.core.labels import NothingSelected, SelectorInvalid
 from forewarn.core.lifecycle import Execution, Notice
 from forewarn.core.maintenance import Planning
+from forewarn.core.naming import NothingSelected, SelectorInvalid
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS
 from forewarn.core.state import Changes, Entry, State

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.core.impact import Impact
-from forewarn.core.labels import NothingSelected, SelectorInvalid, read_selector, select, words_of
 from forewarn.core.naming import (
     DOMAIN_MAX,
     INSTANCE_LENGTH_MAX,
@@ -19,7 +18,12 @@ from forewarn.core.naming import (
     TAGS_MAX,
     TEXT_LENGTH_MAX,
     VALUE_PATTERN,
+    NothingSelected,
+    SelectorInvalid,
     check_text,
+    read_selector,
+    select,
+    words_of,
 )
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.topology import FleetChange, Group, GroupKind, Health, Host, Topology, Vm

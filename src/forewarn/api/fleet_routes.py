@@ -28,7 +28,7 @@ from forewarn.api.topology_file import (
 )
 from forewarn.core.access import Permission
 from forewarn.core.draft import Terms
-from forewarn.core.labels import pairs_of, read_selector
+from forewarn.core.naming import pairs_of, read_selector
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology

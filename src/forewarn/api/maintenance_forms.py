@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from forewarn.api import request_forms as forms
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import DURATION_S_MAX, TRAITS, TargetKind
-from forewarn.core.labels import select
 from forewarn.core.maintenance import HOSTS_MAX
-from forewarn.core.policy import maintenance_policy
+from forewarn.core.naming import select
 from forewarn.core.refusals import MaintenanceInvalid
 from forewarn.planning.policy import Budget, Scope
 from forewarn.validation.durations import read_time_ms
@@ -121,9 +120,7 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
     """Return the requested maintenance; costs the fleet if a selector names the hosts."""
     form, now_ms = call.form, call.control.clock.now_ms()
     hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
-    policy = await call.control.read(
-        lambda view: maintenance_policy(view.state.applied_policy, view.policy)
-    )
+    policy = await call.control.read(lambda view: view.maintenance_policy)
     at_once = form.get("max_at_once", 0)
     return stimuli.CreateMaintenance(
         cause=form["cause"],

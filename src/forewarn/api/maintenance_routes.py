@@ -20,10 +20,9 @@ from forewarn.control.planning import plan_of, snapshot, task_of
 from forewarn.core import stimulus as stimuli
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
-from forewarn.core.outlook import outlook
+from forewarn.core.outlook import outlook, room_of
 from forewarn.core.refusals import Unknown, UnknownPlan
 from forewarn.core.returns import return_time_s
-from forewarn.core.room import room_of
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound
 from forewarn.validation.fields import Text

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.core.maintenance import MaintenancePlan
-    from forewarn.core.outlook import GroupOutlook
-    from forewarn.core.room import HostRoom
+    from forewarn.core.outlook import GroupOutlook, HostRoom
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.plan import Wave
     from forewarn.store.maintenances import HostWork

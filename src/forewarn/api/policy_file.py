@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
 from forewarn.core.impact import Impact
-from forewarn.core.labels import SelectorInvalid, read_selector
+from forewarn.core.naming import SelectorInvalid, read_selector
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.protocol import timestamps

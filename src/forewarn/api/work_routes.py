@@ -11,8 +11,8 @@ from forewarn.api.lookup import check_named, find
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
 from forewarn.core.impact import TRAITS, Cause, TargetKind
-from forewarn.core.labels import select
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
+from forewarn.core.naming import select
 from forewarn.core.refusals import WrongState
 from forewarn.core.stimulus import (
     Acknowledge,

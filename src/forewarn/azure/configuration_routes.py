@@ -18,7 +18,6 @@ from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, SUBSCRIPTION, ArmResponse, ArmRoute
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.vm_values import provider_id
-from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import GroupKind
 from forewarn.planning.windows import Window, WindowInvalid
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from forewarn.azure.json_values import JsonObject
     from forewarn.azure.routes import ArmCall
-    from forewarn.control.plane import StateView
     from forewarn.core.topology import Group
     from forewarn.planning.policy import MaintenancePolicy
 
@@ -293,11 +291,7 @@ async def _window(call: ArmCall, name: str) -> Window:
 
 
 async def _policy(call: ArmCall) -> MaintenancePolicy:
-    return await call.control.read(_in_force)
-
-
-def _in_force(view: StateView) -> MaintenancePolicy:
-    return maintenance_policy(view.state.applied_policy, view.policy)
+    return await call.control.read(lambda view: view.maintenance_policy)
 
 
 async def _apply(call: ArmCall, name: str, window: Window | None) -> None:

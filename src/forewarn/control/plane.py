@@ -383,19 +383,14 @@ class ControlPlane(StateView):
 
     def _ended(self, stimulus: Stimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; else None."""
+        asked = WORDS.get(type(stimulus), "")
         if isinstance(stimulus, OperatorWord):
-            return self._ended_maintenance(stimulus)
-        asked = {Cancel: "cancelled", Complete: "completed", Retry: "retried"}
-        if not isinstance(stimulus, (Cancel, Complete, Retry)):
-            return None
-        known = self.store.operation(stimulus.operation)
-        if known is None:
-            return None
-        return WrongState(operation=known.id, state=known.state.value, asked=asked[type(stimulus)])
-
-    def _ended_maintenance(self, word: OperatorWord) -> MaintenanceWrongState | None:
-        ended = self.store.maintenances.get(word.maintenance)
-        if ended is None:
-            return None
-        state, asked = ended.state.value, WORDS[type(word)]
-        return MaintenanceWrongState(maintenance=ended.id, state=state, asked=asked)
+            ended = self.store.maintenances.get(stimulus.maintenance)
+            if ended is not None:
+                state = ended.state.value
+                return MaintenanceWrongState(maintenance=ended.id, state=state, asked=asked)
+        elif isinstance(stimulus, Cancel | Complete | Retry):
+            known = self.store.operation(stimulus.operation)
+            if known is not None:
+                return WrongState(operation=known.id, state=known.state.value, asked=asked)
+        return None

@@ -38,7 +38,7 @@ from forewarn.values import replace, value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from forewarn.core.labels import Labels
+    from forewarn.core.naming import Labels
     from forewarn.core.policy import AppliedPolicy, NoticePolicy
     from forewarn.core.state import State
     from forewarn.core.topology import Topology

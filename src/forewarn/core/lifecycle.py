@@ -6,9 +6,14 @@ is drawn from them. No rule about *when* a move happens may live here (that is `
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, Cause, Impact, Source
 from forewarn.errors import OurError
 from forewarn.values import Word, replace, value
+
+_S = TypeVar("_S", bound=Word)
+_M = TypeVar("_M", bound=Word)
 
 
 class IllegalMove(OurError):
@@ -331,11 +336,7 @@ def move_operation(operation: Operation, move: Move) -> Operation:
     Raises:
         IllegalMove: the table has no such move; nothing is changed.
     """
-    state = OPERATION_MOVES.get((operation.state, move))
-    if state is None:
-        raise IllegalMove(subject=operation.id, state=operation.state.value, move=move.value)
-    assert operation.state is not state, operation
-    return replace(operation, state=state)
+    return replace(operation, state=_after(OPERATION_MOVES, operation.state, move, operation.id))
 
 
 def move_alert(operation: Operation, move: AlertMove) -> Operation:
@@ -344,11 +345,8 @@ def move_alert(operation: Operation, move: AlertMove) -> Operation:
     Raises:
         IllegalMove: the table has no such move; nothing is changed.
     """
-    alert = ALERT_MOVES.get((operation.alert, move))
-    if alert is None:
-        alerted = f"alerted ({operation.alert.value})"
-        raise IllegalMove(subject=operation.id, state=alerted, move=move.value)
-    return replace(operation, alert=alert)
+    subject = f"the alert of {operation.id}"
+    return replace(operation, alert=_after(ALERT_MOVES, operation.alert, move, subject))
 
 
 def move_event(event: Event, move: Move) -> Event:
@@ -357,8 +355,12 @@ def move_event(event: Event, move: Move) -> Event:
     Raises:
         IllegalMove: the table has no such move; nothing is changed.
     """
-    state = EVENT_MOVES.get((event.state, move))
-    if state is None:
-        raise IllegalMove(subject=f"event {event.id}", state=event.state.value, move=move.value)
-    assert event.live, event
-    return replace(event, state=state)
+    return replace(event, state=_after(EVENT_MOVES, event.state, move, f"event {event.id}"))
+
+
+def _after(moves: dict[tuple[_S, _M], _S], state: _S, move: _M, subject: str) -> _S:
+    """Return the state to which a table leads."""
+    after = moves.get((state, move))
+    if after is None:
+        raise IllegalMove(subject=subject, state=state.value, move=move.value)
+    return after

@@ -1,4 +1,4 @@
-"""What a plan would mean for each group: how many of its VMs are disturbed at once, and when.
+"""What a plan would mean: how many VMs of a group are disturbed at once, and how full hosts get.
 
 Source: F-2.
 """
@@ -14,6 +14,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.topology import Topology
     from forewarn.planning.plan import Plan
 
@@ -72,3 +73,45 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
 
 def _is_down(topology: Topology, host: str, occupied: Collection[str]) -> bool:
     return host in occupied or topology.hosts[host].health is Health.FAILED
+
+
+@value
+class HostRoom:
+    """The memory that VMs take of one host in one wave, in MiB."""
+
+    wave: int
+    host: str
+    #: 0: unknown.
+    memory_mib: int
+    before_mib: int
+    #: With all the VMs that arrive, and those that are to leave.
+    during_mib: int
+    after_mib: int
+
+
+def room_of(plan: MaintenancePlan, topology: Topology) -> list[HostRoom]:
+    """Return how full the hosts of each wave and their VMs' destinations are, by wave and name.
+
+    VMs that have left already are where they went. Costs the VMs on those hosts.
+    """
+    used: dict[str, int] = {}
+    room = []
+    for wave in plan.waves:
+        arriving, leaving = Counter[str](), Counter[str]()
+        for host in wave.hosts:
+            leaving[host] = 0
+            for name, to in plan.body.moves.get(host, ()):
+                vm = topology.vms.get(name)
+                if vm is not None and vm.host != to:
+                    leaving[host] += vm.memory_mib
+                    arriving[to] += vm.memory_mib
+        for host in sorted({*arriving, *leaving} & topology.hosts.keys()):
+            if host not in used:
+                vms = map(topology.vms.__getitem__, topology.vms_on(host))
+                used[host] = sum(vm.memory_mib for vm in vms)
+            during_mib = used[host] + arriving[host]
+            after_mib = during_mib - leaving[host]
+            memory_mib = topology.hosts[host].memory_mib
+            room.append(HostRoom(wave.number, host, memory_mib, used[host], during_mib, after_mib))
+            used[host] = after_mib
+    return room

@@ -149,15 +149,6 @@ class ApplyPolicy:
 OperatorWord: TypeAlias = (
     StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance | PostponeHosts
 )
-#: What an operator may say of one that is there -> what it is then, for a refusal.
-WORDS: dict[type[object], str] = {
-    StartMaintenance: "started",
-    PauseMaintenance: "paused",
-    ResumeMaintenance: "resumed",
-    CancelMaintenance: "cancelled",
-    PostponeHosts: "postponed",
-}
-
 #: What work beside the writer brings back.
 PlannerReport: TypeAlias = PlanMade | PlanFailed | GatePassed | GateFailed
 MaintenanceStimulus: TypeAlias = CreateMaintenance | OperatorWord | PlannerReport | ApplyPolicy
@@ -416,6 +407,18 @@ class Confirmed:
     principal: str
     act: SingleStimulus
 
+
+#: Command about a maintenance or an operation -> what that would be afterwards, for a refusal.
+WORDS: dict[type[object], str] = {
+    StartMaintenance: "started",
+    PauseMaintenance: "paused",
+    ResumeMaintenance: "resumed",
+    CancelMaintenance: "cancelled",
+    PostponeHosts: "postponed",
+    Cancel: "cancelled",
+    Complete: "completed",
+    Retry: "retried",
+}
 
 SingleStimulus: TypeAlias = (
     RequestMaintenance

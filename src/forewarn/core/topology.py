@@ -18,16 +18,17 @@ from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MIN,
     Impact,
 )
-from forewarn.core.labels import Labels, words_of
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     TAGS_MAX,
+    Labels,
     check_instance,
     check_labels,
     check_memory,
     check_name,
     check_text,
+    words_of,
 )
 from forewarn.core.refusals import FleetContradiction
 from forewarn.planning.windows import group_word

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.impact import Source
 from forewarn.core.indexes import Members, is_disturbing
-from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.naming import RACK
+from forewarn.core.naming import RACK, words_of
 from forewarn.core.topology import Health
 from forewarn.planning.policy import Scope, Subject
 

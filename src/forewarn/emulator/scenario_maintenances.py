@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import (
     ApplyPolicy,
     CancelMaintenance,
@@ -74,7 +73,7 @@ class ScenarioMaintenances:
         applied = await self._read(lambda plane: plane.state.applied_policy)
         if applied is not None and applied.actor.startswith(SCENARIO):
             raise PolicyBusy(name=scenario.name, actor=applied.actor)
-        self._before = await self._read(_policy)
+        self._before = await self._read(lambda plane: plane.maintenance_policy)
         self._brought = policy_at(scenario.policy, begun_ms)
         await self._submit(ApplyPolicy(self._brought))
 
@@ -136,7 +135,10 @@ class ScenarioMaintenances:
         """
         for label in self.numbers:
             await self.cancel(label, OVER)
-        if self._before is not None and await self._read(_policy) == self._brought:
+        if (
+            self._before is not None
+            and await self._read(lambda plane: plane.maintenance_policy) == self._brought
+        ):
             await self._submit(ApplyPolicy(self._before), ACTOR)
 
     async def _try(self, stimulus: Stimulus) -> None:
@@ -150,7 +152,3 @@ class ScenarioMaintenances:
 
     async def _read(self, query: Callable[[ControlPlane], T]) -> T:
         return await asyncio.wrap_future(self._control.read(query))
-
-
-def _policy(plane: ControlPlane) -> MaintenancePolicy:
-    return maintenance_policy(plane.state.applied_policy, plane.policy)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.labels import select
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.naming import select
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.planning.blockers import NO_OTHER_HOST

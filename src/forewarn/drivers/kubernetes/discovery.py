@@ -9,8 +9,8 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from forewarn.core.labels import ZONE as OWN_ZONE
 from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
+from forewarn.core.naming import ZONE as OWN_ZONE
 from forewarn.drivers.found import Found
 from forewarn.drivers.kubernetes.client import (
     MISSING,

@@ -10,8 +10,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from forewarn.core.labels import ZONE
-from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN
+from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
 from forewarn.drivers.found import Found
 from forewarn.drivers.nova.client import Nova
 from forewarn.drivers.nova.config import BY_ID
