@@ -480,7 +480,7 @@ def test_alert_moves_by_its_table_alone(alert: Alert, move: AlertMove) -> None:
     elif (alert, move) in raised:
         assert move_alert(operation, move).alert is raised[alert, move]
     else:
-        with pytest.raises(IllegalMove, match=f"op-3 is alerted .{alert.value}.: it cannot"):
+        with pytest.raises(IllegalMove, match=f"the alert of op-3 is {alert.value}: it cannot"):
             move_alert(operation, move)
 
 
