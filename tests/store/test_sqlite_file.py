@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.lifecycle import OperationState
+from forewarn.service.store_watch import StoreWatch
 from forewarn.store import Store, open_store
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreDamaged,
     StoreMissing,
+    StoreRemoved,
     StoreReplaced,
     StoreTooNew,
     StoreUnavailable,
@@ -26,6 +29,7 @@ from forewarn.store.sqlite import LOG_BYTES
 from forewarn.store.sqlite_file import DatabaseFile
 from tests.store.story import Story
 from tests.store.test_sqlite import ROOT, large, writer_of
+from tests.waiting import wait_until
 
 Opener = Callable[[str], Store]
 
@@ -33,12 +37,52 @@ Opener = Callable[[str], Store]
 def test_file_that_was_removed_takes_no_commit(story: Story, path: Path) -> None:
     """What nobody could find after a restart is not called durable. Source: A-6."""
     path.rename(path.with_name("elsewhere.db"))
-    with pytest.raises(StoreReplaced, match="was removed"):
+    with pytest.raises(StoreRemoved, match="was removed") as refused:
         story.store.commit(large(story))
+    assert f"/proc/{os.getpid()}/fd" in refused.value.advice_text()
     with pytest.raises(StoreReplaced):
         story.store.lease()
     path.with_name("elsewhere.db").rename(path)
     story.reboot("h0")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are under /proc")
+def test_deleted_file_is_rescued_from_the_process(story: Story, path: Path) -> None:
+    """The advice holds: the open files, put in place, are the whole store. Source: A-6."""
+    number = story.reboot("h0")
+    rescued = path.with_name("rescued.db")
+    path.unlink()
+    log = path.with_name(f"{path.name}-wal")
+    log.unlink()
+    for file in Path("/proc/self/fd").iterdir():
+        name = str(file.readlink()) if file.is_symlink() else ""
+        for lost, target in ((path, rescued), (log, rescued.with_name("rescued.db-wal"))):
+            if name == f"{lost} (deleted)":
+                target.write_bytes(file.read_bytes())
+    again = open_store(f"sqlite://{rescued}")
+    again.load()
+    known = again.operation(number)
+    assert known is not None
+    assert known.state is OperationState.SUCCEEDED
+    again.close()
+
+
+def test_removed_file_is_logged_at_once(
+    story: Story, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once when it is gone, once when it is back, without a commit. Source: U-4."""
+    watch = StoreWatch(story.store, look_s=0.01)
+    caplog.set_level("INFO")
+
+    def logged() -> list[str]:
+        return [each.action for each in caplog.records if hasattr(each, "action")]
+
+    path.rename(path.with_name("elsewhere.db"))
+    wait_until(lambda: "store-removed" in logged())
+    path.with_name("elsewhere.db").rename(path)
+    wait_until(lambda: "store.back" in logged())
+    watch.stop()
+    assert logged().count("store-removed") == 1
 
 
 @pytest.mark.parametrize("name", ["store.db", "store.db-wal"])

@@ -39,6 +39,7 @@ from forewarn.replication.messages import RequestAnswer
 from forewarn.service.bridge import Bridge
 from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
+from forewarn.service.store_watch import StoreWatch
 from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
 from forewarn.store.processes import SignsOfLife
@@ -233,6 +234,9 @@ class Daemon:
         self.store.audit.key = settings.audit.key.encode()
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
+        elif not settings.store.url.endswith(":memory:"):
+            watch = StoreWatch(self.store)
+            self._closing.push_async_callback(asyncio.to_thread, watch.stop)
         followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
         plane = await asyncio.to_thread(
             ControlPlane, self.store, self.policy, self.new_guid, followed=followed

@@ -363,6 +363,14 @@ class Store(StoreReader):
         with self._engine.writing() as transaction:
             transaction.run("token_used", id=token_id, used_ms=used_ms)
 
+    def check_file(self) -> None:
+        """Look whether the store's file is still in its place; on any thread.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+        self._engine.check_file()
+
     def note_process(self, token: str, url: str, version: str, *, kept_ms: int) -> None:
         """Write a sign of life of this process, and remove rows of a greater age; on any thread."""
         fills = {"now_ms": self._engine.now_ms}

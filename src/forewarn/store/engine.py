@@ -199,6 +199,14 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
+    def check_file(self) -> None:
+        """Look whether the database's file is still in its place; a server's is not looked at.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+
+    @abc.abstractmethod
     def close(self) -> None:
         """Close the database; the engine cannot be used afterwards."""
 

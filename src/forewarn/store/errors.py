@@ -121,6 +121,18 @@ class StoreReplaced(StoreUnavailable):
     )
 
 
+class StoreRemoved(StoreReplaced):
+    """The store's file was removed or renamed while it was open."""
+
+    code = "store-removed"
+    message = "The file {path} of the store was removed while the service uses it."
+    advice = (
+        "Nothing is lost while the service runs. If the file was moved, move it back. If it was"
+        " deleted, copy it and its log (`-wal`) from /proc/{pid}/fd before you stop the service;"
+        " else restore the last backup with `forewarn store restore`."
+    )
+
+
 class StoreUncertain(StoreUnavailable):
     """A commit whose connection was lost, so that its result is unknown.
 

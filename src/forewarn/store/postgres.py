@@ -247,6 +247,9 @@ class PostgresEngine(Engine):
                 self._listener = None
                 raise self._meaning(error) from error
 
+    def check_file(self) -> None:
+        """Look at nothing: the server keeps its own files."""
+
     def examine(self) -> DatabaseFacts:
         """Query the database's settings."""
         with self.reading() as transaction:

@@ -19,6 +19,7 @@ from forewarn.store.errors import (
     StoreFull,
     StoreInUse,
     StoreMissing,
+    StoreRemoved,
     StoreReplaced,
     StoreUnavailable,
     StoreUncertain,
@@ -156,7 +157,7 @@ class SqliteEngine(Engine):
     def writing(self) -> Iterator[Transaction]:
         """Begin a transaction with the write lock, so that no later statement waits for it."""
         with self._lock, self._undone_on_error(self._writer):
-            self._check_file()
+            self.check_file()
             self._writer.execute("BEGIN IMMEDIATE")
             yield Transaction(self._writer, self.statements)
             self._writer.execute("COMMIT")
@@ -173,7 +174,7 @@ class SqliteEngine(Engine):
             with self._lock, self._undone_on_error(self._writer):
                 yield Transaction(self._writer, self.statements)
             return
-        self._check_file()
+        self.check_file()
         reader = self._reader(self._path)
         try:
             with self._undone_on_error(reader):
@@ -262,9 +263,11 @@ class SqliteEngine(Engine):
             self._file.release()
             self._file = None
 
-    def _check_file(self) -> None:
+    def check_file(self) -> None:
         """Refuse to continue if the file is not the one that was opened."""
         if self._file and (problem := self._file.problem()):
+            if (path := self._file.removed()) is not None:
+                raise StoreRemoved(place=self.place, reason=problem, path=path, pid=os.getpid())
             raise StoreReplaced(place=self.place, reason=problem)
 
     def _check_pages(self, *, created: bool) -> None:

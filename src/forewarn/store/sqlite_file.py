@@ -126,6 +126,11 @@ class DatabaseFile:
             return sentence(error)
         return ""
 
+    def removed(self) -> Path | None:
+        """Return the file of these that has no name any more; None: both have one."""
+        named = (self._path, *([self.log_path] if self._log_identity is not None else ()))
+        return next((path for path in named if not path.exists()), None)
+
     def release(self) -> None:
         """Release the lock; the lock file stays, because to delete it would cause a race."""
         while self._held:
