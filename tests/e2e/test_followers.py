@@ -48,7 +48,12 @@ class Plane:
             f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
             f'[drivers]\ndefault = "simulated"\n{more}'
         )
-        words = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+        self._serve = ("serve", "--config", str(config))
+        self.start()
+
+    def start(self, program: str = "forewarn.cli.main") -> None:
+        """Start it, or start it again on the same addresses, as the module of some version."""
+        words = [sys.executable, "-m", program, *self._serve]
         self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
 
     def ask(
