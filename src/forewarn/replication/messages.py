@@ -31,8 +31,12 @@ class FeedUnreadable(PeerError):
     advice = "Run the same version of Forewarn on both sides."
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A value that travels as an array of its fields; one missing at the end has its default."""
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """A value that travels as an array of its fields; one missing at the end has its default.
+
+    A later version may append fields, which this one ignores: so two versions understand one
+    another. What must not be ignored is a message of its own. Source: H-8.
+    """
 
 
 class Caller(Row, frozen=True):

@@ -87,7 +87,7 @@ class StoreSchemaOld(CallerError):
     code = "store-schema-old"
     status = 409
     message = "The store {place} has {done} of the {known} schema steps of this version."
-    advice = "Run `forewarn store upgrade` once; processes of the version before may run meanwhile."
+    advice = "Run `forewarn upgrade check`, which says whether other processes may run meanwhile."
 
 
 class StoreDriverMissing(CallerError):
