@@ -106,7 +106,7 @@ class Node:
         [event] = [event for each in self.shown.values() for event in each.events]
         known = CallerIdentity(address)
         asked = ApprovalRequest(vm, (event.event_id,), address, known)
-        return asyncio.ensure_future(self.follower.approve(asked))
+        return self.follower.approve(asked)
 
 
 async def until(true: Callable[[], object], limit_s: float = 20.0) -> float:
@@ -135,7 +135,7 @@ def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
         assert took_s < SHOW_S / 3, "the active process does not hear what the node shows"
         assert len(node.shown["g0"].events) == 1
         answer = await asyncio.wait_for(node.approve("v0", "10.0.0.1"), 10)
-        assert answer.accepted, answer
+        assert answer.accepted
         history = await asyncio.to_thread(active.ask, "GET", "/v1/history?limit=500")
         actions = [each["action"] for each in history[1]["entries"]]
         assert "event.approved" in actions or "operation.started" in actions, actions
@@ -172,7 +172,7 @@ def test_follower_that_may_be_old_closes_its_feed(region: Region) -> None:
     """Its nodes go to another process. Invariants 18 and 20."""
 
     async def story() -> None:
-        (active, _follower), feeds = region.planes, region.feeds
+        active, feeds = region.planes[0], region.feeds
         probe = Node(region, "h1", feeds[1:])
         await until(probe.follower.followed.is_set)  # it serves the feed
         await probe.follower.stop()

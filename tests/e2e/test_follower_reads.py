@@ -120,6 +120,23 @@ def test_follower_that_stood_still_answers_nothing_old(planes: list[Plane]) -> N
     wait_until(lambda: '"late"' in read(follower, "/v1/hosts")[2])
 
 
+def test_process_that_stood_still_while_another_led_answers_nothing_old(
+    planes: list[Plane],
+) -> None:
+    """The first answer of the former active process is a refusal, or it has ended. H-3."""
+    active, follower = planes
+    change(active, "early")
+    os.kill(active.process.pid, signal.SIGSTOP)
+    wait_until(lambda: follower.says(200), limit_s=STALE_S + 3)
+    change(follower, "late")
+    os.kill(active.process.pid, signal.SIGCONT)
+    try:
+        status, _, text = read(active, "/v1/hosts")
+    except (OSError, http.client.HTTPException):
+        return  # it has ended
+    assert '"late"' in text if status == 200 else status == 503
+
+
 def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
     """Its database answers nothing more: 503 by name, also on its watch, until it is back."""
     active, follower = planes
