@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.__main__ import INSIDE, NAMESPACES, missing
 
 ROOT = Path(__file__).resolve().parents[2]
-HOWTO = ROOT / "docs" / "howto" / "run-several-control-planes.md"
+HOWTO = ROOT / "docs" / "howto" / "several-control-planes.md"
 
 
 @pytest.mark.slow

@@ -42,6 +42,10 @@ Pass `next` as `after`, or as `before` where the route reads backwards, to get t
 **Errors.** A request refused with a 4xx status changes nothing. The answer is `{"error": {"code", "message", "advice"}}`; programs compare the `code`, which is one of [these](errors.md).
 On 429 and 503, wait as long as `Retry-After` says.
 
+**Freshness.** With [several control planes](../howto/several-control-planes.md) each answers reads from its own state.
+`Forewarn-Generation` in an answer is the number of the last commit that it contains, and `Forewarn-Age-Ms` how long ago this was the newest one.
+Send `Forewarn-Generation` with a read to be answered from that commit on.
+
 **Work.** A request for work answers 202 with its operations; follow them with `GET /v1/operations/{id}`, or all changes with `GET /v1/watch`.
 A request names at most 100 targets; more is a maintenance.
 The service refuses work that is already under way on its target with 409; with `queue`, routine work waits instead.
