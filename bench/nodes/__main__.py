@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import http.client
 import os
 import platform
@@ -18,16 +19,26 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from forewarn.nats_client import NatsConnection, NatsLogin, connect_nats
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
+from forewarn.replication.carrier import BrokerRoute
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.nodes import FeedPace
+from forewarn.replication.route import FeedRoute
+from forewarn.replication.route import connect as direct
 from forewarn.replication.server import FeedServer
+from tests.agent.programs import answers, free_port, program
 from tests.metadata.live import FREEZE, Control
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 NODES, CHILDREN = 100, 4
 VMS, QUICK_VMS = 1_000_000, 100_000
@@ -35,8 +46,11 @@ CHANGES, QUICK_CHANGES = 500, 100
 NODE_VMS, NODE_S = 100, 20
 WAIT_S = 300.0
 CONCERNED, FEW_NODES, MANY_NODES, AT_A_TIME, FDS = 20, 100, 3000, 32, 20_000
+REGION_NODES, REGION_CHANGES = 10_000, 20
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
+PATIENT = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
+"""No sign of life is asked for while something is measured, and none is missed."""
 
 
 def fleet(vms: int) -> DocumentChange:
@@ -157,64 +171,142 @@ async def bootstrap(vms: int) -> None:
     print(f"{vms:,} VMs over {NODES} nodes: all nodes follow after {whole_s:.1f} s")
 
 
-async def fan_out(changes: int) -> None:
+async def fan_out(changes: int, *, nats: bool) -> None:
     """Print what a change for 20 nodes takes where few and where many nodes are connected."""
-    times = {nodes: await cost_of_change(nodes, changes) for nodes in (FEW_NODES, MANY_NODES)}
+    times = {nodes: await cost_of_change(nodes, changes, nats) for nodes in (FEW_NODES, MANY_NODES)}
     for nodes, time_ms in times.items():
         print(
-            f"a change for {CONCERNED} of {nodes:,} nodes:"
+            f"{carrier(nats)}: a change for {CONCERNED} of {nodes:,} nodes:"
             f" {time_ms:.2f} ms of the control plane's processor, signs of life left out"
         )
     print(f"ratio: {times[MANY_NODES] / times[FEW_NODES]:.2f}", flush=True)
 
 
-async def cost_of_change(nodes: int, changes: int) -> float:
+async def cost_of_change(nodes: int, changes: int, nats: bool) -> float:  # noqa: FBT001 - of a script
     """Return ms of processor time for each change that 20 of some nodes confirm."""
+    async with simulated(nodes, nodes, nats=nats, pace=PATIENT) as (server, _):
+        await asyncio.sleep(1)
+        before_s = time.process_time()
+        for sequence in range(2, changes + 2):
+            await confirmed(server, sequence, f"g{sequence % (nodes // CONCERNED)}", CONCERNED)
+        return (time.process_time() - before_s) / changes * 1000
+
+
+async def region(nodes: int, vms: int, changes: int, *, nats: bool) -> None:
+    """Print how long many nodes take to come, and to show a change for all of them."""
+    before_s = time.process_time()
+    async with simulated(nodes, vms, nats=nats, pace=None) as (server, start_s):
+        start_cpu_s = time.process_time() - before_s
+        times = [
+            await confirmed(server, sequence, "all", nodes) for sequence in range(2, changes + 2)
+        ]
+        before_s = time.process_time()
+        await asyncio.sleep(10)
+        idle = (time.process_time() - before_s) / 10
+    print(
+        f"{carrier(nats)}: {vms:,} VMs over {nodes:,} nodes: all nodes follow after {start_s:.1f} s"
+        f" ({start_cpu_s:.1f} s of the control plane's processor); a change for all,"
+        f" {changes} times: median {statistics.median(times):.2f} s, max {max(times):.2f} s;"
+        f" signs of life: {idle:.0%} of a core",
+        flush=True,
+    )
+
+
+def carrier(nats: bool) -> str:  # noqa: FBT001 - of a script
+    """Return what carries the feed, for people."""
+    return "NATS" if nats else "direct"
+
+
+async def confirmed(server: FeedServer, sequence: int, view: str, nodes: int) -> float:
+    """Show some nodes a change; return seconds until all of them show it."""
+    begun = time.perf_counter()
+    publication = Publication(view, enabled=True, document=Document(sequence, (FREEZE,)))
+    concerned = server.apply(DocumentChange(sequence, publications=(publication,)))
+    assert concerned is not None
+    assert len(concerned) == nodes
+    assert await server.confirmed(sequence, WAIT_S, concerned) == ()
+    return time.perf_counter() - begun
+
+
+@contextlib.asynccontextmanager
+async def simulated(
+    nodes: int, vms: int, *, nats: bool, pace: FeedPace | None
+) -> AsyncIterator[tuple[FeedServer, float]]:
+    """Run nodes that keep nothing in other processes, and one view that all have a VM of.
+
+    Yields:
+        the feed, and seconds until the last node followed.
+    """
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
     access = NodeAccess(["*"], lambda _, token: token == TOKEN)
-    pace = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
     server = FeedServer(Control(), epoch="bench", access=access, pace=pace)
-    callers = tuple(
-        Caller(f"vm-{n}", f"g{n // CONCERNED}", f"g{n // CONCERNED}", host=f"n{n}")
-        for n in range(nodes)
-    )
+    callers = [
+        Caller(f"vm-{n}", f"g{n // CONCERNED}", f"g{n // CONCERNED}", host=f"n{n % nodes}")
+        for n in range(vms)
+    ]
+    callers += [Caller(f"all-{n}", "all", "all", host=f"n{n}") for n in range(nodes)]
     views = dict.fromkeys(caller.view for caller in callers)
     shown = tuple(Publication(view, enabled=True, document=Document(1)) for view in views)
-    server.apply(DocumentChange(1, whole=True, callers=callers, publications=shown))
-    address = await server.start_network("127.0.0.1:0", None)
+    server.apply(DocumentChange(1, whole=True, callers=tuple(callers), publications=shown))
+    async with contextlib.AsyncExitStack() as stack:
+        if nats:
+            address = await stack.enter_async_context(nats_server())
+            server.start_broker(lambda: connect_nats(address, NatsLogin(), name="bench"))
+        else:
+            address = await server.start_network("127.0.0.1:0", None)
+        stack.push_async_callback(server.stop)
+        begun = time.perf_counter()
+        processes = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bench.nodes", "--followers", address),
+                *(str(first), str(nodes)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            for first in range(CHILDREN)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert await asyncio.wait_for(process.stdout.readline(), WAIT_S) == b"followed\n"
+        yield server, time.perf_counter() - begun
+        for process in processes:
+            process.kill()
+            await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def nats_server() -> AsyncIterator[str]:
+    """Run a NATS server on loopback without users; yields its address."""
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.nodes", "--followers", address, str(nodes)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        program("nats-server"), "--addr", "127.0.0.1", "--port", str(port), "--log", os.devnull
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), WAIT_S) == b"followed\n"
-    await asyncio.sleep(1)
-    before_s = time.process_time()
-    for sequence in range(2, changes + 2):
-        document = Document(sequence, (FREEZE,))
-        publication = Publication(f"g{sequence % len(views)}", enabled=True, document=document)
-        concerned = server.apply(DocumentChange(sequence, publications=(publication,)))
-        assert concerned is not None
-        assert len(concerned) == CONCERNED
-        assert await server.confirmed(sequence, WAIT_S, concerned) == ()
-    used_s = time.process_time() - before_s
-    process.stdin.close()
+    await asyncio.to_thread(wait_until, lambda: answers(port), what="nats-server")
+    yield f"nats://127.0.0.1:{port}"
+    process.kill()
     await process.wait()
-    await server.stop()
-    return used_s / changes * 1000
 
 
-async def followers(address: str, count: int) -> None:
-    """Run nodes that keep nothing, until standard input ends; print a line once all follow."""
+async def followers(address: str, first: int, count: int) -> None:
+    """Run every fourth node of some until this process is ended; print a line once all follow."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
-    nodes = [
-        Follower(address, lambda _: None, identity=NodeIdentity(f"n{number}", token=TOKEN))
-        for number in range(count)
-    ]
-    for begin in range(0, count, AT_A_TIME):  # the feed takes 64 strangers from one address
-        some = nodes[begin : begin + AT_A_TIME]
+
+    async def connect(server: str, _tls: object) -> NatsConnection:
+        return await connect_nats(server, NatsLogin(), name="bench")
+
+    nodes = []
+    for name in [f"n{number}" for number in range(first, count, CHILDREN)]:
+        route = BrokerRoute(name, connect) if address.startswith("nats://") else None
+        follower = Follower(
+            address,
+            lambda _: None,
+            identity=NodeIdentity(name, token=TOKEN),
+            route=FeedRoute(route.connect if route else direct, PATIENT),
+        )
+        nodes.append(follower)
+    # The feed takes 64 strangers from one address, which all of these are.
+    for begin in range(0, len(nodes), AT_A_TIME // CHILDREN):
+        some = nodes[begin : begin + AT_A_TIME // CHILDREN]
         for node in some:
             node.start()
         for node in some:
@@ -312,10 +404,12 @@ def resident_mib(pid: int) -> float:
 
 
 def main() -> None:
-    """Measure all four."""
+    """Measure all."""
     parser = argparse.ArgumentParser(prog="python -m bench.nodes")
     parser.add_argument("--quick", action="store_true", help="fewer changes, a smaller fleet")
-    parser.add_argument("--followers", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--nats", action="store_true", help="only what NATS is compared in")
+    parser.add_argument("--nodes", type=int, default=REGION_NODES, help="simulated nodes over NATS")
+    parser.add_argument("--followers", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -323,14 +417,20 @@ def main() -> None:
         asyncio.run(child(address, Path(directory), names))
         return
     if options.followers:
-        asyncio.run(followers(options.followers[0], int(options.followers[1])))
+        asyncio.run(followers(options.followers[0], *map(int, options.followers[1:])))
         return
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
-    asyncio.run(one_node(5 if options.quick else NODE_S))
-    asyncio.run(latency(QUICK_CHANGES if options.quick else CHANGES))
-    asyncio.run(fan_out(QUICK_CHANGES if options.quick else CHANGES))
-    asyncio.run(bootstrap(QUICK_VMS if options.quick else VMS))
+    changes = QUICK_CHANGES if options.quick else CHANGES
+    if not options.nats:
+        asyncio.run(one_node(5 if options.quick else NODE_S))
+        asyncio.run(latency(changes))
+        asyncio.run(bootstrap(QUICK_VMS if options.quick else VMS))
+    for nats in (False, True):
+        asyncio.run(fan_out(changes, nats=nats))
+        asyncio.run(region(MANY_NODES, QUICK_VMS, REGION_CHANGES, nats=nats))
+    if options.nodes != MANY_NODES:
+        asyncio.run(region(options.nodes, QUICK_VMS, REGION_CHANGES, nats=True))
 
 
 if __name__ == "__main__":

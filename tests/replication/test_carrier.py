@@ -13,8 +13,9 @@ from forewarn.replication.carrier import BrokerRoute
 from forewarn.replication.channel import Channel, read_frame
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange
+from forewarn.replication.nodes import SILENT_S_MAX
 from forewarn.replication.route import FeedRoute
-from forewarn.replication.server import FeedServer
+from forewarn.replication.server import NODES_MAX, FeedServer
 from tests.metadata.live import Control
 from tests.replication.brokers import Exchange, SkippingLoop, Weather
 from tests.replication.rig import DB_0, WEB_0, WEB_1, shown
@@ -121,6 +122,13 @@ def test_approval_is_answered_over_a_bad_network(seed: int) -> None:
         await site.stop()
 
     run(story())
+
+
+def test_signs_of_life_are_limited_over_all_nodes() -> None:
+    """Ten thousand nodes are asked in turn, and still twice before one counts as silent. M-6."""
+    server = FeedServer(Control(), access=NodeAccess(["*"]))
+    server._sessions = dict.fromkeys(map(str, range(NODES_MAX)))  # type: ignore[arg-type]
+    assert 2 * server.heartbeat_s <= SILENT_S_MAX
 
 
 def test_large_document_travels_in_frames_of_the_broker() -> None:

@@ -128,7 +128,7 @@ class ChannelTransport(asyncio.Transport):
         self._writing = True
         self._ended = False
         self._flushing = False
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, protocol: asyncio.Protocol) -> None:
         """Hand what comes to a protocol."""
@@ -139,14 +139,17 @@ class ChannelTransport(asyncio.Transport):
         """Take a frame of this session."""
         self.channel.receive(frame)
         self._read()
-        self._flush_soon()
+        if self.channel.has_output or not self._writing:
+            self._flush_soon()
+        self._wait()
 
     def lost(self) -> None:
         """End the session: the other end, or the broker, is gone."""
         if self._ended:
             return
         self._ended = True
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._on_end()
         if self._protocol is not None:
             self._loop.call_soon(self._protocol.connection_lost, None)
@@ -181,7 +184,7 @@ class ChannelTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         """Hand on what was kept."""
         self._reading = True
-        self._loop.call_soon(self._read)
+        self._loop.call_soon(self._resume)
 
     def is_reading(self) -> bool:
         """Whether what comes is handed on."""
@@ -197,6 +200,10 @@ class ChannelTransport(asyncio.Transport):
             self._protocol.data_received(content)
         if self.channel.ended:
             self.lost()
+
+    def _resume(self) -> None:
+        self._read()
+        self._flush_soon()
 
     def _flush_soon(self) -> None:
         """Flush behind what this turn of the event loop still writes."""
@@ -217,9 +224,15 @@ class ChannelTransport(asyncio.Transport):
         elif not self._writing and self.channel.unsent < UNSENT_BYTES_LOW:
             self._writing = True
             self._protocol.resume_writing()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Look again in a moment while something may be lost."""
+        if self._timer is None and not self._ended and self.channel.waits:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer = None
         self.channel.tick()
         self._flush()
 

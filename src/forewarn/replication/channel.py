@@ -129,6 +129,16 @@ class Channel:
         """Return how many bytes wait for the window."""
         return len(self._unsent)
 
+    @property
+    def has_output(self) -> bool:
+        """Whether `take` may return something."""
+        return bool(self._out or self._unsent)
+
+    @property
+    def waits(self) -> bool:
+        """Whether `tick` may have something to do: nothing changes while an end is idle."""
+        return bool(self._window or self._early or self._expected > self._acknowledged)
+
     def write(self, content: bytes) -> None:
         """Send bytes, as soon as the window permits."""
         self._unsent += content
