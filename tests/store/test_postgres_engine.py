@@ -8,7 +8,7 @@ import pytest
 
 from forewarn.core.state import Changes
 from forewarn.errors import ForewarnError
-from forewarn.store import Store, open_store
+from forewarn.store import Store, open_store, postgres
 from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
@@ -91,6 +91,26 @@ def test_question_only_reads(postgres_address: str, opened: Opener) -> None:
             assert transaction.rows("service") == before
         with pytest.raises(StoreFull, match="read-only"), begin_one() as transaction:
             transaction.run("mark", boot="b", ahead_ms=1)
+
+
+def test_heir_ends_a_session_that_keeps_a_row_and_says_nothing(
+    postgres_address: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process stopped or cut off in the midst of a transaction keeps nobody waiting. H-2, H-3."""
+    monkeypatch.setattr(postgres, "SILENT_MS", 0)
+    stopped, heir = opened(postgres_address), opened(postgres_address)
+    seen = stopped.move_lease(stopped.lease(), "stopped")
+    assert seen is not None
+    with pytest.raises(ForewarnError), stopped._engine.lease_writing() as transaction:
+        transaction.rows(
+            "lease_move", holder="", url="", seen_holder="stopped", seen_beat=seen.beat
+        )
+        assert heir.move_lease(seen, "heir") is not None
+    with pytest.raises(ForewarnError), stopped._engine.writing() as transaction:
+        transaction.rows("claim", writer="stopped")
+        heir.load()
+    assert heir.lease().holder == "heir"
+    heir.confirm()
 
 
 def test_place_names_the_server(server: PostgresServer, postgres_address: str) -> None:

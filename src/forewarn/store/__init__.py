@@ -142,6 +142,7 @@ class Store(StoreReader):
             StoreUnavailable: this process could not become the writer.
         """
         self._uncertain = None
+        self._engine.end_silent_sessions()
         try:
             with uncollected(), self._engine.writing() as transaction:
                 service = transaction.rows("claim", writer=self._writer)
@@ -397,6 +398,8 @@ class Store(StoreReader):
 
     def move_lease(self, seen: Lease, holder: str) -> Lease | None:
         """Move the lease to `holder` if it equals `seen`; otherwise return None."""
+        if holder and seen.holder not in {"", holder}:
+            self._engine.end_silent_sessions()
         with self._engine.lease_writing() as transaction:
             moved = transaction.rows(
                 "lease_move",

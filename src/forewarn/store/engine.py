@@ -170,6 +170,12 @@ class Engine(abc.ABC):
         """Begin a transaction like `writing`, which waits for no other work of this process."""
         return self.writing()
 
+    def end_silent_sessions(self) -> None:
+        """End sessions that hold the writer's or the lease's row and wait for their client.
+
+        Only a shared database has them. Call this as the holder of the lease.
+        """
+
     @abc.abstractmethod
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
         """Yield all rows of a table, some thousands at a time."""

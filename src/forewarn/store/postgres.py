@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import threading
 from contextlib import contextmanager, suppress
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 CHANNEL = "forewarn_changed"
 """Channel of notifications about commits; documented, so that others can listen, too."""
 
+log = logging.getLogger("forewarn.store")
+
 SCHEMA_LOCK = 0x666F7265
 """Advisory lock for changes of the schema: `fore` in ASCII."""
 
@@ -61,8 +64,27 @@ SET client_encoding = 'UTF8';
 SET lock_timeout = '5s';
 SET statement_timeout = '60s';
 SET idle_in_transaction_session_timeout = '10s';
+SET tcp_keepalives_idle = 5;
+SET tcp_keepalives_interval = 2;
+SET tcp_keepalives_count = 3;
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
+"""
+
+SILENT_MS = 1000
+"""How long a session may hold a row that others wait for while it waits for its own client."""
+
+# A process that is stopped, or cut off, in the middle of a pipeline leaves its session `active`:
+# neither `idle_in_transaction_session_timeout` nor `statement_timeout` ends it, and it keeps the
+# writer's row from the process that takes over. The server's keepalives do not end it either while
+# the kernel of the stopped process, or a pooler, answers them.
+_END_SILENT = """
+SELECT pg_terminate_backend(pid)
+FROM pg_stat_activity JOIN pg_locks USING (pid)
+WHERE datname = current_database() AND usename = current_user
+    AND relation IN ('service'::regclass, 'lease'::regclass)
+    AND mode = 'RowExclusiveLock' AND granted AND wait_event = 'ClientRead'
+    AND state_change < clock_timestamp() - %s * INTERVAL '1 millisecond'
 """
 
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -198,6 +220,13 @@ class PostgresEngine(Engine):
             self._idle.append(reader)
             # A slow query may end after the store was closed.
             self._keep_readers(0 if self._closed else IDLE_READERS_MAX)
+
+    def end_silent_sessions(self) -> None:
+        """End them by a session of its own."""
+        with self._connect() as connection:
+            if connection.execute(_END_SILENT.encode(), (SILENT_MS,), prepare=False).fetchall():
+                text = "a session that held %s and said nothing was ended"
+                log.warning(text, self.place, extra={"action": "store.session-ended"})
 
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
         """Read with a server-side cursor, so that the table need not fit into memory."""
@@ -338,6 +367,8 @@ class PostgresEngine(Engine):
                 raise
             if lost and committing and begin != _BEGIN_READING:
                 raise StoreUncertain(place=self.place, reason=_sentence(error)) from error
+            if isinstance(error, psycopg.errors.LockNotAvailable):
+                self.end_silent_sessions()  # the next try meets none
             raise self._meaning(error) from error
 
     def _meaning(self, error: Exception) -> ForewarnError:
