@@ -170,11 +170,9 @@ class Engine(abc.ABC):
         """Begin a transaction like `writing`, which waits for no other work of this process."""
         return self.writing()
 
+    @abc.abstractmethod
     def end_silent_sessions(self) -> None:
-        """End sessions that hold the writer's or the lease's row and wait for their client.
-
-        Only a shared database has them. Call this as the holder of the lease.
-        """
+        """End sessions that hold the writer's or the lease's row and wait for their client."""
 
     @abc.abstractmethod
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:

@@ -204,6 +204,9 @@ class SqliteEngine(Engine):
         """
         return _LISTED_CHECK.sub(_compared, text.replace("BIGINT", "INTEGER"))
 
+    def end_silent_sessions(self) -> None:
+        """Do nothing: a process that ends leaves no lock behind."""
+
     def notify(self, transaction: Transaction) -> None:
         """Do nothing: `writing` wakes this process's threads, and no other process follows."""
 
