@@ -36,7 +36,7 @@ class OneFault:
         self.disturbance = disturbance
         self.count = count
 
-    def meet(self, vm: str, request: HttpRequest) -> InjectedFault | None:
+    def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Disturb, as long as there is any left."""
         assert (vm, request.path[:9]) == ("vm-a", "/metadata")
         self.count -= 1

@@ -75,7 +75,7 @@ class Gone:
     def __init__(self, disturbance: InjectedFault | None) -> None:
         self.disturbance = disturbance
 
-    def meet(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:  # noqa: ARG002
+    def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:  # noqa: ARG002
         """Do it to every stranger's poll."""
         return self.disturbance if request.path == "/metadata/scheduledevents" else None
 

@@ -127,7 +127,7 @@ def test_approval_is_answered_over_a_bad_network(seed: int) -> None:
 def test_signs_of_life_are_limited_over_all_nodes() -> None:
     """Ten thousand nodes are asked in turn, and still twice before one counts as silent. M-6."""
     server = FeedServer(Control(), access=NodeAccess(["*"]))
-    server._sessions = dict.fromkeys(map(str, range(NODES_MAX)))  # type: ignore[arg-type]
+    server._sessions = dict.fromkeys(map(str, range(NODES_MAX)))  # type: ignore[assignment]
     assert 2 * server.heartbeat_s <= SILENT_S_MAX
 
 

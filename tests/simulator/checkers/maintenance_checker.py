@@ -225,9 +225,8 @@ class MaintenanceChecker:
         if known is None or known.health.value == "failed":
             return False
         end_ms = now_ms + LEAD_MS + maintenance.duration_s * 1000
-        if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
-            return False
-        if closed(policy, known, start_ms=now_ms, end_ms=end_ms):
+        late = end_ms > (maintenance.deadline_ms or end_ms)
+        if late or closed(policy, known, start_ms=now_ms, end_ms=end_ms):
             return False
         rest_ms, owners = policy.owner_rest_s * 1000, self._owners(host)
         if rest_ms and any(owners & disturbed for disturbed in self._hit.values()):
