@@ -113,7 +113,7 @@ def test_polls_from_memory_are_noted(portable: bool) -> None:
 class Always:
     """A fault that answers everything with 500."""
 
-    def meet(self, vm: str, request: HttpRequest) -> InjectedFault:  # noqa: ARG002  of the interface
+    def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault:  # noqa: ARG002  of the interface
         """Disturb."""
         return InjectedFault(answer=Response(500))
 

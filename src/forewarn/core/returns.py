@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.host_admission import lack_of_room
 from forewarn.core.impact import TRAITS, Cause, Impact, Source
 from forewarn.core.lifecycle import FollowedBy, Operation
 from forewarn.core.maintenance import TargetState
+from forewarn.core.room import lack_of_room
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
 

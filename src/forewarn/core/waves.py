@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
 from forewarn.core.draft import StepRule
-from forewarn.core.host_admission import Admission, lack_of_room, plan_again, planned_placements
+from forewarn.core.host_admission import Admission, plan_again, planned_placements
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
@@ -30,6 +30,7 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.returns import followed_by
+from forewarn.core.room import lack_of_room
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.values import replace
 

@@ -1,0 +1,57 @@
+"""Whether VMs that move have room where they are to go. Source: F-3."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.topology import Health
+from forewarn.planning.blockers import UNSIZED, Blocker, Code
+
+if TYPE_CHECKING:
+    from forewarn.core.draft import Draft
+
+
+def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return that VMs cannot go where they are to go, None if they can.
+
+    Costs the VMs on their destinations and on their way there.
+    """
+    topology, now_ms = draft.topology, draft.now_ms
+    arriving: Counter[str] = Counter()
+    own = [(vm, operation.destination) for vm in operation.vms if operation.is_return]
+    for vm, to in operation.execution.placements or own:
+        known = topology.vms.get(vm)
+        if known is None or known.host == to:
+            continue
+        if not known.memory_mib:
+            return Blocker(
+                Code.CAPACITY, UNSIZED, now_ms, text=f"the memory of vm {vm} is not known"
+            )
+        arriving[to] += known.memory_mib
+    for to, memory_mib in sorted(arriving.items()):
+        host = topology.hosts.get(to)
+        if host is None or host.health is Health.FAILED:
+            code = Code.HOST_FAILED if host else Code.UNKNOWN_HOST
+            text = f"host {to}, where VMs are to go, {'has failed' if host else 'is gone'}"
+            return Blocker(code, to, now_ms, text=text)
+        used_mib = _memory_used(draft, to, but=operation.number)
+        if used_mib is None or used_mib + memory_mib > host.memory_mib:
+            text = f"host {to} has no room left for the VMs of {operation.host}"
+            return Blocker(Code.CAPACITY, to, now_ms, text=text)
+    return None
+
+
+def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
+    """Return the memory of VMs on a host and on their way there; None: one is unknown.
+
+    Room is kept for VMs that are yet to return.
+    """
+    vms = draft.topology.vms
+    names = set(draft.topology.vms_on(host))
+    for other in draft.operations_at(("destination", host)):
+        if other.number != but and (other.is_return or other.state is not OperationState.PLANNED):
+            names.update(vm for vm in other.vms if other.destination_of(vm) == host)
+    sizes = [vms[name].memory_mib for name in names if name in vms]
+    return sum(sizes) if all(sizes) else None
