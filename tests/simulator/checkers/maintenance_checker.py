@@ -228,10 +228,7 @@ class MaintenanceChecker:
         late = end_ms > (maintenance.deadline_ms or end_ms)
         if late or closed(policy, known, start_ms=now_ms, end_ms=end_ms):
             return False
-        rest_ms, owners = policy.owner_rest_s * 1000, self._owners(host)
-        if rest_ms and any(owners & disturbed for disturbed in self._hit.values()):
-            return False  # they rest from what runs, too
-        if any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in owners):
+        if self._rest(self._owners(host), now_ms):
             return False
         if any(each.host == host and each.until_ms > now_ms for each in maintenance.postponed):
             return False
@@ -263,6 +260,13 @@ class MaintenanceChecker:
         topology = self.state.topology
         one, two = ({topology.vms[vm].group for vm in topology.vms_on(h)} for h in (host, other))
         return not one.isdisjoint(two)
+
+    def _rest(self, owners: set[str], now_ms: int) -> bool:
+        """Whether one of some owners rests: from work that has ended, or that runs."""
+        rest_ms = self.policy.owner_rest_s * 1000
+        if rest_ms and any(owners & disturbed for disturbed in self._hit.values()):
+            return True
+        return any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in owners)
 
     def lacks_room(self, operation: Operation) -> str:
         """Name a budget that announced work of a maintenance would break if it started now."""
