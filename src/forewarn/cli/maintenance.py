@@ -175,7 +175,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     waves = answer["plan"]["waves"]
     if arguments.json:
         return print_json(answer)
-    print_preview(answer, client.now_ms)
+    print_preview(answer, client.now_ms, returning=bool(arguments.return_vms))
     return OK if waves else REFUSED
 
 
@@ -255,7 +255,7 @@ def _show(arguments: argparse.Namespace) -> int:
     print_full(answer, client.now_ms)
     maintenance = answer["maintenance"]
     if maintenance["move_s"] and maintenance["plan"]:
-        print_moves(client.get(f"{path}/plan"))
+        print_moves(client.get(f"{path}/plan"), returning=bool(maintenance["return_s"]))
     return OK
 
 

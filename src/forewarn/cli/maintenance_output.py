@@ -207,7 +207,7 @@ def print_blocked(blocked: list[Answer]) -> None:
         print(f"waits: {len(names)} hosts ({code}): {_some(names)}")
 
 
-def print_preview(answer: Answer, now_ms: int) -> None:
+def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:
     """Print a plan: bound, waves, calendar, availability of groups, blocked hosts."""
     plan = answer["plan"]
     hosts = sum(len(each["hosts"]) for each in plan["waves"])
@@ -219,11 +219,11 @@ def print_preview(answer: Answer, now_ms: int) -> None:
     for lines in (calendar_lines(plan["waves"]), group_lines(answer["groups"])):
         for number, line in enumerate(lines):
             print(line if number else f"\n{line}")
-    print_moves(answer)
+    print_moves(answer, returning=returning)
     print_blocked(plan["blocked"])
 
 
-def print_moves(answer: Answer) -> None:
+def print_moves(answer: Answer, *, returning: bool) -> None:
     """Print the planned destinations of each host's VMs, and the fullest host."""
     to_hosts: dict[tuple[int, str], Counter[str]] = {}
     for each in answer["plan"]["moves"]:
@@ -236,7 +236,8 @@ def print_moves(answer: Answer) -> None:
         (wave, host, counts.total(), _some([f"{to} ({n})" for to, n in sorted(counts.items())]))
         for (wave, host), counts in sorted(to_hosts.items())
     ]
-    print_table(("wave", "host", "vms", "they go to"), rows[:MOVES_MAX])
+    after = "return" if returning else "stay"
+    print_table(("wave", "host", "vms", f"they go to, and {after}"), rows[:MOVES_MAX])
     if len(rows) > MOVES_MAX:
         print(f"and {len(rows) - MOVES_MAX} hosts more; --json has all")
     known = [each for each in answer["room"] if each["memory_mib"]]
