@@ -56,6 +56,7 @@ PREMISES = (
     "E-7: a document is not sent again",
     "E-9: a long poll hears of a change",
     "F-1: a maintenance is done",
+    "F-1: a VM returns",
     "F-3: a policy changes under maintenances",
     "F-3: work waits for its earliest time",
     "F-4: a host may be announced",
