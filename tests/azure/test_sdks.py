@@ -128,7 +128,7 @@ def test_sdk_finds_within_a_second_that_there_is_no_identity(
 def test_sdk_configures_assigns_and_applies_maintenance(
     language: str, cloud: Cloud, tmp_path: Path
 ) -> None:
-    """A window for a VM's host, what is planned for the VM, and applied at once. Source: Z-7."""
+    """A window for a VM's host, and the VM's planned work, applied at once. Source: Z-7."""
     if language != "go":
         pytest.skip("of the SDKs for maintenance only those of Go and Python are published here")
     with emulator(cloud, tmp_path, "--azure", "--speed", "1") as certificate:

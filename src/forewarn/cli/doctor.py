@@ -302,7 +302,7 @@ class Doctor:
                 "database", lambda: _database(engine, facts), "keeps what it commits"
             )
             yield from schema
-            backup = "made within two days, or none is known"
+            backup = "made within two days, or not known"
             if all(each.result == "ok" for each in schema):
                 yield from _judged("backup", lambda: self._backup(engine), backup)
             if facts.clock_ms is not None:

@@ -229,7 +229,7 @@ class Operation:
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
-    #: Of a move that empties its host for a maintenance: what is done next.
+    #: Of a move that empties its host for a maintenance: what follows.
     followed_by: FollowedBy = FollowedBy.NOTHING
     #: VMs that were not shown it in time, as their node was cut off. Source: H-7.
     unseen_vms: tuple[str, ...] = ()

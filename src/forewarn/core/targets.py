@@ -56,7 +56,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
 
 
 def _vm_returned(draft: Draft, operation: Operation) -> None:
-    """Note that a VM has returned, or has not; its host is done once none is on its way."""
+    """Note that a VM has returned or has not; its host is done after the last one."""
     target = _target_of(draft, operation)
     if target is None:
         return
