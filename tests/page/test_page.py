@@ -486,7 +486,7 @@ def test_second_operator_confirms(page: Browser) -> None:
         page.see("waits for another operator to confirm c-")
         page.key("Escape")
         page.run("location.hash = '#/confirmations'")
-        page.see("Another operator confirms it.")
+        page.see("Withdraw")
         press(page, "mouse", "#sign-out")
         fill(page, "mouse", "#token", TOKEN)
         page.key("Enter")
