@@ -60,7 +60,7 @@ def test_scenarios_are_listed_shown_run_and_stopped(command: Run, stage: Stage) 
     )
     assert "host-reboot on vm-1: running" in command("emulator", "scenario", "run", "host-reboot")
     stage.emulator.settle()
-    assert "running 1/2" in command("emulator", "scenario", "list")
+    assert "running 1/2" in command("emulator")
     form = json.loads(command("emulator", "scenario", "show", "host-reboot", "--json"))
     assert form["run"]["operations"] == ["op-1"]
     assert "[[steps]]" in form["text"]

@@ -38,7 +38,7 @@ class EmulatorMissing(CallerError):
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `emulator`."""
-    emulator = commands.group("emulator", default="")
+    emulator = commands.group("emulator", default="scenario")
     add_run(emulator, "run", "run an emulator until Ctrl-C; `forewarn emulate` is the short form")
     clock = emulator.group("clock", "show or move the emulator's clock", default="show")
     _add(clock, "show", "show the clock", _show_clock)
