@@ -407,9 +407,9 @@ def test_far_side_that_hangs_keeps_no_process_from_ending(receiver: Receiver) ->
         ({"kind": "nats", "servers": ["http://x"]}, "must have servers with nats://"),
         (
             {"kind": "nats", "servers": ["tls://a", "nats://b:4222"], "token_file": "t"},
-            "must have tls:// for b:4222: a token would be sent for all to read",
+            "must have tls:// for b:4222, to protect the token",
         ),
-        ({"kind": "nats", "servers": ["nats://me:word@b"]}, "must have tls:// for b: a token"),
+        ({"kind": "nats", "servers": ["nats://me:word@b"]}, "must have tls:// for b, to protect"),
         ({"kind": "apprise"}, "must have urls or urls_file"),
         ({"kind": "webhook", "url": "https://x", "secret_file": "/nowhere"}, "cannot be used"),
     ],

@@ -1,1 +1,1 @@
-"""Transitions for other people's systems: read from history, delivered in order, at least once."""
+"""The outbox: delivers transitions from history to other systems, in order and at least once."""

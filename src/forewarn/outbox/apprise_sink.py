@@ -1,6 +1,6 @@
-"""Mail and chat by way of Apprise, which is imported when the first message is sent.
+"""Mail and chat through Apprise, which is imported for the first message.
 
-A message is one transition, in words for people; which ones are sent is a filter of the settings.
+Each message is one transition, as text for people; the settings filter the transitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.cloudevents import CloudEvent
 
-#: What people are notified of by default: what disturbs them, and alerts.
+#: Actions that are sent by default: those that disturb people's VMs, and alerts.
 INCLUDE = (
     "operation.announced",
     "operation.started",
@@ -34,7 +34,7 @@ INCLUDE = (
     "maintenance.cancelled",
     "host.failed",
 )
-#: Actions that are failures to people who look at colours.
+#: Actions that Apprise shows as failures, for instance in red.
 FAILURES = frozenset({"operation.failed", "operation.stuck", "maintenance.stopped", "host.failed"})
 WARNINGS = frozenset(
     {
@@ -44,7 +44,7 @@ WARNINGS = frozenset(
         "operation.not-shown",
     }
 )
-#: VMs that one message names; the rest is counted.
+#: Most VMs named in one message; the message counts the others.
 VMS_NAMED_MAX = 10
 
 
@@ -54,13 +54,13 @@ class AppriseSink:
     batch_max = 1
 
     def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float) -> None:
-        """Send no notification yet."""
+        """Prepare the sink without sending anything."""
         self._name = name
         self._urls = urls
         self._timeout_s = timeout_s
 
     async def open(self) -> None:
-        """Keep nothing open."""
+        """Do nothing, because Apprise has no lasting connection."""
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
         """Send a message for each event."""
@@ -74,11 +74,11 @@ class AppriseSink:
                 problem = f"took longer than {self._timeout_s:g} s"
                 raise DeliveryFailed(name=self._name, problem=problem) from error
             if not sent:
-                problem = "did not take a message, by at least one of its addresses"
+                problem = "did not accept a message at one of its addresses"
                 raise DeliveryFailed(name=self._name, problem=problem)
 
     async def close(self) -> None:
-        """Keep nothing open."""
+        """Do nothing, because Apprise has no lasting connection."""
 
     def _notify(self, title: str, body: str, kind: str) -> bool:
         import apprise  # noqa: PLC0415 - an extra
@@ -91,7 +91,7 @@ class AppriseSink:
 
 
 def message(event: CloudEvent) -> tuple[str, str]:
-    """Return title and text of a transition, for people."""
+    """Return the title and text of a transition, for people."""
     data = event["data"]
     operation = data.get("operation")
     lines = [f"{data['text']}."]

@@ -1,6 +1,6 @@
-"""CloudEvents 1.0 of entries of history: one for each, numbered as history is.
+"""CloudEvents 1.0: converts each entry of history into one event with the same number.
 
-Everything is taken from history, so that an event says what was true then. Nothing is sent here.
+All data come from history, so an event describes the state at that time. The sinks send it.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ if TYPE_CHECKING:
 CloudEvent: TypeAlias = dict[str, Any]
 _Rows: TypeAlias = "dict[tuple[str, str | int], Row]"
 
-#: Media types of one event and of several.
+#: Media types of one event and of a batch.
 MEDIA, BATCH_MEDIA = "application/cloudevents+json", "application/cloudevents-batch+json"
-#: What every type begins with.
+#: Prefix of all event types.
 TYPE_PREFIX = "forewarn."
-#: Type of the event that stands for entries that history no longer has.
+#: Type of the event that replaces entries that history no longer has.
 GAP = "outbox.gap"
-#: Action of the event that carries the audit's head; sent where `include` names it.
+#: Action of the event with the audit's head; sent only if `include` names it.
 AUDIT_HEAD = "audit.head"
-#: Operations whose records are remembered between two entries.
+#: Most operations whose records are cached between two entries.
 REMEMBERED_MAX = 1024
 #: Entries of one operation read at a time.
 PAGE = 1000
 
 
 class EventMaker:
-    """Makes the events of one destination.
+    """Creates the events of one destination.
 
-    Cost: an entry, and its operation's history where that is the first one for a while.
+    Cost: O(entry); for the first entry of an uncached operation, also O(operation's history).
     """
 
     def __init__(self, store: Store, source: str = "") -> None:
-        """Make events that name `source`, or else the store's epoch, as where they come from."""
+        """Set the events' `source`; an empty one means the store's epoch."""
         self._store = store
         self._source = source or f"/forewarn/{store.epoch}"
-        #: Operation -> the last entry that was taken in, and its records as they were then.
+        #: Operation -> its last processed entry, and its records after that entry.
         self._known: OrderedDict[int, tuple[int, _Rows]] = OrderedDict()
 
     def make(self, recorded: Recorded, groups: Collection[str] | None = None) -> CloudEvent:
-        """Return the event of an entry, as the owner of these groups reads it; None: as everybody.
+        """Return the event of an entry, with the data that the owner of `groups` may read.
 
-        Raises a `ForewarnError` if the store cannot be asked.
+        With `groups` None, all data. Raises a `ForewarnError` if the store cannot be read.
         """
         entry = recorded.entry
         data: CloudEvent = {
@@ -88,13 +88,13 @@ class EventMaker:
         return self._event(recorded.seq, entry, data)
 
     def gap(self, first: int, last: int, at_ms: int) -> CloudEvent:
-        """Return the event that says that entries were removed before they were delivered."""
-        text = f"history {first} to {last} was removed before it was delivered; see its export"
+        """Return the event which reports that entries were removed before their delivery."""
+        text = f"history {first} to {last} was removed before its delivery; see the export"
         data = {"sequence": last, "first": first, "last": last, "action": GAP, "text": text}
         return {**self._head(last, at_ms), "type": TYPE_PREFIX + GAP, "data": data}
 
     def head(self, newest: AuditEntry) -> CloudEvent:
-        """Return the event that carries the signed head of the audit."""
+        """Return the event with the signed head of the audit."""
         head = head_of(newest.seq, newest.digest)
         data = {
             "sequence": newest.seq,
@@ -130,7 +130,7 @@ class EventMaker:
         }
 
     def _rows_at(self, recorded: Recorded) -> _Rows:
-        """Return the records of an entry's operation as they were after it."""
+        """Return the records of an entry's operation after that entry."""
         number = recorded.entry.operation
         seq, rows = self._known.pop(number, (0, {}))
         if not rows or seq >= recorded.seq:
@@ -142,10 +142,10 @@ class EventMaker:
         return rows
 
     def _replayed(self, number: int, before: int) -> _Rows:
-        """Return the records of an operation as history had left them before an entry."""
+        """Return the records of an operation before an entry, from history."""
         rows: _Rows = {}
         operation = self._store.operation(number)
-        if operation is not None:  # what was removed of its history is known from what it became
+        if operation is not None:  # its removed history is contained in its later record
             rows["operation", number] = to_row(operation)
             for event in self._store.events_of(number):
                 rows["event", event.id] = to_row(event)
@@ -158,7 +158,7 @@ class EventMaker:
 
 
 def _narrow(data: CloudEvent, entry: Entry, rows: _Rows, groups: Collection[str]) -> None:
-    """Remove what an owner of these groups may not read; the operation concerns them."""
+    """Remove data that an owner of these groups may not read; the operation concerns the owner."""
     own: set[str] = set()
     for (kind, _), row in rows.items():
         if kind == "event" and row["group"] in groups:
@@ -175,7 +175,7 @@ def _narrow(data: CloudEvent, entry: Entry, rows: _Rows, groups: Collection[str]
 
 
 def body_of(events: Sequence[CloudEvent], *, batch: bool) -> bytes:
-    """Return events as they are sent: the only one, or all of them as a list."""
+    """Return the body of a request: the only event, or all of them as a list."""
     assert batch or len(events) == 1, len(events)
     return json.dumps(list(events) if batch else events[0], ensure_ascii=False).encode()
 
@@ -207,7 +207,7 @@ def _operation(row: Row) -> dict[str, object]:
 
 
 def _event(row: Row, operation: Row | None) -> dict[str, object]:
-    """Return an event as of its row; one that has ended with its outcome. Source: X-1."""
+    """Return an event from its row; an ended event includes its outcome. Source: X-1."""
     event = from_row("event", row)
     assert isinstance(event, Event)
     outcome = None

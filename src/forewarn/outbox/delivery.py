@@ -1,6 +1,6 @@
-"""Delivery to one destination: history read on from its cursor, sent in order, retried for ever.
+"""Delivery to one destination: reads history after its cursor, sends in order, retries for ever.
 
-Nothing is queued: a destination that is away costs its place in history and nothing else.
+Nothing is queued: an unreachable destination costs only its position in history.
 """
 
 from __future__ import annotations
@@ -30,81 +30,81 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.outbox")
 
-#: Entries read at a time.
+#: Entries read per page.
 PAGE = 200
-#: Seconds between looks at history, in case a notice that it grew was lost.
+#: Interval of checking history in seconds, in case a notification of new entries was lost.
 LOOK_S = 5.0
-#: First pause after a failure, in seconds; doubled each time up to the longest.
+#: First and longest pause after a failure, in seconds; it doubles each time.
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 300.0
-#: A destination that has failed for this long is called dead: people must look, it goes on trying.
+#: A destination counts as dead after failing for this long, and raises an alert; retries go on.
 DEAD_AFTER_MS = 3600 * 1000
 
 
 class DeliveryState(Word):
-    """How a destination is."""
+    """The state of the delivery to a destination."""
 
-    #: Everything was delivered, or is being.
+    #: All entries are delivered, or being delivered.
     DELIVERING = "delivering"
-    #: The last try failed; it is tried again after a pause.
+    #: The last attempt failed; the next one follows a pause.
     RETRYING = "retrying"
-    #: It has failed for an hour; it is tried again all the same.
+    #: All attempts failed for an hour; attempts continue.
     DEAD = "dead"
-    #: Nothing is delivered from this process any more.
+    #: This process no longer delivers.
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where transitions go, as the settings say."""
+    """One destination, as the settings describe it."""
 
     name: str
     kind: str
     sink: Sink
-    #: Actions that are sent, as shell patterns.
+    #: Actions to send, as shell patterns.
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    #: Only what concerns this owner's VMs, as they may read it; empty: everything. Source: P-3.
+    #: Send only data that this owner may read; empty: everything. Source: P-3.
     owner: str = ""
-    #: What events name as where they come from; empty: the store's epoch.
+    #: The events' `source`; empty: the store's epoch.
     source: str = ""
 
     @property
     def wants_heads(self) -> bool:
-        """Whether the audit's head is sent: only where it is named, and never to an owner."""
+        """Whether to send the audit's head: only if `include` names it, and never to an owner."""
         return AUDIT_HEAD in self.include and not self.owner
 
     def wants(self, action: str) -> bool:
-        """Whether transitions of this kind are sent."""
+        """Return whether to send transitions with this action."""
         wanted = any(fnmatchcase(action, pattern) for pattern in self.include)
         return wanted and not any(fnmatchcase(action, pattern) for pattern in self.exclude)
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers to one destination. On the outbox's event loop only, but for looks at its fields."""
+    """Delivers to one destination; used on the outbox's event loop, but its fields may be read."""
 
     destination: Destination
     store: Store
     clock: Clock
-    #: The last entry that was delivered, or passed over.
+    #: Last entry that was delivered or skipped.
     cursor: int
-    #: Number of the last record whose head was sent, and when, ms since the epoch UTC.
+    #: Number of the audit record whose head was sent last, and the time, ms since the epoch UTC.
     head: int = 0
     head_ms: int = 0
     sent: int = 0
     failures: int = 0
-    #: Since when it fails, ms since the epoch UTC; 0: it does not.
+    #: Start of the present failures, ms since the epoch UTC; 0: none.
     failing_since_ms: int = 0
     error: str = ""
-    #: Whether its failure was logged.
+    #: Whether the present failure was logged.
     alerted: bool = False
     stopped: bool = False
-    #: Set when history may have grown, or when an operator asks for a retry.
+    #: Set when history may have new entries, or when an operator asks for a retry.
     news: asyncio.Event = field(default_factory=asyncio.Event)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
     def state(self, now_ms: int) -> DeliveryState:
-        """Return how the destination is."""
+        """Return the state of the delivery."""
         if self.stopped:
             return DeliveryState.STOPPED
         if not self.failing_since_ms:
@@ -113,7 +113,7 @@ class Delivery:
         return DeliveryState.DEAD if failing_ms >= DEAD_AFTER_MS else DeliveryState.RETRYING
 
     async def run(self) -> None:
-        """Deliver until cancelled, or until another process writes the store."""
+        """Deliver until the task is cancelled, or until another process writes the store."""
         pause_s = PAUSE_S_MIN
         while True:
             before = self.cursor
@@ -127,7 +127,7 @@ class Delivery:
                 self._failed(str(error))
             except Exception as error:
                 log.exception("delivery to %s failed by a bug", self.destination.name)
-                self._failed(f"delivery failed by a bug: {error!r}")
+                self._failed(f"delivery failed because of a bug: {error!r}")
             finally:
                 with contextlib.suppress(Exception):
                     await self.destination.sink.close()
@@ -135,7 +135,7 @@ class Delivery:
             await _waited(self.hurry, pause_s)
 
     def skip(self, sequence: int) -> None:
-        """Pass over everything up to an entry, by an operator's word."""
+        """Skip everything up to an entry, as an operator requested."""
         self.cursor = max(self.cursor, sequence)
         self.hurry.set()
 
@@ -153,7 +153,7 @@ class Delivery:
                 await _waited(self.news, LOOK_S)
 
     async def _deliver_head(self, maker: EventMaker) -> None:
-        """Send the head of the audit, at most once a minute, where it is wanted and new."""
+        """Send the head of the audit if it is new and wanted, at most once a minute."""
         now_ms = self.clock.now_ms()
         if not self.destination.wants_heads or abs(now_ms - self.head_ms) < HEAD_LOGGED_MS:
             return
@@ -165,26 +165,26 @@ class Delivery:
     def _page(self, after: int) -> list[Recorded]:
         entries = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))
         if entries:
-            self.store.confirm()  # a former writer must not send old events behind new ones
+            self.store.confirm()  # a former writer must not send old events after new ones
         return entries
 
     async def _deliver_page(self, page: list[Recorded], maker: EventMaker, after: int) -> None:
-        events = await asyncio.to_thread(self._made, page, maker, after)
+        events = await asyncio.to_thread(self._events_of, page, maker, after)
         for chunk in _chunks(events, self.destination.sink.batch_max):
             if self.cursor != after:
-                return  # an operator has passed over some of it
+                return  # an operator has skipped some of these entries
             await self.destination.sink.send([event for _, event in chunk])
             self._recovered()
             self.sent += len(chunk)
             if self.cursor == after:
                 after = self.cursor = chunk[-1][0]
         if self.cursor == after:
-            self.cursor = page[-1].seq  # also passes unwanted entries after the last wanted one
+            self.cursor = page[-1].seq  # includes filtered entries after the last sent one
 
-    def _made(
+    def _events_of(
         self, page: list[Recorded], maker: EventMaker, after: int
     ) -> list[tuple[int, CloudEvent]]:
-        """Return the events of a page, each with the entry it is of."""
+        """Return the events of a page, each with the number of its entry."""
         events = []
         first, owner = page[0], self.destination.owner
         groups = None
@@ -209,18 +209,18 @@ class Delivery:
         if problem != self.error:
             self.error = problem
             facts = {"action": "outbox.failed"}
-            log.warning("%s Delivery is tried again.", problem, extra=facts)
+            log.warning("%s Delivery will be retried.", problem, extra=facts)
         now_ms = self.clock.now_ms()
         self.failing_since_ms = self.failing_since_ms or now_ms
         if self.state(now_ms) is DeliveryState.DEAD and not self.alerted:
             self.alerted = True
-            text, facts = "delivery to %s fails since an hour: %s", {"action": "outbox.dead"}
+            text, facts = "delivery to %s has failed for an hour: %s", {"action": "outbox.dead"}
             log.error(text, self.destination.name, problem, extra=facts)
 
     def _recovered(self) -> None:
         if self.failing_since_ms:
             name = self.destination.name
-            log.info("delivery to %s goes on", name, extra={"action": "outbox.recovered"})
+            log.info("delivery to %s works again", name, extra={"action": "outbox.recovered"})
         self.failing_since_ms = 0
         self.alerted = False
         self.error = ""
@@ -234,7 +234,7 @@ def _chunks(
 
 
 async def _waited(event: asyncio.Event, timeout_s: float) -> None:
-    """Wait until an event is set, at most so long; then it is not set any more."""
+    """Wait until an event is set, or for `timeout_s`; then clear it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Destinations from the tables `[outbox.NAME]` of the settings: one form for each kind."""
+"""Destinations from the tables `[outbox.NAME]` of the settings, with one form for each kind."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.sink import Sink
 
-#: Most destinations: each has a task and its own reading of history.
+#: Most destinations, because each has a task and reads history separately.
 DESTINATIONS_MAX = 20
 TIMEOUT_S = 10.0
 
 _PATTERNS = ListOf(Text(100), 100, 1)
-#: Options of every kind.
+#: Options of all kinds.
 COMMON = (
     Field(
         "kind", Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`.", required=True
@@ -37,20 +37,20 @@ COMMON = (
     Field(
         "include",
         _PATTERNS,
-        "Actions that are sent, as shell patterns (default: all); `audit.head` adds the audit's.",
+        "Actions to send, as shell patterns (default: all); `audit.head` adds the audit's head.",
     ),
-    Field("exclude", _PATTERNS, "Actions that are not, of those (default: none)."),
-    Field("owner", Text(), "Only what concerns this owner's VMs, as they may read it."),
+    Field("exclude", _PATTERNS, "Actions to omit from `include` (default: none)."),
+    Field("owner", Text(), "Send only data that this owner may read."),
     Field("source", Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."),
-    Field("timeout_s", Number(0.1, 3600), "How long one delivery may take (default: 10)."),
+    Field("timeout_s", Number(0.1, 3600), "Longest time of one delivery (default: 10)."),
 )
 _HTTP = (
-    Field("url", Text(2048), "Where events are posted: https, or this machine.", required=True),
+    Field("url", Text(2048), "URL for the events: https, or on this machine.", required=True),
     Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
-    Field("secret_file", Text(4096), "File with the secret that requests are signed with."),
-    Field("token_file", Text(4096), "File with a bearer token that is sent along."),
+    Field("secret_file", Text(4096), "File with the secret that signs requests."),
+    Field("token_file", Text(4096), "File with a bearer token for the requests."),
     Field("batch", Integer(1, 1000), "Most transitions in one request."),
-    Field("validate", Boolean(), "Whether the far side is asked first whether it wants events."),
+    Field("validate", Boolean(), "Whether to ask the receiver first whether it wants events."),
 )
 FORMS: dict[str, Form] = {
     "webhook": Form("WebhookDestination", "CloudEvents over HTTP.", (*COMMON, *_HTTP)),
@@ -64,7 +64,7 @@ FORMS: dict[str, Form] = {
             Field(
                 "callback",
                 Text(2048),
-                "Where the far side reaches the operator API; makes the `validationUrl`.",
+                "URL at which the receiver reaches the operator API; adds a `validationUrl`.",
             ),
             Field("key_file", Text(4096), "File with the key of an Event Grid topic."),
         ),
@@ -80,9 +80,9 @@ FORMS: dict[str, Form] = {
                 "`tls://HOST:PORT` or `nats://`.",
                 required=True,
             ),
-            Field("subject", Text(200), "What subjects begin with (default: `forewarn`)."),
-            Field("credentials_file", Text(4096), "Credentials as `nsc` writes them."),
-            Field("token_file", Text(4096), "File with a token: by TLS, or on this machine."),
+            Field("subject", Text(200), "Prefix of the subjects (default: `forewarn`)."),
+            Field("credentials_file", Text(4096), "Credentials file that `nsc` wrote."),
+            Field("token_file", Text(4096), "File with a token; needs TLS, or this machine."),
             Field("ca_file", Text(4096), "Certificates to trust, for TLS."),
         ),
     ),
@@ -93,8 +93,8 @@ FORMS: dict[str, Form] = {
             *COMMON,
             Field("brokers", ListOf(Text(300), 20, 1), "`HOST:PORT`, …", required=True),
             Field("topic", Text(249), "The topic (default: `forewarn`)."),
-            Field("partition", Integer(0, 1_000_000), "Its partition (default: 0)."),
-            Field("tls", Boolean(), "Whether the connection is encrypted (default: no)."),
+            Field("partition", Integer(0, 1_000_000), "The partition (default: 0)."),
+            Field("tls", Boolean(), "Whether to encrypt the connection (default: no)."),
             Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
             Field("user", Text(200), "User for SCRAM-SHA-512."),
             Field("password_file", Text(4096), "File with the user's password."),
@@ -106,11 +106,11 @@ FORMS: dict[str, Form] = {
         (
             *COMMON,
             Field("urls", ListOf(Text(2048), 50), "Apprise URLs."),
-            Field("urls_file", Text(4096), "File with one Apprise URL a line."),
+            Field("urls_file", Text(4096), "File with one Apprise URL per line."),
         ),
     ),
 }
-#: Kind -> package it needs, and the extra that has it.
+#: Kind -> the package that it needs, and the extra that installs it.
 _NEEDS = {
     "nats": ("nats", "nats"),
     "kafka": ("aiokafka", "kafka"),
@@ -119,7 +119,7 @@ _NEEDS = {
 
 
 class DestinationInvalid(CallerError):
-    """A destination of the settings that cannot be used."""
+    """A destination in the settings that is unusable."""
 
     code = "outbox-destination-invalid"
     status = 422
@@ -131,8 +131,8 @@ def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Desti
     """Return the destinations that the settings describe.
 
     Raises:
-        DestinationInvalid: one contradicts itself, an option is unknown, missing or of the wrong
-            kind, or its package is not installed.
+        DestinationInvalid: options are unknown, missing, of the wrong type or contradictory, or a
+            package is not installed.
     """
     if len(tables) > DESTINATIONS_MAX:
         problem = f"is one of {len(tables)}; there may be {DESTINATIONS_MAX}"
@@ -218,7 +218,7 @@ def _nats(name: str, read: Mapping[str, Any]) -> Sink:
             raise DestinationInvalid(name=name, problem="must have servers with nats:// or tls://")
         secret = bool(read.get("token_file")) or "@" in urlsplit(server).netloc
         if secret and not (scheme == "tls" or is_protected(f"http://{host}")):
-            problem = f"must have tls:// for {host}: a token would be sent for all to read"
+            problem = f"must have tls:// for {host}, to protect the token"
             raise DestinationInvalid(name=name, problem=problem)
     return NatsSink(
         NatsTarget(
@@ -238,7 +238,7 @@ def _kafka(name: str, read: Mapping[str, Any]) -> Sink:
         raise DestinationInvalid(name=name, problem="must have user and password_file together")
     away = [each for each in read["brokers"] if not is_protected(f"http://{each}")]
     if read.get("user") and away and not read.get("tls", False):
-        problem = f"must have tls = true for {away[0]}: what proves the password could be read"
+        problem = f"must have tls = true for {away[0]}, to protect the password"
         raise DestinationInvalid(name=name, problem=problem)
     return KafkaSink(
         KafkaTarget(

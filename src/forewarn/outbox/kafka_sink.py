@@ -1,6 +1,6 @@
-"""A topic of a broker that speaks Kafka's protocol; `aiokafka` is imported when it is connected to.
+"""A topic of a broker with Kafka's protocol; `aiokafka` is imported when it connects.
 
-All events go to one partition, whose order is the only one that a topic promises.
+All events go to one partition, because a topic keeps order only within a partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTarget:
-    """Which topic, and how its brokers are reached."""
+    """The topic, and how to reach its brokers."""
 
     name: str
     brokers: tuple[str, ...]
@@ -38,12 +38,12 @@ class KafkaTarget:
 
 
 class KafkaSink:
-    """Sends events with an idempotent producer, acknowledged by all replicas in sync."""
+    """Sends events with an idempotent producer; all in-sync replicas acknowledge them."""
 
     batch_max = 100
 
     def __init__(self, target: KafkaTarget) -> None:
-        """Connect nothing yet."""
+        """Prepare the sink without connecting."""
         self._target = target
         self._producer: Any = None
 
@@ -52,7 +52,7 @@ class KafkaSink:
         from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - an extra
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
 
-        # It logs each try to connect, as often as there is one; failures are logged once anyway.
+        # aiokafka logs each attempt to connect; the outbox logs failures once anyway.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         target = self._target
         options: dict[str, Any] = {}
@@ -99,11 +99,11 @@ class KafkaSink:
                 ]
                 await asyncio.gather(*sent)
         except (OSError, KafkaError, TimeoutError) as error:
-            problem = f"did not take an event: {error or type(error).__name__}"
+            problem = f"did not accept an event: {error or type(error).__name__}"
             raise self._failed(problem) from error
 
     async def close(self) -> None:
-        """Disconnect; what was not acknowledged is sent again by another producer."""
+        """Disconnect; unacknowledged events are sent again by another producer."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(Exception):

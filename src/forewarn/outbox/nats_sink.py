@@ -1,6 +1,6 @@
-"""A stream of NATS JetStream as a destination; `nats-py` is imported when it is connected to.
+"""A stream of NATS JetStream; `nats-py` is imported when it connects.
 
-The stream must be there: who keeps how much of it is not decided in here.
+The stream must exist; its owner decides how long it keeps events.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NatsTarget:
-    """Which stream, and how it is reached."""
+    """The stream, and how to reach it."""
 
     name: str
     servers: tuple[str, ...]
-    #: Events are published to this subject, behind a dot and the action.
+    #: Prefix of the subjects, before a dot and the action.
     subject: str
     credentials_file: str = ""
     token: str = ""
@@ -36,17 +36,17 @@ class NatsTarget:
 
     @property
     def wants_tls(self) -> bool:
-        """Whether nothing may be sent in the clear."""
+        """Whether all traffic must be encrypted."""
         return bool(self.ca_file) or any(each.startswith("tls:") for each in self.servers)
 
 
 class NatsSink:
-    """Publishes events, each once the one before is in the stream."""
+    """Publishes events one by one, each after the stream has stored the previous one."""
 
     batch_max = 100
 
     def __init__(self, target: NatsTarget) -> None:
-        """Connect nothing yet."""
+        """Prepare the sink without connecting."""
         self._target = target
         self._client: Any = None
         self._stream: Any = None
@@ -67,17 +67,17 @@ class NatsSink:
         try:
             await client.connect(
                 list(target.servers),
-                allow_reconnect=False,  # what a lost connection had buffered must not come later
+                allow_reconnect=False,  # buffered events must not be sent later, out of order
                 connect_timeout=target.timeout_s,
                 error_cb=_ignore,
                 **options,
             )
         except (OSError, nats.errors.Error, TimeoutError) as error:
-            raise self._failed(f"cannot be reached: {_said(error)}") from error
+            raise self._failed(f"cannot be reached: {_error_text(error)}") from error
         self._stream = client.jetstream(timeout=target.timeout_s)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Publish events; the stream drops one that it has, by its id."""
+        """Publish events; the stream drops repeated ones by their ids."""
         import nats  # noqa: PLC0415 - an extra
 
         for event in events:
@@ -87,7 +87,7 @@ class NatsSink:
             try:
                 await self._stream.publish(subject, body, headers=headers)
             except (OSError, nats.errors.Error, TimeoutError) as error:
-                raise self._failed(f"did not take an event: {_said(error)}") from error
+                raise self._failed(f"did not accept an event: {_error_text(error)}") from error
 
     async def close(self) -> None:
         """Disconnect."""
@@ -101,8 +101,8 @@ class NatsSink:
 
 
 async def _ignore(_: Exception) -> None:
-    """Log nothing: the awaited calls raise their failures."""
+    """Ignore errors of callbacks: the awaited calls raise their own."""
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""The outbox of a service: a thread with an event loop of its own, and a task per destination.
+"""The outbox of a service: a thread with its own event loop, and a task for each destination.
 
-The writer only says that history grew; VMs' polls and operators' calls are on other threads. What
-was delivered is noted in the store once a second, for all destinations together.
+The writer only notifies the outbox of new entries. VMs' polls and operators' calls run on other
+threads. Once a second, the outbox saves the positions of all destinations in the store.
 """
 
 from __future__ import annotations
@@ -26,60 +26,58 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.outbox")
 
-#: Seconds between two notes of what was delivered: after a crash so much is delivered again.
+#: Interval of saving positions in seconds; after a crash, this much is delivered again.
 SAVE_S = 1.0
-#: Longest wait for deliveries under way when the service stops, in seconds.
+#: Longest wait for running deliveries when the service stops, in seconds.
 STOP_S_MAX = 2.0
 
 
 class UnknownDestination(CallerError):
-    """A destination that the settings do not have."""
+    """A destination that is not in the settings."""
 
     code = "outbox-unknown-destination"
     status = 404
     message = "There is no destination {name}."
-    advice = "Destinations are tables [outbox.NAME] of the service's settings; there are: {known}."
+    advice = "Destinations are tables [outbox.NAME] of the service's settings. Known: {known}."
 
 
 class ValidationCodeWrong(CallerError):
-    """A validation URL was opened with a code that was not sent to the far side."""
+    """A validation URL with a code that was not sent to the receiver."""
 
     code = "outbox-validation-code-wrong"
     status = 403
     message = "This code does not validate destination {name}."
-    advice = (
-        "Open the newest validationUrl that it was sent; each start of the service has its own."
-    )
+    advice = "Open the receiver's newest validationUrl; each start of the service has another."
 
 
 @value
 class DestinationStatus:
-    """How far delivery to a destination is."""
+    """The progress of the delivery to a destination."""
 
     name: str
     kind: str
     state: DeliveryState
-    #: The last entry of history that was delivered, and how many there are after it.
+    #: Last delivered entry of history, and the number of entries after it.
     sequence: int
     behind: int
-    #: Age of the oldest entry that was not delivered, in milliseconds; 0: there is none.
+    #: Age of the oldest undelivered entry, in milliseconds; 0: there is none.
     behind_ms: int
     sent: int
     failures: int
-    #: Why the last try failed; empty: it did not.
+    #: Error of the last attempt; empty: it succeeded.
     error: str
-    #: Since when it fails, ms since the epoch UTC; 0: it does not.
+    #: Start of the present failures, ms since the epoch UTC; 0: none.
     failing_since_ms: int
 
 
 class Outbox:
-    """Delivers to every destination of the settings until stopped."""
+    """Delivers to all destinations in the settings until stopped."""
 
     def __init__(self, store: Store, destinations: Sequence[Destination], clock: Clock) -> None:
-        """Resume at every cursor; a new destination begins with entries from now on.
+        """Resume at the saved positions; a new destination begins with new entries.
 
         Raises:
-            ForewarnError: the store cannot be asked or written.
+            ForewarnError: the store cannot be read or written.
         """
         self._store = store
         self._clock = clock
@@ -94,7 +92,7 @@ class Outbox:
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -103,28 +101,28 @@ class Outbox:
         self._thread.join(STOP_S_MAX)
 
     def grew(self) -> None:
-        """Note that history may have grown; on any thread, returns at once."""
+        """Notify the outbox that history may have new entries; on any thread, returns at once."""
         self._call(self._wake)
 
     def statuses(self) -> list[DestinationStatus]:
-        """Return how far each destination is; any thread, costs a look at history for each."""
+        """Return the progress of each destination; any thread; reads history for each."""
         return [self._status(each) for each in self._deliveries.values()]
 
     def retry(self, name: str) -> None:
         """Retry a destination at once.
 
         Raises:
-            UnknownDestination: there is none of that name.
+            UnknownDestination: no destination has this name.
         """
         delivery = self._named(name)
         self._call(delivery.hurry.set)
 
     def validate(self, name: str, code: str) -> None:
-        """Accept the confirmation of a destination that it wants events, and retry it at once.
+        """Accept a receiver's confirmation that it wants events, and retry it at once.
 
         Raises:
-            UnknownDestination: there is none of that name.
-            ValidationCodeWrong: it was not sent this code.
+            UnknownDestination: no destination has this name.
+            ValidationCodeWrong: the receiver was not sent this code.
         """
         sink = self._named(name).destination.sink
         if not (isinstance(sink, EventGridSink) and sink.confirm(code)):
@@ -135,7 +133,7 @@ class Outbox:
         """Skip undelivered entries of a destination up to and including one.
 
         Raises:
-            UnknownDestination: there is none of that name.
+            UnknownDestination: no destination has this name.
         """
         delivery = self._named(name)
         last = min(sequence, self._store.history_seq)
@@ -165,7 +163,7 @@ class Outbox:
         )
 
     def _call(self, act: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(act)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
@@ -193,7 +191,7 @@ class Outbox:
             self._save()
 
     def _save(self) -> None:
-        """Note what was delivered since the last note; what cannot be noted is noted later."""
+        """Save positions that changed since the last time; a failure is retried later."""
         moved = {
             name: each.cursor
             for name, each in self._deliveries.items()
@@ -205,6 +203,6 @@ class Outbox:
             self._store.confirm()
             self._store.cursors.save(moved)
         except ForewarnError as error:
-            log.debug("what was delivered cannot be noted now: %s", error)
+            log.debug("positions of destinations cannot be saved now: %s", error)
         else:
             self._saved.update(moved)

@@ -1,4 +1,4 @@
-"""What a kind of destination must supply, and how it says that it could not deliver."""
+"""The interface of a kind of destination, and its error for a failed delivery."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ T = TypeVar("T")
 
 
 class DeliveryFailed(PeerError):
-    """A destination cannot be reached, or has refused an event; it is tried again."""
+    """A destination that is unreachable, or has refused an event; delivery is retried."""
 
     code = "outbox-delivery-failed"
     status = 503
     message = "Destination {name} {problem}."
-    advice = "Look at the far side; delivery is retried; `forewarn outbox retry` retries at once."
+    advice = "Check the receiver. Delivery is retried; `forewarn outbox retry` retries at once."
 
 
 class Sink(Protocol):
-    """A way to one far side. Used on the outbox's event loop, one call at a time."""
+    """A connection to one receiver; used on the outbox's event loop, one call at a time."""
 
-    #: Most events that `send` takes at a time.
+    #: Most events in one call of `send`.
     batch_max: int
 
     async def open(self) -> None:
-        """Connect, and see that the far side wants to be sent events.
+        """Connect, and check that the receiver wants events.
 
         Raises:
-            DeliveryFailed: it cannot be reached, or does not want any.
+            DeliveryFailed: the receiver is unreachable, or does not want events.
         """
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Deliver events in their order; on return the far side has all of them.
+        """Deliver events in order; after the return the receiver has all of them.
 
         Raises:
-            DeliveryFailed: it may have some of them, the first ones, and not the others.
+            DeliveryFailed: the receiver may have only the first of them.
         """
 
     async def close(self) -> None:
-        """Disconnect; also after something failed."""
+        """Disconnect, even after a failure."""
 
 
 async def blocking(work: Callable[[], T]) -> T:
-    """Return the result of a call; it goes on in the background if the caller is cancelled."""
+    """Run a call on a thread; it continues in the background if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 

@@ -1,6 +1,6 @@
-"""Destinations over HTTP: CloudEvents as their webhook binding says, and Event Grid's schema.
+"""Destinations over HTTP: CloudEvents' webhook binding, and Event Grid's schema.
 
-What an event says is made in `cloudevents.py`.
+`cloudevents.py` creates the events.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.cloudevents import CloudEvent
 
-#: Which way a signed message goes: see `drivers/webhook/signing.py`.
+#: Purpose in the signature of a message: see `drivers/webhook/signing.py`.
 EVENT = "event"
-#: Longest part of a refusal's answer that is shown, in characters.
+#: Most characters of a refusal that are shown.
 SAID_MAX = 200
 #: State of an event -> its name in Event Grid.
 GRID_STATUS = {
@@ -45,23 +45,23 @@ GRID_VALIDATION = "Microsoft.EventGrid.SubscriptionValidationEvent"
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """Where requests go, and how."""
+    """The URL and settings of HTTP requests."""
 
     name: str
     url: str
-    #: Sent with each request.
+    #: Headers of each request.
     headers: Mapping[str, str]
     timeout_s: float = 10.0
-    #: Certificates that are trusted; empty: the system's.
+    #: File of trusted certificates; empty: the system's.
     ca_file: str = ""
-    #: What requests are signed with; empty: they are not.
+    #: Secret that signs requests; empty: no signature.
     secret: bytes = b""
 
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> ClientResponse:
-        """Send a request; return the answer, which is good.
+        """Send a request; return the answer, which is a success.
 
         Raises:
-            DeliveryFailed: there was none, or it was a refusal.
+            DeliveryFailed: there was no answer, or it was a refusal.
         """
         all_headers = {**self.headers, **headers}
         if self.secret:
@@ -83,16 +83,16 @@ class HttpTarget:
 
 
 class WebhookSink:
-    """Posts CloudEvents: one a request, or several as a batch."""
+    """Posts CloudEvents: one per request, or several as a batch."""
 
     def __init__(self, target: HttpTarget, *, batch: int = 1, validate: bool = False) -> None:
-        """Post nothing yet; `validate` asks the far side whether it wants events."""
+        """Prepare the sink; with `validate`, first ask the receiver whether it wants events."""
         self.batch_max = batch
         self._target = target
         self._validate = validate
 
     async def open(self) -> None:
-        """Ask for permission, as CloudEvents' protection against abuse has it."""
+        """Ask for permission, as CloudEvents prescribes against abuse."""
         if not self._validate:
             return
         answer = await self._target.send("OPTIONS", {"webhook-request-origin": "forewarn"}, b"")
@@ -108,42 +108,42 @@ class WebhookSink:
         await self._target.send("POST", headers, body_of(events, batch=batch))
 
     async def close(self) -> None:
-        """Keep nothing open."""
+        """Do nothing, because there is no lasting connection."""
 
 
 class EventGridSink:
     """Posts Scheduled Events in Event Grid's schema, as Azure Resource Notifications emit them.
 
-    Only transitions of events are sent: that is what its consumers know.
+    Only transitions of events are sent, because receivers of this schema know no others.
     """
 
     def __init__(
         self, target: HttpTarget, *, topic: str, batch: int, validate: bool, callback: str = ""
     ) -> None:
-        """Post nothing yet.
+        """Prepare the sink without sending anything.
 
         Args:
-            target: where to.
-            topic: subscription and resource group that resources are said to be in.
+            target: URL and settings of the requests.
+            topic: subscription and resource group in the resources' paths.
             batch: most transitions in one request.
-            validate: whether the far side has to say first that it wants events.
-            callback: URL at which it may say so later; empty: at once only.
+            validate: whether the receiver must first confirm that it wants events.
+            callback: URL at which it may confirm later; empty: it must confirm at once.
         """
         self.batch_max = batch
         self._target = target
         self._topic = topic
         self._callback = callback
         self._wanted = not validate
-        #: Proves who wants events; good for as long as the process lives.
+        #: Code that proves a confirmation; valid for the life of the process.
         self._code = Ids().token("validation")
 
     def confirm(self, code: str) -> bool:
-        """Believe who knows the code that the far side was sent; any thread."""
+        """Accept a confirmation with the code that the receiver was sent; any thread."""
         self._wanted = self._wanted or hmac.compare_digest(code.encode(), self._code.encode())
         return self._wanted
 
     async def open(self) -> None:
-        """Verify that the far side wants events: it echoes a code, or opens a URL."""
+        """Check that the receiver wants events: it echoes a code, or opens a URL."""
         if self._wanted:
             return
         code = self._code
@@ -164,14 +164,14 @@ class EventGridSink:
             raise DeliveryFailed(name=self._target.name, problem=problem)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Post the events of some transitions as one list; nothing where there are none."""
+        """Post the events of some transitions as one list; send nothing if there are none."""
         entries = [each for event in events for each in self._entries(event)]
         if entries:
             body = json.dumps(entries, ensure_ascii=False).encode()
             await self._target.send("POST", self._headers("Notification"), body)
 
     async def close(self) -> None:
-        """Keep nothing open."""
+        """Do nothing, because there is no lasting connection."""
 
     def _headers(self, kind: str) -> dict[str, str]:
         return {"content-type": "application/json; charset=utf-8", "aeg-event-type": kind}
@@ -187,7 +187,7 @@ class EventGridSink:
     def _notification(
         self, event: CloudEvent, operation: Mapping[str, Any], notified: Mapping[str, Any]
     ) -> dict[str, object]:
-        """Return the notification of one scheduled event."""
+        """Return the notification about one scheduled event."""
         first = notified["resources"][0] if notified["resources"] else ""
         resource = (
             f"{self._topic}/providers/Microsoft.Compute/virtualMachines/{first}"

@@ -1,4 +1,4 @@
-"""What VMs and metadata services exchange: versions, documents, approvals, times. All pure.
+"""The protocol between VMs and metadata services: versions, documents, approvals, times. Pure.
 
-The agent imports these modules, so they import nothing heavier than json.
+The agent imports these modules, so they import nothing larger than json.
 """

@@ -1,4 +1,4 @@
-"""Approvals as bytes, out and in; pure. No document may go in here."""
+"""Approvals: renders and parses the body of a request; pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from forewarn.errors import CallerError
 from forewarn.protocol.json_text import encode_json, parse_json
 
 APPROVAL_BYTES_MAX = 64 * 1024
-"""Largest approval read, in bytes. Source: A-5."""
+"""Largest approval that is read, in bytes. Source: A-5."""
 
 APPROVALS_MAX = 100
 """Most StartRequests in one approval. Source: A-5."""
 
 
 class ApprovalMalformed(CallerError):
-    """The body of an approval is not what A-2 asks for; nothing was approved."""
+    """An approval whose body violates A-2; nothing was approved."""
 
     code = "approval-malformed"
     message = "Bad request. {reason}"
@@ -21,7 +21,7 @@ class ApprovalMalformed(CallerError):
 
 
 class UnknownEvent(CallerError):
-    """An approval of an event its VM is not shown; the sentence says nothing more. Source: S-4."""
+    """An approval of an event that its VM does not see; the error reveals nothing else. S-4."""
 
     code = "unknown-event"
     status = 400
@@ -30,7 +30,7 @@ class UnknownEvent(CallerError):
 
 
 class ApprovalTooLarge(CallerError):
-    """An approval exceeds the limits of A-5; nothing was approved."""
+    """An approval that exceeds the limits of A-5; nothing was approved."""
 
     code = "approval-too-large"
     status = 413
@@ -39,7 +39,7 @@ class ApprovalTooLarge(CallerError):
 
 
 def render_approval(event_ids: tuple[str, ...], incarnation: int | None = None) -> bytes:
-    """Return the body that approves these events. See A-1; incarnation: V-1."""
+    """Return the body that approves these events; see A-1, and V-1 for the incarnation."""
     form: dict[str, object] = {}
     if incarnation is not None:
         form["DocumentIncarnation"] = incarnation
@@ -48,12 +48,12 @@ def render_approval(event_ids: tuple[str, ...], incarnation: int | None = None) 
 
 
 def read_approval(body: bytes) -> tuple[str, ...]:
-    """Return the event ids of an approval, upper case, each once, in the order given.
+    """Return the event ids of an approval in upper case, without duplicates, in order.
 
     Source: A-2, A-5.
 
     Raises:
-        ApprovalMalformed: the body is not as A-2 says; nothing may be approved.
+        ApprovalMalformed: the body violates A-2; nothing may be approved.
         ApprovalTooLarge: the body exceeds `APPROVAL_BYTES_MAX` or `APPROVALS_MAX`.
     """
     if len(body) > APPROVAL_BYTES_MAX:
@@ -74,7 +74,7 @@ def read_approval(body: bytes) -> tuple[str, ...]:
         event_id = request.get("EventId") if isinstance(request, dict) else None
         if not isinstance(event_id, str):
             raise ApprovalMalformed(reason="A StartRequest has no EventId")
-        # JSON lets halves of characters through, which can be written nowhere.
+        # JSON permits unpaired surrogates, which cannot be encoded.
         event_ids[event_id.upper().encode("utf-8", "backslashreplace").decode()] = None
     return tuple(event_ids)
 

@@ -1,4 +1,4 @@
-"""Documents as bytes, for every api-version, out and in; pure."""
+"""Documents: renders and parses them for every api-version; pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from forewarn.protocol.json_text import parse_json
 from forewarn.protocol.versions import FIELD_SINCE, RESOURCE_TYPE, TYPE_SINCE, UNDERSCORE_VERSION
 
 NO_INCARNATION = -1
-"""What `read_document` gives where the sender named no incarnation, or no number."""
+"""Incarnation that `read_document` returns if the sender set none, or not a number."""
 
-DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # 10,000 events of 400 bytes, far above any seen
+DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # 10,000 events of 400 bytes, far above any observed
 
 
 class DocumentUnreadable(PeerError):
-    """A service answered with something that is not a document."""
+    """An answer of a service that is not a document."""
 
     code = "document-unreadable"
     message = "The answer is not a scheduled events document: {reason}."
-    advice = "Ask again; an answer cut short or an empty one is known to happen."
+    advice = "Ask again; incomplete and empty answers are known to happen."
 
 
 class TimeUnreadable(PeerError):
-    """A NotBefore is in neither of the two known forms."""
+    """A NotBefore that has neither of the two known forms."""
 
     code = "time-unreadable"
     message = "NotBefore {text!r} is neither RFC 1123 nor ISO 8601."
@@ -69,7 +69,7 @@ class ScheduledEvent:
         source: str = "Platform",
         duration_s: int = -1,
     ) -> None:
-        """Set the fields; the defaults are what a reader assumes for a missing one.
+        """Set the fields; the defaults are those for missing members.
 
         Args:
             event_id: A GUID.
@@ -95,7 +95,7 @@ class ScheduledEvent:
         put(self, "duration_s", duration_s)
 
     def names(self, vm: str) -> bool:
-        """Return whether the event names this VM, with or without the oldest form's underscore.
+        """Return whether the event names this VM; the oldest form's underscore is ignored.
 
         Raises:
             ArgumentInvalid: the name is not text.
@@ -105,11 +105,11 @@ class ScheduledEvent:
         return vm in self.resources or "_" + vm in self.resources
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: an event is a value."""
+        """Refuse, because an event is immutable."""
         raise AttributeError(name)
 
     def __delattr__(self, name: str) -> None:
-        """Refuse: an event is a value."""
+        """Refuse, because an event is immutable."""
         raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
@@ -128,28 +128,28 @@ class ScheduledEvent:
         return f"ScheduledEvent({shown})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by value, in spite of the refused attributes."""
+        """Copy and pickle by value, although attributes cannot be set."""
         return _event_of, _event_values(self)
 
 
 class Document:
-    """What a VM reads: the incarnation and the events. Immutable."""
+    """The document that a VM reads: the incarnation and the events. Immutable."""
 
     __slots__ = ("events", "incarnation")
     incarnation: int
     events: tuple[ScheduledEvent, ...]
 
     def __init__(self, incarnation: int = 0, events: tuple[ScheduledEvent, ...] = ()) -> None:
-        """Set both; 0 and nothing is what a freshly enabled group shows. Source: D-1."""
+        """Set both; the defaults are those of a newly enabled group. Source: D-1."""
         object.__setattr__(self, "incarnation", incarnation)
         object.__setattr__(self, "events", events)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: a document is a value."""
+        """Refuse, because a document is immutable."""
         raise AttributeError(name)
 
     def __delattr__(self, name: str) -> None:
-        """Refuse: a document is a value."""
+        """Refuse, because a document is immutable."""
         raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
@@ -167,12 +167,12 @@ class Document:
         return f"Document(incarnation={self.incarnation!r}, events={self.events!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by value, in spite of the refused attributes."""
+        """Copy and pickle by value, although attributes cannot be set."""
         return Document, (self.incarnation, self.events)
 
 
 def render_document(document: Document, version: str) -> bytes:
-    """Return the document as this api-version shows it: one compact line of JSON, ASCII.
+    """Return the document in the form of an api-version: one compact line of JSON, ASCII.
 
     Source: V-1, V-2, D-2, D-7, D-10, E-7.
     """
@@ -209,9 +209,9 @@ def read_document(body: bytes | str) -> Document:
 
 
 def format_not_before(not_before_ms: int | None) -> str:
-    """Return RFC 1123 GMT (`Mon, 19 Sep 2016 18:29:47 GMT`), or nothing once started.
+    """Return RFC 1123 GMT (`Mon, 19 Sep 2016 18:29:47 GMT`), or an empty text once started.
 
-    Milliseconds are cut off: who sets a NotBefore rounds it up to a second. Source: D-7.
+    Milliseconds are truncated, because every NotBefore is set to a whole second. Source: D-7.
     """
     return "" if not_before_ms is None else timestamps.rfc1123(not_before_ms)
 
@@ -222,7 +222,7 @@ def parse_not_before(text: str) -> int | None:
     Source: D-7.
 
     Raises:
-        TimeUnreadable: the text is in neither form, or names no possible time.
+        TimeUnreadable: the text has neither form, or is not a possible time.
     """
     try:
         return timestamps.parse(text) if text.strip() else None
@@ -240,7 +240,7 @@ def _event_of(*values: object) -> ScheduledEvent:
 
 
 def _event_text(event: ScheduledEvent, version: str) -> str:
-    """Return an event as JSON; put together here, in less than half the time. Source: E-7."""
+    """Return an event as JSON; built by hand, in less than half the time. Source: E-7."""
     prefix = "_" if version == UNDERSCORE_VERSION else ""
     names = ",".join([_quoted(prefix + name) for name in event.resources])
     text = (
@@ -268,7 +268,7 @@ def _read_event(form: object) -> ScheduledEvent:
     try:
         not_before_ms = parse_not_before(_text_of(form.get("NotBefore"), ""))
     except TimeUnreadable:
-        not_before_ms = None  # a template's placeholder; the event may start at any moment
+        not_before_ms = None  # a placeholder of a template; the event may start at any moment
     return ScheduledEvent(
         event_id=_text_of(form.get("EventId"), ""),
         status=_text_of(form.get("EventStatus"), "Scheduled"),

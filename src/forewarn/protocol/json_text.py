@@ -1,15 +1,15 @@
-"""JSON of the protocol: compact on the way out, UTF-8 with or without a mark on the way in."""
+"""JSON of the protocol: writes it compactly, and reads UTF-8 with or without a byte order mark."""
 
 from __future__ import annotations
 
 import json
 
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
-"""Returns a value as one compact line."""
+"""Return a value as one compact line."""
 
 
 def parse_json(body: bytes | str) -> object:
-    """Return the value of a body.
+    """Return the value of a JSON body.
 
     Raises:
         ValueError: the body is not JSON, or not UTF-8.

@@ -1,6 +1,6 @@
-"""Times as people and protocols write them, to and from ms since the epoch UTC; pure.
+"""Times as text, converted to and from ms since the epoch UTC; pure.
 
-`datetime` would cost the agent half a MiB, so the calendar is done in integers.
+`datetime` would cost the agent half a MiB, so the module computes the calendar in integers.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 TIMES_REMEMBERED = 128
-"""Times written and read that are remembered: every document says again when its events are due."""
+"""Cached conversions of times, because every document repeats when its events are due."""
 
 TIME_CHARACTERS = 40
-"""Longest text of a time that is remembered, well above the 29 of RFC 1123: others may be of any
-length, since somebody else has written them."""
+"""Longest text of a time that is cached, well above the 29 characters of RFC 1123."""
 
 
 @lru_cache(TIMES_REMEMBERED)
 def rfc1123(at_ms: int) -> str:
-    """Return `Mon, 19 Sep 2016 18:29:47 GMT`; milliseconds are cut off."""
+    """Return `Mon, 19 Sep 2016 18:29:47 GMT`; milliseconds are truncated."""
     days, second = divmod(at_ms // 1000, 86_400)
     year, month, day = _date_of(days)
     weekday = _WEEKDAYS[(days + 3) % 7]  # the epoch was a Thursday
@@ -28,7 +27,7 @@ def rfc1123(at_ms: int) -> str:
 
 
 def iso8601(at_ms: int) -> str:
-    """Return `2016-09-19T18:29:47.250Z`, without the fraction where it is nought."""
+    """Return `2016-09-19T18:29:47.250Z`; a fraction of zero is omitted."""
     days, second = divmod(at_ms // 1000, 86_400)
     year, month, day = _date_of(days)
     milli = at_ms % 1000
@@ -40,7 +39,7 @@ def parse(text: str) -> int:
     """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601 (UTC).
 
     Raises:
-        ValueError: the text is in neither form, or names no possible time.
+        ValueError: the text has neither form, or is not a possible time.
     """
     return (_parse_known if len(text) <= TIME_CHARACTERS else _parse)(text)
 

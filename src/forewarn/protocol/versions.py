@@ -1,15 +1,15 @@
-"""Where Scheduled Events are asked for, in which api-versions, and what each of them knows."""
+"""The path and api-versions of Scheduled Events, and the types and fields of each version."""
 
 from __future__ import annotations
 
 EVENTS_PATH = "/metadata/scheduledevents"
-"""Where a VM reads and approves its events. Source: E-1."""
+"""Path at which a VM reads and approves its events. Source: E-1."""
 
 HOLD_S_MAX = 120
-"""How long an answer may be held, in seconds. Source: B-1, C-1."""
+"""Longest delay of an answer, in seconds. Source: B-1, C-1."""
 
 RESOURCE_TYPE = "VirtualMachine"
-"""What the resources of every event are."""
+"""Type of all resources of events."""
 
 VERSIONS = (
     "2017-03-01",
@@ -23,10 +23,10 @@ VERSIONS = (
 """The api-versions of Scheduled Events, ascending. Source: V-1."""
 
 PREVIEW_VERSION = "2024-07-09"
-"""The preview with the advisory type; served only where switched on. Source: V-4."""
+"""The preview version with the advisory type; served only if enabled. Source: V-4."""
 
 UNDERSCORE_VERSION = VERSIONS[0]
-"""The one version whose resource names carry a leading underscore."""
+"""The only version whose resource names have a leading underscore."""
 
 TYPE_SINCE = {
     "Freeze": "2017-03-01",
@@ -36,16 +36,16 @@ TYPE_SINCE = {
     "Terminate": "2019-01-01",
     "SpotRebalanceRecommendation": PREVIEW_VERSION,
 }
-"""Event type -> first api-version that knows it."""
+"""Event type -> first api-version that has it."""
 
 FIELD_SINCE = {
     "Description": "2019-04-01",
     "EventSource": "2019-08-01",
     "DurationInSeconds": "2020-07-01",
 }
-"""Field -> first api-version that has it; the fields not named here are in all of them."""
+"""Field -> first api-version that has it; all versions have the other fields."""
 
 
 def known_in(version: str, fields: dict[str, object]) -> dict[str, object]:
-    """Return those fields of an event that an api-version has."""
+    """Return the fields of an event that an api-version has."""
     return {name: each for name, each in fields.items() if FIELD_SINCE.get(name, "") <= version}

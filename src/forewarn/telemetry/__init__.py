@@ -1,1 +1,1 @@
-"""What the service says of itself to other people's tools: metrics for Prometheus, traces."""
+"""Telemetry: metrics for Prometheus, and traces and logs for OpenTelemetry."""

@@ -1,7 +1,7 @@
-"""Counts and durations of what commits did, observed on the run loop's thread.
+"""Metrics of commits: counts and durations, observed on the control loop's thread.
 
-Nothing is looked up in a store and nothing waits: a commit costs what it changed. Labels are words
-of this project alone; no id, name or reason may become one.
+The cost of a commit is O(its changes), without queries and waiting. Labels are only words defined
+by this project, never ids, names or reasons.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from forewarn.core.state import Entry
     from forewarn.core.topology import Host
 
-#: Upper ends of the buckets of durations since an announcement, in seconds: from a poll a second
-#: to the seven days of a predicted failure.
+#: Upper limits of the buckets for durations since an announcement, in seconds: from one poll per
+#: second to the seven days of a predicted failure.
 BUCKETS_S = (
     0.5,
     1,
@@ -47,29 +47,29 @@ BUCKETS_S = (
     86_400,
     604_800,
 )
-#: Action of the entries that say that a group has approved.
+#: Action of an entry that records a group's approval.
 APPROVED = "event.approved"
-#: Groups that are remembered for events they let pass; beyond it the oldest is forgotten.
+#: Most groups whose unapproved events are counted; the oldest are dropped first.
 UNAPPROVING_MAX = 10_000
 
 
 class CommitMetrics:
-    """Observes commits of one control plane; `committed` and `reload` on its thread only."""
+    """Observes the commits of one control plane; `committed` and `reload` only on its thread."""
 
     def __init__(self, registry: CollectorRegistry, plane: ControlPlane) -> None:
-        """Begin with the live work of now."""
+        """Start with the current live work."""
         self._plane = plane
         self._sequence = 0
-        #: Live work as of the last commit, to see by comparison what has moved.
+        #: Live operations as of the last commit, for comparison with the next one.
         self._operations: dict[int, Operation] = {}
         self._events: dict[str, EventState] = {}
-        #: Live operations by state and type.
+        #: Number of live operations by state and type.
         self.live: Tally[tuple[str, str]] = Tally()
-        #: Hosts that are not healthy, and how they are.
+        #: Hosts that are not healthy -> their health.
         self.unhealthy: dict[str, str] = {}
-        #: Group -> operations whose announced groups were not seen asking yet.
+        #: Group -> operations that were announced to it and that it has not polled since.
         self._unseen: dict[str, dict[int, None]] = {}
-        #: Group -> events in a row that it let pass without approval while it polled.
+        #: Group -> number of successive events that it polled but did not approve.
         self.unapproving: dict[str, int] = {}
         self._make_timings(registry)
         self._make_counters(registry)
@@ -77,19 +77,19 @@ class CommitMetrics:
 
     def _make_timings(self, registry: CollectorRegistry) -> None:
         self._commits = Counter(
-            "forewarn_commits", "Commits that have written something.", registry=registry
+            "forewarn_commits", "Commits that wrote something.", registry=registry
         )
         self._since = Histogram(
             "forewarn_since_announced_seconds",
-            "Time from an operation's announcement until it was shown by all nodes, seen by a group"
-            " (its first poll), approved by a group, started, and ended.",
+            "Time from an operation's announcement until all nodes showed it, a group saw it (its"
+            " first poll), a group approved it, it started, and it ended.",
             ("stage", "event_type"),
             buckets=BUCKETS_S,
             registry=registry,
         )
         self._given = Histogram(
             "forewarn_notice_given_seconds",
-            "Time between showing and start of operations that owe a notice, by whether they"
+            "Time between showing and start of operations that need notice, by whether they"
             " started early (approved) or at their NotBefore.",
             ("event_type", "release"),
             buckets=BUCKETS_S,
@@ -97,35 +97,35 @@ class CommitMetrics:
         )
         self._owed = Counter(
             "forewarn_notice_owed_seconds",
-            "Notice owed to the operations that forewarn_notice_given_seconds counts.",
+            "Notice required by the operations that forewarn_notice_given_seconds counts.",
             ("event_type", "release"),
             registry=registry,
         )
         self._short = Counter(
             "forewarn_notice_short",
-            "Operations that started at their NotBefore with less notice than owed.",
+            "Operations that started at their NotBefore with less notice than required.",
             ("event_type",),
             registry=registry,
         )
-        for impact in Impact:  # a series that exists from the start has a first increase
+        for impact in Impact:  # series that exist from the start show their first increase
             self._short.labels(impact.value)
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
         self._ended = Counter(
             "forewarn_operations_ended",
-            "Operations that ended, by how.",
+            "Operations that ended, by result.",
             ("event_type", "outcome"),
             registry=registry,
         )
         self._passed = Counter(
             "forewarn_events_unapproved",
-            "Events that started at their NotBefore though their group polls.",
+            "Events that started at their NotBefore although their group polls.",
             ("event_type",),
             registry=registry,
         )
         self._alerts = Counter(
             "forewarn_alerts",
-            "Entries of history that somebody should look at, by their action.",
+            "Entries of history that need an operator's attention, by action.",
             ("action",),
             registry=registry,
         )
@@ -135,7 +135,7 @@ class CommitMetrics:
             self._alerts.labels(action)
 
     def reload(self) -> None:
-        """Read all live work from the plane; costs all live work and all hosts."""
+        """Load all live work from the control plane; O(live work and hosts)."""
         state = self._plane.state
         self._operations = dict(state.operations)
         self._events = {each.id: each.state for each in state.events.values()}
@@ -146,11 +146,11 @@ class CommitMetrics:
         self._sequence = self._plane.sequence
 
     def committed(self, committed: Committed) -> None:
-        """Observe a commit; costs the operations and events it has changed."""
+        """Observe a commit; O(operations and events that it changed)."""
         changes = committed.changes
         if changes is None:
             return
-        missed = committed.sequence != self._sequence + 1  # a commit was settled meanwhile
+        missed = committed.sequence != self._sequence + 1  # an uncertain commit was settled
         if missed or changes.topology is not None:
             self.reload()
             return
@@ -174,11 +174,11 @@ class CommitMetrics:
 
     @property
     def awaits_polls(self) -> bool:
-        """Whether some group has not seen something yet; may be asked on any thread."""
+        """Return whether a group has not polled since an announcement; callable on any thread."""
         return bool(self._unseen)
 
     def seen(self, groups: frozenset[str], now_ms: int) -> None:
-        """Note that groups have asked; costs those among them that had not seen something."""
+        """Record that groups have polled; O(groups that had not seen an announcement)."""
         for group in self._unseen.keys() & groups:
             for number in self._unseen.pop(group):
                 operation = self._operations.get(number)
@@ -206,7 +206,7 @@ class CommitMetrics:
             self._let_pass(event.group, operation)
 
     def _let_pass(self, group: str, operation: Operation) -> None:
-        """Count an event that started by time, if its group could have approved it."""
+        """Count an event that started at its NotBefore, if its group could have approved it."""
         if group not in self._plane.state.enrolments:
             return
         not_before_ms = operation.notice.not_before_ms
@@ -220,7 +220,7 @@ class CommitMetrics:
     def _operation_moved(self, operation: Operation) -> None:
         before = self._operations.get(operation.number)
         if before is None and not operation.live:
-            return  # it ended before, and its driver has heard so
+            return  # its end was counted in an earlier commit
         if before is not None:
             self.live[_kind(before)] -= 1
         if operation.live:

@@ -1,6 +1,6 @@
-"""The gauges of a control plane, as of a scrape.
+"""The gauges of a control plane, read at each scrape.
 
-No query costs more than `WAITS_SAMPLE_MAX` operations, whatever the size of the fleet.
+A query costs at most `WAITS_SAMPLE_MAX` operations, whatever the size of the fleet.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from forewarn.control.plane import StateView
     from forewarn.telemetry.commit_metrics import CommitMetrics
 
-#: Operations of which a scrape asks what they wait for; of more than these a sample stands for all.
+#: Most operations whose blockers a scrape computes; from more, it takes a sample.
 WAITS_SAMPLE_MAX = 1000
-#: Operations asked of at a time, so that approvals are answered in between.
+#: Operations per query, so that approvals are answered in between.
 PORTION = 200
-#: Groups that one scrape names: those that let most events pass.
+#: Most groups named in a scrape: those with the most unapproved events.
 GROUPS_NAMED_MAX = 20
-#: Maintenances that one scrape names: the newest live ones.
+#: Most maintenances named in a scrape: the newest live ones.
 MAINTENANCES_NAMED_MAX = 20
-#: Longest wait for a run loop that is busy, in seconds; its gauges are left out then.
+#: Longest wait for a busy control loop, in seconds; after it, its gauges are omitted.
 READ_S_MAX = 5.0
 
 
 class ControlSnapshot:
-    """Reads the gauges of one control plane. Use it on the event loop."""
+    """Reads the gauges of one control plane; used on the event loop."""
 
     def __init__(self, engine: ControlEngine, metrics: CommitMetrics, clock: Clock) -> None:
-        """Read nothing yet."""
+        """Prepare without reading anything."""
         self._engine = engine
         self._metrics = metrics
         self._clock = clock
 
     async def families(self) -> list[Metric]:
-        """Return the gauges as they are now; without those of a run loop that does not answer."""
+        """Return the current gauges; without those of a control loop that does not answer."""
         metrics: list[Metric] = [service_states(self._engine.state.value), self._refused()]
         try:
             async with asyncio.timeout(READ_S_MAX):
@@ -70,12 +70,12 @@ class ControlSnapshot:
         return GaugeMetricFamily("forewarn_backup_timestamp_seconds", text, value=at_ms / 1000)
 
     def _refused(self) -> Metric:
-        text = "Records, such as VMs, that the topology refused lately: they may get no notice."
+        text = "Records, such as VMs, that the topology recently refused: they may get no notice."
         count = len(self._engine.refused_records.sentences())
         return GaugeMetricFamily("forewarn_topology_refused", text, value=count)
 
     def _counted(self, view: StateView) -> list[Metric]:
-        """Return the metrics counted at each commit, on the thread that counts."""
+        """Return the metrics that commits update, on the thread that updates them."""
         return [*self._of_fleet(view), self._of_work(), *self._groups()]
 
     def _of_fleet(self, view: StateView) -> Iterator[Metric]:
@@ -105,9 +105,9 @@ class ControlSnapshot:
 
     def _groups(self) -> Iterator[Metric]:
         known = self._metrics.unapproving
-        text = "Groups that poll and approved none of the events that have started since."
+        text = "Groups that poll but approved none of the events that have started since."
         yield GaugeMetricFamily("forewarn_groups_never_approving", text, value=len(known))
-        text = f"Events in a row that a group let pass; the {GROUPS_NAMED_MAX} worst groups."
+        text = f"Successive events a group did not approve; the {GROUPS_NAMED_MAX} worst groups."
         named = GaugeMetricFamily("forewarn_group_unapproved_events", text, labels=["group"])
         worst = sorted(known.items(), key=lambda each: -each[1])[:GROUPS_NAMED_MAX]
         for group, count in worst:
@@ -115,7 +115,7 @@ class ControlSnapshot:
         yield named
 
     async def _waits(self) -> Metric:
-        """Count what waits by its first blocker; costs a sample of the live work, in portions."""
+        """Count waiting work by its first blocker; O(sample of live work), in several queries."""
         now_ms = self._clock.now_ms()
         numbers = await asyncio.wrap_future(
             self._engine.replica.read(lambda view: list(view.state.operations))
@@ -135,7 +135,7 @@ class ControlSnapshot:
         tally.update(halted)
         text = (
             "Operations and maintenances that wait, by the code of their first blocker;"
-            f" estimated from a sample where more than {WAITS_SAMPLE_MAX} operations are live."
+            f" estimated from a sample if more than {WAITS_SAMPLE_MAX} operations are live."
         )
         waits = GaugeMetricFamily("forewarn_waits", text, labels=["blocker"])
         for code, count in sorted(tally.items()):
@@ -174,8 +174,7 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     ):
         states.add_metric([state.value], tally[state])
     text = (
-        "Hosts of a maintenance, by how far they are;"
-        f" the {MAINTENANCES_NAMED_MAX} newest live maintenances."
+        f"Hosts of a maintenance, by state; the {MAINTENANCES_NAMED_MAX} newest live maintenances."
     )
     hosts = GaugeMetricFamily("forewarn_maintenance_hosts", text, labels=["maintenance", "state"])
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
@@ -196,8 +195,8 @@ def _of_maintenances(view: StateView) -> list[Metric]:
 
 
 def service_states(current: str) -> Metric:
-    """Return the state of a service by its word, or `STANDBY`."""
-    text = "1 for the state that the service is in, 0 for the others."
+    """Return the metric of a service's state, given its name, or `STANDBY`."""
+    text = "1 for the service's state, 0 for all others."
     states = GaugeMetricFamily("forewarn_service_state", text, labels=["state"])
     for state in (*(each.value for each in ServiceState), STANDBY):
         states.add_metric([state], int(state == current))

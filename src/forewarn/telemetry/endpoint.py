@@ -1,6 +1,6 @@
-"""Metrics of a process: those observed, those read at a scrape, and their HTTP endpoint.
+"""Metrics of a process and their HTTP endpoint.
 
-Imported only where `[listen] metrics` has an address.
+Imported only if `[listen] metrics` has an address.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 PATH = "/metrics"
-#: Upper ends of the buckets, in seconds: a call may take 60 s unless the settings say otherwise.
+#: Upper limits of the buckets, in seconds: by default, a call may take 60 s.
 BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class ServiceMetrics:
-    """The metrics of one service; read and updated on its event loop, but for calls and commits."""
+    """The metrics of one service; on its event loop, except for calls and commits."""
 
     def __init__(
         self, plane: ControlPlane, *, drivers: Iterable[str], clock: Clock, address: str
     ) -> None:
-        """Observe nothing yet; before the run loop starts."""
+        """Prepare the metrics, before the control loop starts."""
         self._registry = new_registry()
         self._commits = CommitMetrics(self._registry, plane)
         self._clock = clock
         self._address = address
         self._control: ControlEngine | None = None
-        #: Called for each call of a driver.
+        #: Callback for each call of a driver.
         self.observe_call = DriverMetrics(self._registry, drivers).observe
-        #: Further metrics, asked for at each scrape.
+        #: Functions that return further metrics, called at each scrape.
         self.sources: list[Callable[[], Awaitable[list[Metric]]]] = []
 
     async def start(
@@ -81,15 +81,15 @@ class ServiceMetrics:
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
         lags: Callable[[], Mapping[str, int]],
     ) -> OperatorServer:
-        """Observe a control plane from now on, and answer scrapes.
+        """Start to observe a control plane and to answer scrapes.
 
         Args:
-            control: whose commits are counted.
-            figures: gives those of metadata processes, by name.
-            lags: gives how far each metadata node is behind.
+            control: the control loop whose commits are counted.
+            figures: returns the counters of metadata processes, by name.
+            lags: returns how far each metadata node is behind.
 
         Raises:
-            OperatorAddressUnusable: the address cannot be read or is taken.
+            OperatorAddressUnusable: the address is malformed or in use.
         """
         self._control = control
         control.on_committed.add(self._commits.committed)
@@ -103,7 +103,7 @@ class ServiceMetrics:
         return await _served(ScrapeApp(self._registry, self.sources), self._address)
 
     def watch_outbox(self, find: Callable[[], Outbox | None]) -> None:
-        """Include the outbox there is at each scrape."""
+        """Include the metrics of the outbox that exists at a scrape."""
 
         async def destinations() -> list[Metric]:
             outbox = find()
@@ -122,7 +122,7 @@ class ServiceMetrics:
         self.sources.append(carrier)
 
     def watch_certificates(self, expiries: Mapping[str, float]) -> None:
-        """Include when the certificates in use expire, by their sections of the settings."""
+        """Include the expiry times of certificates in use, by their sections of the settings."""
 
         async def certificates() -> list[Metric]:
             return [certificate_family(expiries)]
@@ -130,7 +130,7 @@ class ServiceMetrics:
         self.sources.append(certificates)
 
     def polled(self, groups: frozenset[str], age_ms: int) -> None:
-        """Note which groups have asked, once a second; who did so before may not have seen all."""
+        """Record once a second which groups have polled; polls that are not new are ignored."""
         if self._control is not None and self._commits.awaits_polls and not age_ms:
             now_ms = self._clock.now_ms()
             self._control.read(lambda _: self._commits.seen(groups, now_ms))
@@ -147,7 +147,7 @@ async def start_node_metrics(
     """Answer scrapes of a metadata node.
 
     Raises:
-        OperatorAddressUnusable: the address cannot be read or is taken.
+        OperatorAddressUnusable: the address is malformed or in use.
     """
 
     async def metrics() -> list[Metric]:
@@ -159,10 +159,10 @@ async def start_node_metrics(
 
 
 async def start_standby_metrics(address: str) -> OperatorServer:
-    """Answer scrapes of a process that stands by: that it lives, and that it does.
+    """Answer scrapes of a standby process, with its state.
 
     Raises:
-        OperatorAddressUnusable: the address cannot be read or is taken.
+        OperatorAddressUnusable: the address is malformed or in use.
     """
 
     async def metrics() -> list[Metric]:
@@ -178,7 +178,7 @@ async def _served(app: ScrapeApp, address: str) -> OperatorServer:
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with what every process says: its version, CPU, memory, files."""
+    """Return a registry with the metrics of every process: version, CPU, memory, files."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     Info("forewarn_build", "Version of Forewarn.", registry=registry).info({"version": version()})
@@ -186,8 +186,8 @@ def new_registry() -> CollectorRegistry:
 
 
 def certificate_family(expiries: Mapping[str, float]) -> Metric:
-    """Return when certificates expire, by their sections of the settings."""
-    text = "When the certificate in use expires, by its section of the settings."
+    """Return the metric of certificates' expiry times, by their sections of the settings."""
+    text = "Expiry time of the certificate in use, by its section of the settings."
     name = "forewarn_certificate_not_after_timestamp_seconds"
     family = GaugeMetricFamily(name, text, labels=["section"])
     for section, expires_s in expiries.items():
@@ -201,7 +201,7 @@ class ScrapeApp:
     def __init__(
         self, registry: CollectorRegistry, sources: Sequence[Callable[[], Awaitable[list[Metric]]]]
     ) -> None:
-        """Serve a registry and what the sources say at each scrape."""
+        """Serve a registry, and the metrics that the sources return at each scrape."""
         self._registry = registry
         self._sources = sources
 
@@ -230,7 +230,7 @@ class ScrapeApp:
 
 
 class _Families:
-    """Looks like a registry to an encoder."""
+    """A registry and further metrics, with the interface that an encoder needs."""
 
     def __init__(self, registry: CollectorRegistry, more: list[Metric]) -> None:
         self._registry = registry
@@ -242,24 +242,24 @@ class _Families:
 
 
 class DriverMetrics:
-    """Observes calls; their labels are the names of the settings' drivers."""
+    """Observes drivers' calls; the labels are the names of drivers in the settings."""
 
     def __init__(self, registry: CollectorRegistry, drivers: Iterable[str]) -> None:
-        """Count none yet."""
+        """Start with counters at zero."""
         self._calls = Counter(
             "forewarn_driver_calls",
-            "Calls of drivers that ended or were given up, by verb and result.",
+            "Calls of drivers that returned or timed out, by verb and result.",
             ("driver", "verb", "result"),
             registry=registry,
         )
         self._seconds = Histogram(
             "forewarn_driver_call_seconds",
-            "How long calls of drivers took.",
+            "Duration of drivers' calls.",
             ("driver", "verb"),
             buckets=BUCKETS_S,
             registry=registry,
         )
-        for driver in drivers:  # a series that exists from the start has a first increase
+        for driver in drivers:  # series that exist from the start show their first increase
             for verb in Verb:
                 for result in CallResult:
                     self._calls.labels(driver, verb.value, result.value)

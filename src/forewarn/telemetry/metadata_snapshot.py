@@ -1,6 +1,6 @@
-"""Gauges and counts of metadata processes, from the figures each of them keeps.
+"""Metrics of metadata processes, from the counters that each of them has.
 
-No request is counted in here: see `metadata/figures.py`.
+`metadata/figures.py` counts the requests.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-#: Nodes that one scrape names: those that are furthest behind.
+#: Most nodes named in a scrape: those that are furthest behind.
 NODES_NAMED_MAX = 200
-#: Clients that one scrape names.
+#: Most clients named in a scrape.
 CLIENTS_NAMED_MAX = 20
 
 _COUNTERS = {
-    "documents_polled": "Documents asked for, each once for every second in which it was.",
+    "documents_polled": "Documents polled, each counted once per second at most.",
     "throttled": "Requests answered 429.",
-    "unknown_callers": "Requests of nobody, answered 404.",
-    "changes": "Changes of documents taken over.",
+    "unknown_callers": "Requests of unknown callers, answered 404.",
+    "changes": "Changes of documents received.",
 }
 _GAUGES = {
     "connections": "Open connections.",
-    "vms": "VMs that are known.",
+    "vms": "VMs that the process knows.",
 }
 _OF_NODE = {
-    "feed_connected": "Whether the node is up to date with a feed that is there.",
+    "feed_connected": "Whether the node is connected to the feed and current.",
     "feed_sequence": "Last change that the node shows.",
-    "spooled_approvals": "Approvals that the node has accepted and not delivered yet.",
+    "spooled_approvals": "Approvals that the node has accepted but not delivered yet.",
 }
 _OF_CARRIER = {
     "feed_gaps_filled": "Gaps in the feed over NATS that were filled on request.",
@@ -55,7 +55,7 @@ def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
         for process, counts in figures.items():
             gauge.add_metric([process], counts.get(name, 0))
         metrics.append(gauge)
-    text = "Approvals that VMs sent, by how they were answered: 200, refused, or 503."
+    text = "Approvals from VMs, by answer: 200, refused, or 503."
     approvals = CounterMetricFamily(
         "forewarn_metadata_approvals", text, labels=["process", "result"]
     )
@@ -66,7 +66,7 @@ def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
 
 
 def client_families(user_agents: Mapping[str, int]) -> list[Metric]:
-    """Return how many VMs use each client; the rarest clients are counted as `other`."""
+    """Return the number of VMs by client; the rarest clients are combined as `other`."""
     text = f"VMs that polled within a day, by client; the {CLIENTS_NAMED_MAX} most frequent."
     clients = GaugeMetricFamily("forewarn_vms_polling", text, labels=["client"])
     ranked = sorted(user_agents.items(), key=lambda each: -each[1])
@@ -77,10 +77,10 @@ def client_families(user_agents: Mapping[str, int]) -> list[Metric]:
 
 
 def feed_families(lags: Mapping[str, int]) -> list[Metric]:
-    """Return how far metadata nodes and workers are, by what `FeedServer.lags` says."""
+    """Return the metrics of metadata nodes and workers, from `FeedServer.lags`."""
     away = sum(1 for lag in lags.values() if lag < 0)
     behind = sum(1 for lag in lags.values() if lag > 0)
-    text = "Metadata nodes and workers: current, behind, or away."
+    text = "Metadata nodes and workers: current, behind, or disconnected."
     nodes = GaugeMetricFamily("forewarn_feed_nodes", text, labels=["state"])
     for state, count in (
         ("current", len(lags) - away - behind),
@@ -89,7 +89,7 @@ def feed_families(lags: Mapping[str, int]) -> list[Metric]:
     ):
         nodes.add_metric([state], count)
     text = (
-        "Changes that a node does not show yet, -1 where it is not connected;"
+        "Changes that a node does not show yet, -1 if it is disconnected;"
         f" the {NODES_NAMED_MAX} worst nodes."
     )
     lag = GaugeMetricFamily("forewarn_feed_lag_changes", text, labels=["node"])
@@ -115,7 +115,7 @@ def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
 
 
 def node_families(status: Mapping[str, int]) -> list[Metric]:
-    """Return what a metadata node away from the control plane knows of its feed."""
+    """Return the metrics of a metadata node's own feed connection."""
     return [
         GaugeMetricFamily(f"forewarn_node_{name}", text, value=status[name])
         for name, text in _OF_NODE.items()

@@ -1,7 +1,7 @@
-"""Traces and logs for OpenTelemetry, exported by OTLP over HTTP; imported only where wanted.
+"""Traces and logs for OpenTelemetry, exported by OTLP over HTTP; imported only if configured.
 
-A span is made when what it describes has ended, with the times that history has: so it survives a
-restart of the service. Which transitions there are is decided in the core.
+A span is created after its end, with the times recorded in history, so it survives a restart of the
+service. The core defines the transitions.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ SEVERITIES = {
 
 
 class OtlpTelemetry:
-    """Spans of operations, approvals and drivers' calls, and the log, for one collector.
+    """Exports spans of operations, approvals and drivers' calls, and the log, to one collector.
 
-    Called for commits and calls on the run loop's thread; sends from threads of the SDK's own.
+    Called for commits and calls on the control loop's thread; the SDK's own threads send.
     """
 
     def __init__(self, endpoint: str, plane: ControlPlane, clock: Clock) -> None:
-        """Send nothing yet; `endpoint` is the collector's, without `/v1/traces`."""
+        """Prepare the export; `endpoint` is the collector's URL, without `/v1/traces`."""
         base = endpoint.rstrip("/")
         resource = Resource.create({"service.name": "forewarn", "service.version": version()})
         self._plane = plane
@@ -85,7 +85,7 @@ class OtlpTelemetry:
         logging.getLogger("forewarn").addHandler(self._handler)
 
     def stop(self) -> None:
-        """Send what there is still, and end; waits a second for the collector at most."""
+        """Send the remaining data and stop; waits at most a second for the collector."""
         logging.getLogger("forewarn").removeHandler(self._handler)
         self._spans.force_flush(FLUSH_MS_MAX)
         self._logs.force_flush(FLUSH_MS_MAX)
@@ -93,7 +93,7 @@ class OtlpTelemetry:
         self._logs.shutdown()
 
     def committed(self, committed: Committed) -> None:
-        """Make the spans of what has ended by a commit; costs what it has changed."""
+        """Create the spans that end with a commit; O(its changes)."""
         changes = committed.changes
         if changes is None:
             return
@@ -104,7 +104,7 @@ class OtlpTelemetry:
                 if operation is not None:
                     self._approval(entry, operation)
         for operation in changes.operations.values():
-            # Its driver's answer comes later: that is not a second end.
+            # The driver's answer comes later and is not a second end.
             if not operation.live and any(
                 entry.operation == operation.number and entry.action in _ENDS
                 for entry in changes.entries
@@ -112,7 +112,7 @@ class OtlpTelemetry:
                 self._lifecycle(operation)
 
     def observe_call(self, call: DriverCall, result: CallResult, duration_ms: int) -> None:
-        """Make the span of a driver's call."""
+        """Create the span of a driver's call."""
         operation, now_ms = call.task.operation, self._clock.now_ms()
         self._child(
             operation,
@@ -136,7 +136,7 @@ class OtlpTelemetry:
         self._child(operation, "approval", (began_ms, entry.at_ms), facts)
 
     def _lifecycle(self, operation: Operation) -> None:
-        """Make the spans of an operation that has ended: the whole, its notice, its work."""
+        """Create the spans of an ended operation: root, notice and work."""
         failed = operation.state is OperationState.FAILED
         ended_ms = operation.ended_ms
         assert ended_ms is not None, operation
@@ -180,7 +180,7 @@ class OtlpTelemetry:
         child.end(_ns(max(span)))
 
     def _root(self, operation: Operation) -> tuple[int, int]:
-        """Return the ids of an operation's trace and root span: the same over restarts."""
+        """Return the ids of an operation's trace and root span; a restart does not change them."""
         name = f"{self._plane.store.epoch}/{operation.number}".encode()
         digest = hashlib.sha256(name).digest()
         return int.from_bytes(digest[:16]) or 1, int.from_bytes(digest[16:24]) or 1
@@ -200,13 +200,13 @@ _ENDS = frozenset(
 
 
 class _OperationIds(RandomIdGenerator):
-    """Gives the next root span the ids it was given; others random ones."""
+    """Generates preset ids for the next root span, and random ids for all others."""
 
     def __init__(self) -> None:
         self.next: tuple[int, int] | None = None
 
     def generate_trace_id(self) -> int:
-        """Return a trace's id; a span's is asked for before it."""
+        """Return the id of a trace; the SDK asks for the span's id first."""
         return self.next[0] if self.next else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
@@ -217,14 +217,14 @@ class _OperationIds(RandomIdGenerator):
 
 
 class _Handler(logging.Handler):
-    """Hands lines of the log on as they are, with their facts."""
+    """Forwards log records unchanged, with their attributes."""
 
     def __init__(self, provider: LoggerProvider) -> None:
         super().__init__()
         self._provider = provider
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand one line on."""
+        """Forward one log record."""
         level = max((each for each in SEVERITIES if each <= record.levelno), default=logging.DEBUG)
         facts = {
             f"forewarn.{name}": str(value)

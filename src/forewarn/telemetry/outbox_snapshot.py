@@ -1,4 +1,4 @@
-"""Gauges and counts of the outbox, by destination. No name but those of the settings is a label."""
+"""Metrics of the outbox by destination; the labels are names from the settings only."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def outbox_families(statuses: Sequence[DestinationStatus], now_ms: int) -> list[
         "forewarn_outbox_lag_seconds", "Age of the oldest entry not delivered.", labels=label
     )
     failing = GaugeMetricFamily(
-        "forewarn_outbox_failing_seconds", "Since when delivery fails; 0: it works.", labels=label
+        "forewarn_outbox_failing_seconds", "Duration of present failures; 0: none.", labels=label
     )
     sent = CounterMetricFamily("forewarn_outbox_sent", "Events delivered.", labels=label)
     failures = CounterMetricFamily(
-        "forewarn_outbox_failures", "Tries of delivery that failed.", labels=label
+        "forewarn_outbox_failures", "Failed attempts of delivery.", labels=label
     )
     states = GaugeMetricFamily(
         "forewarn_outbox_state", "1 for the state of a destination.", labels=[*label, "state"]

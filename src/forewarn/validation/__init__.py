@@ -1,1 +1,1 @@
-"""What operators write and how it is read: kinds of values, forms, bodies, topology files."""
+"""Validation of operators' input: kinds of values, forms, bodies, topology files."""

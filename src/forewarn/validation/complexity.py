@@ -1,7 +1,7 @@
-"""How much a text may describe: judged before anything is built of it, and given up when asked.
+"""Limits on the complexity of input, checked before objects are built, and cancellation of work.
 
-A few bytes can describe much: 80 KB of dotted keys made 6 GB of tables. What a text means is not
-decided in here.
+A few bytes can describe much: 80 KB of dotted keys became 6 GB of tables. Other modules interpret
+the input.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Deepest nesting that is read: kind, name, member, tag, and some room for a wrong file's error.
+#: Deepest permitted nesting: kind, name, member, tag, and some more for useful errors.
 DEPTH_MAX = 8
-#: Members one text may have: 100,000 VMs with ten each. A member costs up to 100 bytes.
+#: Most members of one text: 100,000 VMs with ten each. A member costs up to 100 bytes.
 MEMBERS_MAX = 1_000_000
-#: Parts of names one TOML text may have; its reader needs up to 1 KB for each.
+#: Most parts of names in one TOML text; its parser needs up to 1 KB for each.
 TOML_PARTS_MAX = 250_000
 
-#: Texts and comments; one that does not end goes to the end, so that no byte is looked at twice.
+#: Strings and comments; an unterminated one extends to the end, so each byte is read only once.
 _TOML_TEXTS = re.compile(
     r'"""(?:[^\\]|\\.)*?(?:"""|\Z)|"(?:[^"\\\n]|\\.)*(?:"|\n|\Z)'
     r"|'''.*?(?:'''|\Z)|'[^'\n]*(?:'|\n|\Z)|#[^\n]*",
@@ -38,7 +38,7 @@ _gone: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("
 
 
 class FileTooComplex(CallerError):
-    """A text that describes more than one request may."""
+    """A text with more members or levels than one request may have."""
 
     code = "file-too-complex"
     status = 413
@@ -56,21 +56,21 @@ class Abandoned(OurError):
 
 
 def check_json(body: bytes) -> None:
-    """Refuse a JSON text with more members than one may have; costs its length.
+    """Refuse a JSON text with too many members; O(its length).
 
     Raises:
-        FileTooComplex: it has more.
+        FileTooComplex: it has more than `MEMBERS_MAX`.
     """
-    if sum(map(body.count, (b",", b"{", b"["))) > MEMBERS_MAX:  # texts may hold some of them
+    if sum(map(body.count, (b",", b"{", b"["))) > MEMBERS_MAX:  # strings may contain some of these
         bare = _JSON_TEXTS.sub(b"", body)
         _check_count(sum(map(bare.count, (b",", b"{", b"["))), MEMBERS_MAX)
 
 
 def check_toml(text: str) -> None:
-    """Refuse a TOML text that nests too deeply or has too many names; costs its length.
+    """Refuse a TOML text with too deep nesting or too many names; O(its length).
 
     Raises:
-        FileTooComplex: it does, or has.
+        FileTooComplex: a limit is exceeded.
     """
     bare = _TOML_TEXTS.sub("x", text)
     if _TOML_DEEP.search(bare):
@@ -80,7 +80,7 @@ def check_toml(text: str) -> None:
 
 
 def checkpoint() -> None:
-    """Give up if the caller no longer waits; called wherever work grows with its input.
+    """Raise `Abandoned` if the caller no longer waits; called wherever work grows with its input.
 
     Raises:
         Abandoned: the caller no longer waits.
@@ -91,7 +91,7 @@ def checkpoint() -> None:
 
 
 def abandonable(gone: threading.Event, work: Callable[[], T]) -> T:
-    """Do work whose checkpoints look at an event."""
+    """Run work that `checkpoint` aborts once the event `gone` is set."""
     token = _gone.set(gone)
     try:
         return work()
@@ -100,10 +100,10 @@ def abandonable(gone: threading.Event, work: Callable[[], T]) -> T:
 
 
 def check_count(count: int) -> None:
-    """Refuse more members than one text may have; looks up, now and then, whether to go on.
+    """Refuse more members than one text may have; at intervals, call `checkpoint`.
 
     Raises:
-        FileTooComplex: there are more.
+        FileTooComplex: there are more than `MEMBERS_MAX`.
         Abandoned: the caller no longer waits.
     """
     if count % 1024 == 0:

@@ -1,6 +1,6 @@
-"""Times and durations as operators write them, to ms and seconds; pure.
+"""Times and durations as operators write them, converted to ms and seconds; pure.
 
-The clock is not read in here: who asks for a relative time gives `now_ms`.
+Callers pass `now_ms` for relative times.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import re
 
 from forewarn.protocol import timestamps
 
-#: What a duration looks like: seconds, `1h30m`, or ISO 8601 (`PT15M`, `P1DT2H`).
+#: Pattern of a duration: seconds, `1h30m`, or ISO 8601 (`PT15M`, `P1DT2H`).
 DURATION_PATTERN = (
     r"[0-9]{1,9}s?|(?=[0-9])([0-9]{1,5}d)?([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
     r"|P(?=[0-9T])([0-9]{1,5}D)?(T(?=[0-9])([0-9]{1,6}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?"
 )
-#: What a time looks like: RFC 3339, or `+` and a duration from now.
+#: Pattern of a time: RFC 3339, or `+` and a duration from now.
 TIME_PATTERN = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
     rf"([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})|\+({DURATION_PATTERN})"
@@ -29,7 +29,7 @@ def read_duration_s(text: str) -> int:
     """Return seconds from `90`, `90s`, `1h30m` or `PT1H30M`.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text has none of these forms.
     """
     if not _DURATION.fullmatch(text):
         raise ValueError(text)
@@ -50,7 +50,7 @@ def read_time_ms(text: str, now_ms: int) -> int:
     """Return ms since the epoch UTC from RFC 3339, or from `+15m` counted from `now_ms`.
 
     Raises:
-        ValueError: the text is neither, or names no possible time.
+        ValueError: the text has neither form, or is not a possible time.
     """
     if not _TIME.fullmatch(text):
         raise ValueError(text)
@@ -67,5 +67,5 @@ def read_time_ms(text: str, now_ms: int) -> int:
 
 
 def written(at_ms: int | None) -> str | None:
-    """Return a time as RFC 3339; None, or 0, means "not yet"."""
+    """Return a time as RFC 3339; None or 0 becomes None, for "not yet"."""
     return timestamps.iso8601(at_ms) if at_ms else None

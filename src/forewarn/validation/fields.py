@@ -1,7 +1,7 @@
-"""Kinds of values that come in: each reads itself and gives its schema.
+"""Kinds of input values; each parses its values and returns its schema.
 
-One description serves the reading of requests and the OpenAPI document, so that neither can
-drift from the other. No form in here: lists and forms of these are in `forms.py`.
+Requests and the OpenAPI document use the same description, so they always agree. Lists and forms of
+these values are in `forms.py`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from forewarn.values import value
 Schema: TypeAlias = dict[str, object]
 Values: TypeAlias = Mapping[str, Any]
 
-#: Whole numbers beyond this are not the same in every JSON reader.
+#: Largest integer that every JSON parser reads exactly.
 WHOLE_MAX = 2**53 - 1
-#: IPv4 addresses below 224.0.0.0, in canonical text: each is one machine's beyond doubt.
+#: Canonical text of an IPv4 address below 224.0.0.0, which can be the address of a machine.
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _UNICAST_V4 = re.compile(
     rf"(?:22[0-3]|2[01][0-9]|1[0-9]{{2}}|[1-9][0-9]?)(?:\.{_OCTET}){{3}}"
 ).fullmatch
 
-#: How the name of a member ends whose value may be a secret.
+#: Ending of the name of a member whose value may be a secret.
 _SECRET = re.compile(r"(?:secret|token|password|key|url)s?(?:_file)?(?:\[\d+\])*$")
 
 
 class ValidationFailed(CallerError):
-    """A member of a form, a file or a query that is unknown, missing or of the wrong kind."""
+    """A member of a form, file or query that is unknown, missing or of the wrong type."""
 
     code = "validation-failed"
     status = 422
@@ -48,7 +48,7 @@ class ValidationFailed(CallerError):
     advice = "See 'Operator API' in the documentation for the valid values; nothing was changed."
 
     def without(self, place: str) -> str:
-        """Return the problem, without the place of the form, for a sentence that names it."""
+        """Return the problem without the prefix `place`, for a sentence that names the place."""
         return str(self).removeprefix(place).strip(" .")
 
 
@@ -56,17 +56,17 @@ class ValueType(Protocol):
     """A kind of value."""
 
     def read(self, value: object, where: str) -> object:
-        """Return the value as the program uses it, or raise `ValidationFailed`."""
+        """Return the parsed value, or raise `ValidationFailed`."""
 
     def read_text(self, text: str, where: str) -> object:
-        """The same from a query, where everything is text."""
+        """Return the parsed value of a query parameter, which is always text."""
 
     def schema(self) -> Schema:
-        """Return the JSON schema of what `read` takes."""
+        """Return the JSON schema of the values that `read` accepts."""
 
 
 def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
-    """Return the refusal of a value of another kind; one that may be a secret is not shown."""
+    """Return the error for a value of the wrong type; a value that may be secret is not shown."""
     if _SECRET.search(where) or "://" in str(value):
         return ValidationFailed(where=where, problem=f"must be {wanted}")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
@@ -76,7 +76,7 @@ def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
 
 @value
 class Text:
-    """Printable text, on one line unless `lines`."""
+    """Printable text, on one line unless `lines` is set."""
 
     length_max: int = TEXT_LENGTH_MAX
     pattern: str = ""
@@ -85,7 +85,7 @@ class Text:
     _matches: Callable[[str], object] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compile the pattern; any text matches none."""
+        """Compile the pattern; without one, any text is valid."""
         matches = re.compile(self.pattern).fullmatch if self.pattern else _any
         object.__setattr__(self, "_matches", matches)
 
@@ -97,7 +97,7 @@ class Text:
             raise wrong(where, value, f"at most {self.length_max} characters long")
         if (
             not self.lines and not value.isprintable()
-        ):  # also refuses halves of surrogate pairs, which no store takes
+        ):  # also refuses unpaired surrogates, which no store accepts
             raise wrong(where, value, "printable")
         if not self._matches(value):
             raise wrong(where, value, self.wanted)
@@ -106,13 +106,13 @@ class Text:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         form: Schema = {"type": "string", "maxLength": self.length_max}
         return {**form, "pattern": f"^({self.pattern})$"} if self.pattern else form
 
 
 def _any(_text: str) -> bool:
-    """Any text will do."""
+    """Accept any text."""
     return True
 
 
@@ -132,7 +132,7 @@ class Integer:
 
     @property
     def wanted(self) -> str:
-        """What it must be, in words."""
+        """The requirement, in words."""
         if self.most < WHOLE_MAX:
             return f"an integer from {self.least} to {self.most}"
         return {0: "a non-negative integer", 1: "a positive integer"}.get(self.least, "an integer")
@@ -140,7 +140,7 @@ class Integer:
     def read(self, value: object, where: str) -> int:
         """Return the number."""
         if isinstance(value, float) and value.is_integer():
-            value = int(value)  # JSON knows one kind of number: 1.0 is 1
+            value = int(value)  # JSON has one type of number: 1.0 is 1
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong(where, value, self.wanted)
         if not self.least <= value <= self.most:
@@ -148,13 +148,13 @@ class Integer:
         return value
 
     def read_text(self, text: str, where: str) -> int:
-        """Return the number a query gives."""
+        """Return the number in a query parameter."""
         if not re.fullmatch(r"-?[0-9]{1,16}", text):
             raise wrong(where, text, self.wanted)
         return self.read(int(text), where)
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
@@ -167,7 +167,7 @@ class Number:
 
     @property
     def wanted(self) -> str:
-        """What it must be, in words."""
+        """The requirement, in words."""
         ranged = self.least > -math.inf or self.most < math.inf
         return f"a number from {self.least:.12g} to {self.most:.12g}" if ranged else "a number"
 
@@ -179,19 +179,19 @@ class Number:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if not self.least <= number <= self.most:  # also refuses a NaN
+        if not self.least <= number <= self.most:  # also refuses NaN
             raise wrong(where, value, self.wanted)
         return number
 
     def read_text(self, text: str, where: str) -> float:
-        """Return the number a query gives."""
+        """Return the number in a query parameter."""
         try:
             return self.read(float(text), where)
         except ValueError:
             raise wrong(where, text, self.wanted) from None
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         form: Schema = {"type": "number"}
         ends = {"minimum": self.least, "maximum": self.most}
         return form | {name: end for name, end in ends.items() if abs(end) < math.inf}
@@ -208,34 +208,34 @@ class Boolean:
         return value
 
     def read_text(self, text: str, where: str) -> bool:
-        """Return the flag a query gives."""
+        """Return the flag in a query parameter."""
         if text not in {"true", "false"}:
             raise wrong(where, text, "true or false")
         return text == "true"
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "boolean"}
 
 
 @value
 class Choice:
-    """One of some words; `values` says what the program knows each as."""
+    """One of several words; `values` maps each to the program's value."""
 
     values: Mapping[str, object]
 
     def read(self, value: object, where: str) -> object:
-        """Return what the word stands for."""
+        """Return the value of the word."""
         if not isinstance(value, str) or value not in self.values:
             raise wrong(where, value, "one of " + ", ".join(self.values))
         return self.values[value]
 
     def read_text(self, text: str, where: str) -> object:
-        """Return what the word in a query stands for."""
+        """Return the value of the word in a query parameter."""
         return self.read(text, where)
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "string", "enum": list(self.values)}
 
 
@@ -263,17 +263,17 @@ class Duration:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         number = Integer(self.least_s, self.most_s).schema()
         return {"anyOf": [number, {"type": "string", "pattern": f"^({DURATION_PATTERN})$"}]}
 
 
 @value
 class Timestamp:
-    """A time: RFC 3339, or `+` and a duration from now; read into the text, which is checked."""
+    """A time: RFC 3339, or `+` and a duration from now; checked, but returned as text."""
 
     def read(self, value: object, where: str) -> str:
-        """Return the text; `read_time_ms` makes a time of it."""
+        """Return the text; `read_time_ms` converts it."""
         if not isinstance(value, str):
             raise wrong(where, value, "a time")
         try:
@@ -286,13 +286,13 @@ class Timestamp:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "string", "pattern": f"^({TIME_PATTERN})$"}
 
 
 @value
 class TimeOfDay:
-    """A time of day as `22:30`, read into minutes after midnight; 24:00 is the end of a day."""
+    """A time of day such as `22:30`, parsed into minutes after midnight; 24:00 ends a day."""
 
     def read(self, value: object, where: str) -> int:
         """Return minutes after midnight."""
@@ -304,13 +304,13 @@ class TimeOfDay:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"}
 
 
 @value
 class Share:
-    """A number, or a percentage such as `10%`; read into the number and which it is."""
+    """A number, or a percentage such as `10%`, parsed into the number and whether it is one."""
 
     most: int = WHOLE_MAX
 
@@ -327,21 +327,21 @@ class Share:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         percent = {"type": "string", "pattern": "^([1-9]|[1-9][0-9]|100)%$"}
         return {"anyOf": [Integer(0, self.most).schema(), percent]}
 
 
 @value
 class IpAddress:
-    """An IPv4 or IPv6 address, read into its canonical text."""
+    """An IPv4 or IPv6 address, parsed into its canonical text."""
 
     def read(self, value: object, where: str) -> str:
         """Return the canonical text."""
         wanted = "an IPv4 or IPv6 address"
         if not isinstance(value, str) or "%" in value:
             raise wrong(where, value, wanted)
-        if _UNICAST_V4(value):  # as nearly all are, and a fleet has millions
+        if _UNICAST_V4(value):  # the fast path for nearly all of a fleet's millions
             return value
         try:
             address = ipaddress.ip_address(value)
@@ -356,16 +356,16 @@ class IpAddress:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
 
 
 @value
 class Subnet:
-    """An IPv4 subnet as `ADDRESS/PREFIX`, read into its canonical text."""
+    """An IPv4 subnet as `ADDRESS/PREFIX`, parsed into its canonical text."""
 
     def read(self, value: object, where: str) -> str:
-        """Return the canonical text, its host part cleared."""
+        """Return the canonical text, with the host part cleared."""
         text = value if isinstance(value, str) and "/" in value else ""
         try:
             return str(ipaddress.IPv4Network(text, strict=False))
@@ -375,12 +375,12 @@ class Subnet:
     read_text = read
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"type": "string", "pattern": r"^[0-9.]+/[0-9.]+$"}
 
 
 def _span(seconds: int) -> str:
-    """Return seconds as people write them: `31d`, `2m`, `0s`."""
+    """Return a duration in readable form: `31d`, `2m`, `0s`."""
     for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds and seconds % size_s == 0:
             return f"{seconds // size_s}{unit}"

@@ -1,4 +1,4 @@
-"""Lists, tables and forms of what comes in, made of the kinds in `fields.py`; no particular one."""
+"""Lists, tables and forms of input values, built from the kinds in `fields.py`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from forewarn.values import value
 
 @value
 class ListOf:
-    """A list of one kind."""
+    """A list of values of one kind."""
 
     kind: ValueType
     most: int
     least: int = 0
 
     def read(self, value: object, where: str) -> tuple[object, ...]:
-        """Return the values in their order."""
+        """Return the values in order."""
         if not isinstance(value, list):
             raise wrong(where, value, "a list")
         if not self.least <= len(value) <= self.most:
@@ -29,17 +29,17 @@ class ListOf:
         for each in value:
             try:
                 values.append(read(each, where))
-            except ValidationFailed:  # only now is it worth saying which
+            except ValidationFailed:  # parse again with the exact location for the error
                 read(each, f"{where}[{len(values)}]")
                 raise
         return tuple(values)
 
     def read_text(self, text: str, where: str) -> tuple[object, ...]:
-        """Return the values a query gives, separated by commas."""
+        """Return the comma-separated values in a query parameter."""
         return self.read(text.split(","), where)
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {
             "type": "array",
             "items": self.kind.schema(),
@@ -56,29 +56,29 @@ class OneOrMore:
     most: int
 
     def read(self, value: object, where: str) -> tuple[Any, ...]:
-        """Return the values in their order."""
+        """Return the values in order."""
         several = value if isinstance(value, list) else [value]
         return ListOf(self.kind, self.most, 1).read(several, where)
 
     def read_text(self, text: str, where: str) -> tuple[Any, ...]:
-        """Return the values a query gives, separated by commas."""
+        """Return the comma-separated values in a query parameter."""
         return self.read(text.split(","), where)
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {"anyOf": [self.kind.schema(), ListOf(self.kind, self.most, 1).schema()]}
 
 
 @value
 class Named:
-    """Values of one kind by their names."""
+    """Values of one kind, by name."""
 
     kind: ValueType
     most: int
     name: Text = NAME
 
     def read(self, value: object, where: str) -> dict[str, Any]:
-        """Return the values by their names, in their order."""
+        """Return the values by name, in order."""
         if not isinstance(value, dict):
             raise wrong(where, value, "a table of names")
         if len(value) > self.most:
@@ -89,18 +89,18 @@ class Named:
         for name, each in value.items():
             try:
                 values[read_name(name, where)] = read(each, where)
-            except ValidationFailed:  # only now is it worth saying which
+            except ValidationFailed:  # parse again with the exact location for the error
                 read_name(name, f"a name in {where}")
                 read(each, f"{where}.{name}")
                 raise
         return values
 
     def read_text(self, text: str, where: str) -> object:
-        """Refuse: a query holds no tables."""
+        """Refuse, because a query parameter cannot be a table."""
         raise wrong(where, text, "a table of names")
 
     def schema(self) -> Schema:
-        """Return its schema."""
+        """Return the JSON schema."""
         return {
             "type": "object",
             "propertyNames": self.name.schema(),
@@ -121,7 +121,7 @@ class Field:
 
 @value
 class Form:
-    """A JSON object with known members and no others."""
+    """A JSON object with only known members."""
 
     name: str
     meaning: str
@@ -132,14 +132,14 @@ class Form:
     _required: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index the members."""
+        """Build an index of the members."""
         readers = {each.name: each.kind.read for each in self.fields}
         required = frozenset(each.name for each in self.fields if each.required)
         object.__setattr__(self, "_readers", readers)
         object.__setattr__(self, "_required", required)
 
     def read(self, value: object, where: str = "the body") -> dict[str, Any]:
-        """Return the members that are given."""
+        """Return the members that are present."""
         if not isinstance(value, dict):
             raise wrong(where, value, "an object")
         readers, values = self._readers, {}
@@ -149,7 +149,7 @@ class Form:
                 raise unknown_member(where, name, readers)
             try:
                 values[name] = read(each, where)
-            except ValidationFailed:  # only now is it worth saying which
+            except ValidationFailed:  # parse again with the exact location for the error
                 read(each, name if where == "the body" else f"{where}.{name}")
                 raise
         if not self._required <= values.keys():
@@ -160,11 +160,11 @@ class Form:
         return values
 
     def read_text(self, text: str, where: str) -> object:
-        """Refuse: a query holds no objects."""
+        """Refuse, because a query parameter cannot be an object."""
         raise wrong(where, text, "an object")
 
     def schema(self) -> Schema:
-        """Return a reference; the document of the API holds the schema itself."""
+        """Return a reference; `definition` returns the schema itself."""
         return {"$ref": f"#/components/schemas/{self.name}"}
 
     def definition(self) -> Schema:
@@ -182,7 +182,7 @@ class Form:
 
 
 def unknown_member(where: str, name: str, known: Iterable[str]) -> ValidationFailed:
-    """Return the refusal of a member that means nothing."""
+    """Return the error for an unknown member."""
     allowed = ", ".join(known) or "none"
     return ValidationFailed(
         where=where, problem=f"has the unknown member {name!r}; known: {allowed}"

@@ -1,6 +1,6 @@
-"""JSON as it comes in: strict about what it says twice, and never a number that is none.
+"""Strict JSON parser: refuses duplicate names and numbers such as NaN.
 
-What a body means is not decided in here.
+Other modules interpret the body.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class BodyUnreadable(CallerError):
 
 
 def read_json(body: bytes) -> object:
-    """Return what a JSON body says.
+    """Return the value of a JSON body.
 
     Raises:
-        BodyUnreadable: it is not JSON, or says something twice.
-        FileTooComplex: it would build too much.
+        BodyUnreadable: the body is not JSON, or contains a name twice.
+        FileTooComplex: the body has too many members.
     """
     if not body.strip():
         raise BodyUnreadable(reason="it is empty")
@@ -47,15 +47,15 @@ def read_json(body: bytes) -> object:
 
 
 def not_text(error: UnicodeDecodeError) -> str:
-    """Return why bytes cannot be read as text, in half a sentence."""
+    """Return why bytes are not UTF-8, as half a sentence."""
     return f"it is not UTF-8 text, from byte {error.start} on"
 
 
 def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object's members; given to `json.loads`, it refuses a name given twice.
+    """Return an object's members; as a hook of `json.loads`, refuse duplicate names.
 
     Raises:
-        ValueError: one is.
+        ValueError: a name occurs twice.
     """
     members = dict(pairs)
     if len(members) != len(pairs):
@@ -65,7 +65,7 @@ def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def double_of(names: Iterable[str]) -> str:
-    """Return the first name that is there twice; costs their number."""
+    """Return the first duplicate name; O(names)."""
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 

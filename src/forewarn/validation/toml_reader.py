@@ -1,6 +1,6 @@
-"""TOML as people write settings, fleets and scenarios in it, with limits on what it may build.
+"""TOML parser for settings, fleets and scenarios, with limits on complexity.
 
-What a text means is not decided in here.
+Other modules interpret the text.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from forewarn.validation.complexity import check_toml, checkpoint
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """Return what a TOML text says.
+    """Return the value of a TOML text.
 
     Raises:
-        ValueError: it is not TOML.
-        FileTooComplex: it would build too much.
+        ValueError: the text is not TOML.
+        FileTooComplex: the text has too many names.
     """
     check_toml(text)
     checkpoint()
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("it nests too deeply") from error
+        raise ValueError("it is nested too deeply") from error

@@ -1,6 +1,6 @@
-"""YAML as people write fleets in it: strict, flat, and without aliases.
+"""Strict YAML parser for fleets, without aliases and deep nesting.
 
-The only place that knows the YAML package. What a file means is not decided in here.
+Only this module imports the YAML package. Other modules interpret the file.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import yaml
 from forewarn.validation.complexity import DEPTH_MAX, check_count
 from forewarn.validation.json_reader import double_of
 
-#: Lines are not folded: a longer text than any stays on its line.
+#: Line width of written YAML, so large that long texts stay on one line.
 YAML_WIDTH = 1_000_000
 
 
 def read_yaml(text: str) -> object:
-    """Return what a YAML text says, without aliases, doubled names and great depths.
+    """Return the value of a YAML text without aliases, duplicate names and deep nesting.
 
-    Aliases can make a small file describe a huge one, so they are refused.
+    Aliases are refused, because with them a small file can describe a huge one.
 
     Raises:
-        ValueError: it is no such YAML.
-        FileTooComplex: it would build too much.
+        ValueError: the text is not such YAML.
+        FileTooComplex: the text has too many members.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = yaml.SafeLoader("")
@@ -33,12 +33,12 @@ def read_yaml(text: str) -> object:
             check_count(count)
             match event:
                 case yaml.AliasEvent():
-                    raise ValueError(f"{event.start_mark}: aliases are not read")
+                    raise ValueError(f"{event.start_mark}: aliases are not supported")
                 case yaml.ScalarEvent():
                     stack[-1][0].append(_scalar(plain, event))
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     if len(stack) > DEPTH_MAX:
-                        raise ValueError(f"{event.start_mark}: it nests too deeply")
+                        raise ValueError(f"{event.start_mark}: it is nested too deeply")
                     stack.append(([], isinstance(event, yaml.MappingStartEvent)))
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     members, is_mapping = stack.pop()
@@ -49,12 +49,12 @@ def read_yaml(text: str) -> object:
         raise ValueError(error) from error
     documents = stack[0][0]
     if len(documents) != 1:
-        raise ValueError(f"it holds {len(documents)} documents; one is wanted")
+        raise ValueError(f"it contains {len(documents)} documents instead of one")
     return documents[0]
 
 
 def written_yaml(form: object) -> bytes:
-    """Return a form as YAML."""
+    """Return a form as YAML text."""
     text: str = yaml.safe_dump(form, sort_keys=False, allow_unicode=True, width=YAML_WIDTH)
     return text.encode()
 
