@@ -122,6 +122,6 @@ def test_falling_incarnations_are_read_at_the_usual_pace() -> None:
         begun_ms = number * 100_000
         poller._begun_ms = begun_ms
         poller._due_ms = begun_ms + 60_000
-        poller.hurry()
+        poller.poll_soon()
         pauses_ms.append(poller.next_ms() - begun_ms)
     assert pauses_ms == [SPACING_MS] * BURST + [1000] * (9 - BURST)

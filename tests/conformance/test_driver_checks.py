@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.cli.driver import apart
+from forewarn.cli.driver import separate_driver
 from forewarn.cli.main import main
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
@@ -266,7 +266,7 @@ def test_sound_driver_passes_every_check() -> None:
         (AbortsOnlyOnce, "failed: no such job"),
         (GoesOnAfterEnd, "had ended, and is reported as running"),
         (NeverEnds, "has not ended within 0.1 s"),
-        (SleepsForever, "neither to be asked again nor waits"),
+        (SleepsForever, "neither a time to ask again"),
         (IgnoresRetry, "was begun to effect 0 times after begin of a retry came twice"),
         (ObeysAnyWriter, "of an older writer was begun to effect"),
         (EndsTheService, "raises SystemExit"),
@@ -310,7 +310,7 @@ def test_command_driver_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]
 
 def test_check_has_a_name_of_its_own() -> None:
     """What a driver keeps under its name is not the service's. Source: R-6."""
-    found = apart("kubernetes", {"url": "u"})
+    found = separate_driver("kubernetes", {"url": "u"})
     assert found == ("kubernetes-check", {"kind": "kubernetes", "url": "u"})
 
 

@@ -83,7 +83,7 @@ class BackgroundJobs:
             if status:
                 self._log.say("side-failed", f"{lane} failed: {output}", level="warning")
             elif form.get("what") == "ask":
-                answers.append(_seen(str(form["event_id"]), output))
+                answers.append(_peer_states(str(form["event_id"]), output))
         self._begin(now_ms)
         return tuple(answers)
 
@@ -141,7 +141,7 @@ def _subject(form: dict[str, object]) -> tuple[object, object]:
     return form.get("what"), form.get("event_id")
 
 
-def _seen(event_id: str, output: str) -> PeersSeen:
+def _peer_states(event_id: str, output: str) -> PeersSeen:
     """Return the answers that a job printed: the names of VMs by their state."""
     try:
         form = json.loads(output)

@@ -104,7 +104,7 @@ class ChildProcesses:
         for key, running in tuple(self._running.items()):
             status = running.child.poll()
             if status is None:
-                self._press(running, now_ms)
+                self._kill_if_due(running, now_ms)
                 continue
             results.append((HookEnded(key, status, reason=running.reason), running.child.output()))
             running.child.close()
@@ -137,7 +137,7 @@ class ChildProcesses:
             times.append(max(self._trim_ms, now_ms))
         return min(times, default=None)
 
-    def _press(self, running: Running, now_ms: int) -> None:
+    def _kill_if_due(self, running: Running, now_ms: int) -> None:
         if running.killed_ms is not None and now_ms >= running.killed_ms:
             running.child.kill()
             running.killed_ms = now_ms + self._grace_ms

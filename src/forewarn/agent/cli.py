@@ -119,7 +119,7 @@ def _check(options: argparse.Namespace) -> int:
     form = read_config(options.config)
     settings, odd = AgentSettings(form), oddities(form)
     explained = [
-        _explained(settings, kind, source, duration_s=duration_s)
+        _explanation(settings, kind, source, duration_s=duration_s)
         for kind in KNOWN_TYPES
         for source in SOURCES
         for duration_s in ((SHORT_S, -1) if kind == "Freeze" else (-1,))
@@ -143,7 +143,7 @@ SHORT_S = 5
 """Duration of a freeze by live migration or a memory-preserving update, in seconds. Source: N-1."""
 
 
-def _explained(
+def _explanation(
     settings: AgentSettings, kind: str, source: str, *, duration_s: int
 ) -> dict[str, object]:
     event = ScheduledEvent(
@@ -314,7 +314,7 @@ STARTER = """\
 # apprise = ["mailto://..."]                 # where Apprise is installed
 # level = "warning"                          # lowest level that is sent
 
-# The agent prepares a step before the event and undoes it after. It is two commands of your own ...
+# The agent prepares a step before the event and undoes it after, by two commands of your own ...
 # [step.drain]
 # prepare = ["/usr/local/bin/drain"]
 # recover = ["/usr/local/bin/undrain"]

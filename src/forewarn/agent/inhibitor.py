@@ -46,7 +46,7 @@ class Inhibitor:
         A failure to take the lock is logged once, and not retried until hooks run again.
         """
         if self._child is not None and self._child.poll() is not None:
-            self._drop()
+            self._release()
             self._ending.pop().close()
             self._complain("systemd-inhibit has ended")
         for child in tuple(self._ending):
@@ -56,7 +56,7 @@ class Inhibitor:
         if wanted and not self._wanted:
             self._take()
         elif self._wanted and not wanted:
-            self._drop()
+            self._release()
             self._log.clear("inhibit-failed")
         self._wanted = wanted
 
@@ -67,7 +67,7 @@ class Inhibitor:
 
     def close(self) -> None:
         """Release the lock for good."""
-        self._drop()
+        self._release()
 
     def _take(self) -> None:
         assert self._child is None
@@ -75,12 +75,12 @@ class Inhibitor:
         try:
             self._child = Child(_spawn(source), "")
         except OSError as error:
-            self._drop()
+            self._release()
             self._complain(reason_of(error))
         finally:
             os.close(source)
 
-    def _drop(self) -> None:
+    def _release(self) -> None:
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1

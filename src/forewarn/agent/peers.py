@@ -63,7 +63,7 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
         try:
             while waiting and not failed:
                 other = waiting.popleft()
-                answers[other] = place.said(other)
+                answers[other] = place.states(other)
         except IndexError:
             pass  # another thread has taken the last name
         except (PeerError, OSError) as error:
@@ -97,7 +97,7 @@ class Place:
         """Return whether a VM has published that it is prepared."""
         raise NotImplementedError
 
-    def said(self, name: str) -> tuple[str, ...]:
+    def states(self, name: str) -> tuple[str, ...]:
         """Return the states that a VM has published, of `PEER_WORDS`."""
         holds = ("deciding",) if self.has(f"{name}{HOLDS}") else ()
         return (*holds, "prepared" if self.has(name) else "unprepared")
@@ -111,7 +111,7 @@ class Place:
 class StatusEndpoints(Place):
     """The agents' own status endpoints, where nothing needs to be published."""
 
-    def said(self, name: str) -> tuple[str, ...]:
+    def states(self, name: str) -> tuple[str, ...]:
         """Ask the other VM's agent; without an answer, return no states."""
         known = self.settings.get("peers", {})
         assert isinstance(known, dict)

@@ -115,7 +115,7 @@ class Poller:
         if len(self._approvals) < APPROVALS_MAX:
             self._approvals[event_id] = None
 
-    def hurry(self) -> None:
+    def poll_soon(self) -> None:
         """Poll again as soon as the rate limit allows, because a document needs confirmation.
 
         The service must not delay the answer, which it would do until that document changes.

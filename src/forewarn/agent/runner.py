@@ -116,7 +116,7 @@ class Runner:
         while not (signals.stopping or signals.renewing or self.again):
             self.turn()
         if not signals.stopping:  # the next runner handles a stop from here on
-            self._let_go()
+            self._release()
             return True
         self._readiness.stopping()
         sentence = "The agent stops; the next one takes over the running hooks."
@@ -127,20 +127,20 @@ class Runner:
     def turn(self) -> None:
         """Carry out due intents, and wait for the next stimulus."""
         now_ms = self.clock.now_ms()
-        self._give(self.contact.begin(now_ms))
+        self._step_core(self.contact.begin(now_ms))
         if not self._awaits:
             self._await()
         self._attend(now_ms)
         self._wait(now_ms)
         now_ms = self.clock.now_ms()
-        self._give(self.contact.expire(now_ms))
+        self._step_core(self.contact.expire(now_ms))
         if self.core is None:
             self._identify()
         else:
             self._collect(now_ms)
             deadline_ms = self.core.next_deadline()
             if deadline_ms is not None and now_ms >= deadline_ms:
-                self._give((TimePassed(),))
+                self._step_core((TimePassed(),))
         self._flush(now_ms)
         if self._inhibitor is not None and self.core is not None:
             self._inhibitor.hold(wanted=bool(self.core.running()))
@@ -148,10 +148,10 @@ class Runner:
 
     def close(self) -> None:
         """Release everything except the hooks."""
-        self._let_go()
+        self._release()
         self._holdings.close()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Release everything that the next runner does not reuse."""
         for line in (self.contact.poll_line, self.contact.approve_line):
             line.close()
@@ -205,19 +205,19 @@ class Runner:
         if state is not None:
             before = self._journal.boot_id
             rebooted = bool(before) and before != boot_id()
-            self._give((Resumed(processes, rebooted=rebooted),))
+            self._step_core((Resumed(processes, rebooted=rebooted),))
 
     # ---- the core and its intents --------------------------------------------------------------
 
-    def _give(self, stimuli: tuple[Stimulus, ...]) -> None:
+    def _step_core(self, stimuli: tuple[Stimulus, ...]) -> None:
         for stimulus in stimuli:
             if self.core is None:
-                self.contact.hurry()  # a document arrived before the name
+                self.contact.poll_soon()  # a document arrived before the name
                 continue
             now_ms = self.clock.now_ms()
             self._intents += self.core.step(stimulus, now_ms)
             if self.core.doubts:
-                self.contact.hurry()
+                self.contact.poll_soon()
             self._flush(now_ms)
 
     def _flush(self, now_ms: int) -> None:
@@ -278,9 +278,9 @@ class Runner:
         now_ms = self.clock.now_ms()
         self._signals.drain(ready)
         if self.contact.poll_line in lines and self.contact.poll_line.fd in ready:
-            self._give(self.contact.poll_ready(now_ms))
+            self._step_core(self.contact.poll_ready(now_ms))
         if self.contact.approve_line in lines and self.contact.approve_line.fd in ready:
-            self._give(self.contact.approval_ready())
+            self._step_core(self.contact.approval_ready())
         if self._status is not None:
             self._status.serve(self, ready, now_ms)
 
@@ -311,8 +311,8 @@ class Runner:
         """Process the ends of hooks."""
         assert self._children is not None
         for ended, output in self._children.ended(now_ms):
-            self._tell_end(ended, output)
-            self._give((ended,))
+            self._log_end(ended, output)
+            self._step_core((ended,))
 
     def _attend(self, now_ms: int) -> None:
         """Do work that must not delay hooks, polls or approvals: cleanup, background jobs."""
@@ -320,21 +320,21 @@ class Runner:
             return
         if self.core.generation == self._written:
             self._children.tidy()
-        self._give(self._side.answers(now_ms))
+        self._step_core(self._side.answers(now_ms))
         if any(held.is_undone for held in self.core.steps):
-            self._heed(now_ms)
+            self._read_requests(now_ms)
 
-    def _heed(self, now_ms: int) -> None:
+    def _read_requests(self, now_ms: int) -> None:
         """Process operators' requests about steps that could not be undone."""
         if now_ms < self._heed_ms:
             return
         self._heed_ms = now_ms + HEED_MS
         for asked in self._requests.pending():
             self.log.say("asked", f"An operator asks to {asked.verb} {asked.name}.")
-            self._give((asked,))
+            self._step_core((asked,))
             self._requests.done(asked)
 
-    def _tell_end(self, ended: HookEnded, output: str) -> None:
+    def _log_end(self, ended: HookEnded, output: str) -> None:
         self.metrics.ended(ended)
         level = "info" if ended.exit_status in (0, HOLD_STATUS) else "warning"
         tail = {"output": output} if output else {}

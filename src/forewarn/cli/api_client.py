@@ -236,7 +236,7 @@ class ApiClient:
         except (OSError, HTTPException) as error:
             raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         finally:
-            _hang_up(answer, channel)
+            _close(answer, channel)
 
     def lines(
         self, path: str, *, until_ms: int = 0, **query: object
@@ -272,7 +272,7 @@ class ApiClient:
         except ValueError as error:
             raise ServerForeign(server=self.server, reason="its answer is not JSON") from error
         finally:
-            _hang_up(answer, channel)
+            _close(answer, channel)
 
     def _ask(
         self, method: str, path: str, body: bytes, kind: str, *, key: str = ""
@@ -301,7 +301,7 @@ class ApiClient:
         try:
             self.now_ms = timestamps.parse(answer.headers.get(TIME_HEADER, ""))
         except ValueError as error:
-            _hang_up(answer, channel)
+            _close(answer, channel)
             reason = f"it answered {answer.status}"
             raise ServerForeign(server=self.server, reason=reason) from error
         seen = answer.headers.get(GENERATION_HEADER, "0")
@@ -401,7 +401,7 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-def _hang_up(answer: HTTPResponse, channel: socket.socket) -> None:
+def _close(answer: HTTPResponse, channel: socket.socket) -> None:
     answer.close()
     channel.close()
 

@@ -106,7 +106,7 @@ def _check(arguments: argparse.Namespace) -> int:
         store = str(Path(scratch) / "store.db")
         open_store(store).close()
         if not arguments.as_is:
-            name, table = apart(name, table)
+            name, table = separate_driver(name, table)
         subject = Subject(
             lambda: make_driver(name, table, store),
             arguments.host,
@@ -122,7 +122,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return finish(results, {"driver": arguments.name}, as_json=arguments.json)
 
 
-def apart(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     """Return a separate driver name and table, so that a check does not disturb a service.
 
     A driver stores, under its name, the highest writer generation that has called it, and refuses

@@ -337,7 +337,7 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> int:
             if not arguments.quiet:
                 writer = LineWriter(sys.stdout)
                 spoken.callback(writer.close)
-                _speak(emulator, writer.write, as_json=arguments.json)
+                _attach_console(emulator, writer.write, as_json=arguments.json)
             for scenario in stories:
                 await emulator.run_scenario(scenario)
         except BaseException:
@@ -355,7 +355,7 @@ def _scenario(name: str) -> Scenario:
     return find_scenario(name)
 
 
-def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
+def _attach_console(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
     """Print the banner, then each change."""
     from forewarn.emulator import console  # noqa: PLC0415
     from forewarn.protocol import timestamps  # noqa: PLC0415

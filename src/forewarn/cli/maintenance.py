@@ -39,7 +39,7 @@ def add_commands(commands: CommandGroup) -> None:
         _add_form(parser)
     create.add_argument("--start", action="store_true", help="start it immediately")
     for word, line in _WORDS.items():
-        parser = group.command(word, line, run=_word)
+        parser = group.command(word, line, run=_change_state)
         parser.set_defaults(word=word)
         _add_id(parser)
         if word in {"pause", "cancel"}:
@@ -213,7 +213,7 @@ def _planned(client: ApiClient, path: str, after: int) -> Answer:
     return answer
 
 
-def _word(arguments: argparse.Namespace) -> int:
+def _change_state(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
     from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
 

@@ -168,13 +168,13 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
                 extra={"action": "access.none"},
             )
 
-    def standing_by(address: str) -> None:
+    def show_standby(address: str) -> None:
         notify("READY=1\nSTATUS=standby")  # otherwise the service manager's start would time out
         if address:
             log.info("handing calls of operators on at %s", address, extra={"action": "standby"})
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-    daemon.on_standby = standing_by
+    daemon.on_standby = show_standby
     daemon.reload = Reload(daemon, read_again)
     watchdog = asyncio.create_task(keep_watchdog(daemon))
     status = 0

@@ -186,7 +186,7 @@ class Importer:
         """Update once; print each failure once, and retry it at the next update."""
         try:
             fleet, failed = self._bring_in_step()
-            self._look_after(fleet)
+            self._report_silence(fleet)
         except ForewarnError as error:
             failed = [error]
         for each in failed:
@@ -250,7 +250,7 @@ class Importer:
         if not self._dry_run:
             self._client.delete(f"/v1/vms?name={vm}")
 
-    def _look_after(self, fleet: Found) -> None:
+    def _report_silence(self, fleet: Found) -> None:
         """Report hosts that have been silent for too long. Source: L-4."""
         now_ms = self._clock.now_ms()
         for host in list(self._silent_ms):

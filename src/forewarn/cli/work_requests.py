@@ -222,7 +222,7 @@ def _ask(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print_operations(operations, client.now_ms)
-    _tell_unasked(operations)
+    _note_unasked(operations)
     return OK
 
 
@@ -260,7 +260,7 @@ def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: 
     return OK
 
 
-def _tell_unasked(operations: Iterable[Answer]) -> None:
+def _note_unasked(operations: Iterable[Answer]) -> None:
     """Note work that started without notice because no VM of its group polls."""
     unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
     if unasked:

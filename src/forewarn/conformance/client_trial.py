@@ -118,7 +118,7 @@ class ClientTrial:
         self.kill()
         self.server.close()
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Return the last line that the client printed."""
         log = Path(self._directory, "log")
         lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
@@ -239,7 +239,7 @@ class ClientTrial:
         while not until():
             if self._process is not None and self._process.poll() is not None:
                 status = self._process.returncode
-                raise ConformanceFault(f"the client ended with status {status}: {self.said()}")
+                raise ConformanceFault(f"the client ended with status {status}: {self.last_line()}")
             lasted_ms = clock.now_ms() - begun_ms
             asked = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
             if lasted_ms > limit_ms and (asked or lasted_ms > 3 * limit_ms):

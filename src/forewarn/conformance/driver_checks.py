@@ -75,7 +75,7 @@ def _begins_once(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
     trial.begin(task)
-    _see_off(trial, task)
+    _wait_end(trial, task)
     _once(trial, task, "begin came twice")
 
 
@@ -86,7 +86,7 @@ def _begins_once_after_restart(trial: Trial) -> None:
     trial.restart()
     later = Task(task.operation, task.generation + 1)
     trial.begin(later)
-    _see_off(trial, later)
+    _wait_end(trial, later)
     _once(trial, task, "a restart")
 
 
@@ -95,7 +95,7 @@ def _remembers(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
     trial.restart()
-    _see_off(trial, Task(task.operation, task.generation + 1))
+    _wait_end(trial, Task(task.operation, task.generation + 1))
 
 
 @_check("R-2", "an ended task keeps its result, and does nothing more")
@@ -129,7 +129,7 @@ def replace_duration(task: Task) -> Task:
 
 
 @_check("R-1", "tasks are separate: the end of one is not that of another")
-def _keeps_apart(trial: Trial) -> None:
+def _separates_tasks(trial: Trial) -> None:
     ending, other = trial.task(), replace_duration(trial.task())
     trial.begin(ending)
     trial.ended(ending)
@@ -205,11 +205,11 @@ def _stays_aborted(trial: Trial) -> None:
 def _retries(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
-    _see_off(trial, task)
+    _wait_end(trial, task)
     second = _attempt(task, 2)
     trial.begin(second)
     trial.begin(second)
-    _see_off(trial, second)
+    _wait_end(trial, second)
     _once(trial, task, "a retry")
     _once(trial, second, "begin of a retry came twice")
 
@@ -219,7 +219,7 @@ def _refuses_late_writer(trial: Trial) -> None:
     newer, late = trial.task(), trial.task()
     late = Task(late.operation, late.generation - 1)
     trial.begin(newer)
-    _see_off(trial, newer)
+    _wait_end(trial, newer)
     trial.refused(trial.begin, late)
     count = trial.effects(late)
     if count:
@@ -240,7 +240,7 @@ def _discovers(trial: Trial) -> None:
         )
 
 
-def _see_off(trial: Trial, task: Task) -> None:
+def _wait_end(trial: Trial, task: Task) -> None:
     """Wait until a task has ended or waits for an operator."""
     try:
         progress = trial.ended(task)

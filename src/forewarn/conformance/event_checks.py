@@ -46,7 +46,7 @@ def _notice(trial: EventTrial) -> None:
     kind = str(event.get("EventType"))
     demand(kind in NOTICE_S, f"the type {kind} is unknown")
     # The event may have been shown since the last document without it.
-    unseen = [each for each in trial.sights if each.event(trial.made()) is None]
+    unseen = [each for each in trial.sights if each.event(trial.event_id()) is None]
     not_before_s = parsedate_to_datetime(str(event["NotBefore"])).timestamp()
     shown_s = unseen[-1].read_s if unseen else sight.read_s
     notice_s = round(not_before_s - shown_s)
@@ -144,7 +144,7 @@ def _withdrawn(trial: EventTrial) -> None:
         raise NotApplicable("nothing can withdraw an event (--schedule, --cancel)")
     _over(trial)
     trial.announced(schedule)
-    event_id = trial.made()
+    event_id = trial.event_id()
     cancel()
     for sight in trial.wait_gone(event_id, "the withdrawn event is still shown"):
         event = sight.event(event_id)
@@ -156,12 +156,12 @@ def _failure(trial: EventTrial) -> None:
     if trial.hooks.fail is None:
         raise NotApplicable("nothing can cause a failure (--fail)")
     _over(trial)
-    event = trial.announced(trial.hooks.fail).event(trial.made())
+    event = trial.announced(trial.hooks.fail).event(trial.event_id())
     assert event is not None, "the event that was announced is in the document"
     demand(event["EventStatus"] == "Started", f"the status is {event['EventStatus']!r}")
     demand(event["NotBefore"] == "", f"NotBefore is {event['NotBefore']!r}")
     if trial.hooks.approve:
-        trial.wait_gone(trial.made(), "the failure does not end")
+        trial.wait_gone(trial.event_id(), "the failure does not end")
 
 
 @_check("C-2", "Forewarn's agent prepares for an event of the server, and approves it")
@@ -173,8 +173,8 @@ def _agent(trial: EventTrial) -> None:
 
     def follow() -> str:
         trial.announced(schedule)
-        trial.wait_gone(trial.made(), "the event that the agent should approve is still shown")
-        return trial.made()
+        trial.wait_gone(trial.event_id(), "the event that the agent should approve is still shown")
+        return trial.event_id()
 
     run(follow)
 

@@ -162,7 +162,7 @@ class EventTrial:
         self._event_id = new[0]
         return sight
 
-    def made(self) -> str:
+    def event_id(self) -> str:
         """Return the id of the last created event."""
         return self._event_id
 

@@ -81,7 +81,7 @@ def banner(
 Forewarn emulator. Ctrl-C ends it.
 
   poll             {poll}{places}
-  VM of callers    {_asker(vms)}
+  VM of callers    {_caller(vms)}
   operator API     {operator or "none"}
   page             {page or "none"}
   clock            {pace}; all times shown are the emulator's
@@ -109,7 +109,7 @@ Point `az` and the SDK at the emulator, in another terminal:
 """
 
 
-def _asker(vms: tuple[str, ...]) -> str:
+def _caller(vms: tuple[str, ...]) -> str:
     if not vms:
         return "none: there is no VM yet"
     return vms[0] if len(vms) == 1 else f"{vms[0]} (or ?vm=NAME: {_names(vms)})"

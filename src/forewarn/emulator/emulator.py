@@ -150,7 +150,7 @@ class Emulator(Daemon):
         """Create and enable the fleet before the first request. Source: B-4."""
         now_ms = self.clock.now_ms()
         known = plane.state.topology
-        change = self._wanted(known)
+        change = self._missing_records(known)
         if not default_fleet.is_empty(change):
             plane.commit(change, actor=default_fleet.ACTOR, now_ms=now_ms)
         topology = plane.state.topology
@@ -165,7 +165,7 @@ class Emulator(Daemon):
         for spec in self._faults.specs() if self._faults is not None else ():
             self._check_fault(spec)
 
-    def _wanted(self, known: Topology) -> ChangeTopology:
+    def _missing_records(self, known: Topology) -> ChangeTopology:
         """Return the change that adds the missing records to the store."""
         options = self.options
         if options.topology:
@@ -277,7 +277,7 @@ class Emulator(Daemon):
             raise ScenarioBusy(name=name, problem=f"work still uses {left} of its last run")
         vm = vm or self.default_vm
         assert self._comebacks is not None
-        await self._comebacks.hurry(vm)
+        await self._comebacks.restore_now(vm)
         topology = await asyncio.wrap_future(self.control.read(lambda plane: plane.state.topology))
         stage = stage_for(topology, vm)
         if stage is None:
@@ -339,9 +339,9 @@ class Emulator(Daemon):
                 if entry.action == "group.added":
                     self.control.note(Enable(entry.group), default_fleet.ACTOR)
         if committed.entries:
-            self.bridge.call(lambda: self._tell(committed, after, removed_vms))
+            self.bridge.call(lambda: self._report(committed, after, removed_vms))
 
-    def _tell(self, committed: Committed, topology: Topology, removed_vms: list[Vm]) -> None:
+    def _report(self, committed: Committed, topology: Topology, removed_vms: list[Vm]) -> None:
         if self._gone_vms is not None:
             self._follow_gone(self._gone_vms, committed, topology)
         for vm in removed_vms:

@@ -19,7 +19,7 @@ def token_giver(key: str) -> Callable[[str, str], Response]:
     """Return a function that issues a token for a VM and a resource."""
     issuer = TokenIssuer(key.encode(), lambda _: "")
 
-    def give(vm: str, resource: str) -> Response:
+    def issue(vm: str, resource: str) -> Response:
         audience = resource[:RESOURCE_LENGTH_MAX]
         now_s = SystemClock().now_ms() // 1000
         token = {
@@ -34,4 +34,4 @@ def token_giver(key: str) -> Callable[[str, str], Response]:
         }
         return Response(body=compact(token))
 
-    return give
+    return issue

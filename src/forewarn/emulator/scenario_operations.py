@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ScenarioOperations:
-    """Numbers of operations by label; for a maintenance, of its live operations."""
+    """The numbers of operations by label; a maintenance's label gives its live operations."""
 
     def __init__(self, maintenances: Mapping[str, int]) -> None:
         """Start without operations.

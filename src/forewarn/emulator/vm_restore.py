@@ -54,7 +54,7 @@ class VmRestore:
         self._away[vm.name] = (self._clock.now_ms() + AWAY_MS, vm)
         self.wake()
 
-    async def hurry(self, name: str) -> None:
+    async def restore_now(self, name: str) -> None:
         """Restore a VM now, because it is needed."""
         if name in self._away:
             _, vm = self._away[name]

@@ -159,7 +159,7 @@ class FollowedTooLate(PeerError):
     """A follower that has missed too many commits."""
 
     code = "followed-too-late"
-    message = "History of the store {place} does not lead from the followed state to the newest."
+    message = "The changes of the store {place} since the last read cannot be followed."
     advice = "The follower loads the state again; you need not act."
 
 

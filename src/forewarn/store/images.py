@@ -115,7 +115,7 @@ _read = msgspec.json.Decoder(list[tuple[str, str | int, dict[str, str | int] | N
 
 def images_text(images: Iterable[Image]) -> str:
     """Return images in the form that history stores."""
-    rows = [_told(image) for image in images]
+    rows = [_encoded(image) for image in images]
     text = _json(rows)
     if len(text) <= (PLAIN_ADDED_MAX if text.startswith(b'[["+') else PLAIN_MAX):
         return text.decode()
@@ -123,7 +123,7 @@ def images_text(images: Iterable[Image]) -> str:
     return base64.b64encode(packer.compress(text) + packer.flush()).decode("ascii")
 
 
-def _told(image: Image) -> _Told:
+def _encoded(image: Image) -> _Told:
     """Return an image as stored: `+` marks a new record's kind, `~` a changed one's.
 
     Images without such a mark contain the complete row, or none.

@@ -223,7 +223,7 @@ class StoreReader:
 
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of history."""
-        values = _given(page, _HISTORY_FILTERS)
+        values = _filter_values(page, _HISTORY_FILTERS)
         narrow = 0 < page.before - page.after <= PAGE_MAX + 1
         filters = _HISTORY_FILTERS_HERE if narrow else _HISTORY_FILTERS
         fills = {
@@ -304,7 +304,7 @@ class StoreReader:
 
     def operations(self, page: OperationPage) -> list[Operation]:
         """Return one page of operations, including ended ones, newest first."""
-        values = _given(page, _OPERATION_FILTERS)
+        values = _filter_values(page, _OPERATION_FILTERS)
         filters = [_OPERATION_FILTERS[name] for name in values]
         if page.states:
             filters.append(_in_states(page.states))
@@ -369,7 +369,7 @@ def owners_text(owners: Iterable[str]) -> str:
     return "\n" + "".join(f"{owner}\n" for owner in sorted(owners))
 
 
-def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
+def _filter_values(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
     """Return the values of the filters that are set."""
     wanted = {name: getattr(page, name) for name in filters}
     return {name: value for name, value in wanted.items() if value}

@@ -142,7 +142,7 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
             whole = rows.whole(recorded.entry)
             if recorded.seq >= which[0]:
                 at_ms = whole.at_ms
-                yield {"sequence": recorded.seq, **_told(whole)}
+                yield {"sequence": recorded.seq, **_export_form(whole)}
 
     write_export(retention.directory, f"history-{which[0]:012}-{which[-1]:012}", lines())
     return at_ms
@@ -167,7 +167,7 @@ def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
         raise ExportFailed(directory=directory, reason=error.strerror) from error
 
 
-def _told(entry: Entry) -> dict[str, object]:
+def _export_form(entry: Entry) -> dict[str, object]:
     images = [{"kind": each.kind, "key": each.key, "row": each.row} for each in entry.images]
     form: dict[str, object] = {name: getattr(entry, name) for name in Entry.__match_args__}
     form["images"] = images

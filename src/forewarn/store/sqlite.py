@@ -138,7 +138,9 @@ class SqliteEngine(Engine):
             at = self._connect(str(path), _WRITER_SETTINGS) if beside else self._reader(path)
             self._writer = at
             return
-        self._file = self._taken(path, must_exist=must_exist, replaces=replaces) if path else None
+        self._file = (
+            self._locked_file(path, must_exist=must_exist, replaces=replaces) if path else None
+        )
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
             try:
@@ -150,7 +152,7 @@ class SqliteEngine(Engine):
                 self._writer.close()
                 raise
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
     @contextmanager
@@ -247,9 +249,9 @@ class SqliteEngine(Engine):
             self._idle.pop().close()
         with self._lock:
             self._writer.close()
-        self._let_go()
+        self._release()
 
-    def _taken(self, path: Path, *, must_exist: bool, replaces: bool) -> DatabaseFile:
+    def _locked_file(self, path: Path, *, must_exist: bool, replaces: bool) -> DatabaseFile:
         try:
             if must_exist and not (path.exists() and path.stat().st_size):
                 raise StoreMissing(place=self.place)
@@ -261,7 +263,7 @@ class SqliteEngine(Engine):
         except OSError as error:
             raise StoreUnavailable(place=self.place, reason=sentence(error)) from error
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._file is not None:
             self._file.release()
             self._file = None

@@ -178,7 +178,7 @@ class DatabaseFile:
         return size == pages * (65536 if page == 1 else page)
 
     def _log_has_head(self) -> bool:
-        """Return whether the log has its header: SQLite appends to it even without."""
+        """Return whether the log has its header, because SQLite appends even if it is gone."""
         begins = _head(self._log, 4) in _LOG_HEADS
         lost = self._log_begun and not begins
         self._log_begun = begins

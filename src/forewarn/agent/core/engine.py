@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from forewarn.agent.core import records as rec
 from forewarn.agent.core.coordination import heard, is_silent, turn
-from forewarn.agent.core.event_tracking import TrackedEvents, telling
+from forewarn.agent.core.event_tracking import TrackedEvents, notification
 from forewarn.agent.core.records import EventRecord, StepRecord
 from forewarn.agent.core.step_table import StepTable, worst
 from forewarn.agent.core.values import (
@@ -219,7 +219,7 @@ class AgentEngine:
     def _prepared(self, record: EventRecord, now_ms: int) -> None:
         record.ready_ms = now_ms
         self._announce(record)
-        self._tell("prepared", record, "is prepared for")
+        self._notify("prepared", record, "is prepared for")
         if record.started:
             record.stage = rec.UNDER_WAY
         elif record.then == "hold":
@@ -302,14 +302,14 @@ class AgentEngine:
             record.approved = True
             record.stage = rec.APPROVED if record.stage == rec.APPROVING else record.stage
             self._mark()
-            self._tell("approved", record, "was approved" if record.started else "is approved")
+            self._notify("approved", record, "was approved" if record.started else "is approved")
         elif record.stage == rec.APPROVING and not record.gone:
             record.why = f"the approval failed: {ended.reason}"
             wait_s = min(2 ** min(record.tries, 5), APPROVAL_RETRY_S_MAX)
             record.next_ms = now_ms + wait_s * 1000
             if record.tries == 1:
                 why = f"is not approved: {ended.reason}"
-                self._tell("approval-failed", record, why, level="error")
+                self._notify("approval-failed", record, why, level="error")
 
     def _peers_seen(self, seen: PeersSeen, now_ms: int) -> None:
         record = self._following.get(seen.event_id)
@@ -324,14 +324,14 @@ class AgentEngine:
         if record.stage == rec.HELD and others and record.coordination != "self":
             record.holds = True
             self._out.append(AnnounceIntent(record.event, prepared=record.announced, holds=True))
-        self._tell("held", record, f"is not approved by this VM: {why}", level="warning")
+        self._notify("held", record, f"is not approved by this VM: {why}", level="warning")
 
     def _abort(self, record: EventRecord, why: str) -> None:
         record.stage = rec.ABORTING
         record.ending = record.ending or "cancel"
         record.why = why
         self._mark()
-        self._tell("aborted", record, f"is not prepared for: {why}", level="error")
+        self._notify("aborted", record, f"is not prepared for: {why}", level="error")
 
     def _release(self, record: EventRecord, now_ms: int) -> bool:
         """Undo, last group first, the steps that only this event needs; return whether all are."""
@@ -339,7 +339,7 @@ class AgentEngine:
         if not self._table.drop_checks(record.checks, record.event_id):
             return False
         for group in reversed(record.plan):
-            gone = [self._table.let_go(step, record, now_ms=now_ms) for step in group]
+            gone = [self._table.release(step, record, now_ms=now_ms) for step in group]
             if not all(gone):
                 return False
         return True
@@ -350,7 +350,7 @@ class AgentEngine:
             record.stage = rec.ABORTED
             return
         if record.plan:
-            self._tell("finished", record, OVER[record.remains])
+            self._notify("finished", record, OVER[record.remains])
         self._following.finish(record, now_ms)
 
     def _person_asked(self, asked: PersonAsked, now_ms: int) -> None:
@@ -392,5 +392,5 @@ class AgentEngine:
     def _mark(self) -> None:
         self._generation += 1
 
-    def _tell(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
-        self._out.append(telling(action, record.event, text, level=level))
+    def _notify(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
+        self._out.append(notification(action, record.event, text, level=level))

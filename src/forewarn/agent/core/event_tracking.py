@@ -23,7 +23,9 @@ MISSING_MS = 30_000  # a missing event is over after this time without a newer i
 FINISHED_MAX = 64  # ids of ended events, remembered in case a stale document shows them again
 
 
-def telling(action: str, event: ScheduledEvent, text: str, *, level: str = "info") -> NotifyIntent:
+def notification(
+    action: str, event: ScheduledEvent, text: str, *, level: str = "info"
+) -> NotifyIntent:
     """Return a notification with a sentence about an event."""
     sentence = f"{event.event_type} {event.event_id} {text}."
     return NotifyIntent(action, event, text=sentence, level=level)
@@ -132,7 +134,7 @@ class TrackedEvents:
         record.ready_ms = now_ms
         record.stage = rec.PREPARING
         self._mark()
-        self._tell("seen", record, "is announced again", level="warning")
+        self._notify("seen", record, "is announced again", level="warning")
 
     def _shown(self, event_id: str) -> ScheduledEvent | None:
         return self._last_events.get(event_id)
@@ -149,7 +151,7 @@ class TrackedEvents:
                 self._beyond = self._beyond or event_id
                 text = f"is not followed: {EVENTS_MAX} events are followed already, the maximum"
                 if self._beyond == event_id:
-                    self._out.append(telling("not-followed", event, text, level="error"))
+                    self._out.append(notification("not-followed", event, text, level="error"))
             return
         self._beyond = ""
         record = EventRecord(event, now_ms)
@@ -181,7 +183,7 @@ class TrackedEvents:
         self._mark()
         late = " and has already started" if record.started else ""
         level = "info" if rule.action == "ignore" else "warning"
-        self._tell("seen", record, f"is announced{late}; rule: {rule.name}", level=level)
+        self._notify("seen", record, f"is announced{late}; rule: {rule.name}", level=level)
 
     def _changed(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
         before = record.event
@@ -195,11 +197,11 @@ class TrackedEvents:
             if record.stage not in (rec.PREPARING, rec.ABORTING, rec.ABORTED):
                 record.stage = rec.UNDER_WAY
                 record.next_ms = None
-            self._tell(
+            self._notify(
                 "started", record, f"has started{asked}", level="warning" if mine else "info"
             )
             return
-        self._tell("changed", record, "has changed")
+        self._notify("changed", record, "has changed")
         record.asked_ms = 0
         was_mine = self._identity.named_in(before.resources)
         if was_mine and not mine and not record.started:
@@ -220,7 +222,9 @@ class TrackedEvents:
         record.next_ms = None
         record.ending = record.ending or ("recover" if came else "cancel")
         self._mark()
-        self._tell("ended" if came else "cancelled", record, "is over" if came else "is cancelled")
+        self._notify(
+            "ended" if came else "cancelled", record, "is over" if came else "is cancelled"
+        )
 
     def finish(self, record: EventRecord, now_ms: int) -> None:
         """Forget an event that is over, except its id.
@@ -262,8 +266,8 @@ class TrackedEvents:
     def _mark(self) -> None:
         self.generation += 1
 
-    def _tell(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
-        self._out.append(telling(action, record.event, text, level=level))
+    def _notify(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
+        self._out.append(notification(action, record.event, text, level=level))
 
 
 def _is_overdue(record: EventRecord, now_ms: int) -> bool:

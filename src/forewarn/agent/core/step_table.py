@@ -133,9 +133,9 @@ class StepTable:
         known = {0: "go-on", HOLD_STATUS: "hold", ABORT_STATUS: "abort"}
         held.verdict = known.get(status, held.step.on_failure)
         if status == HOLD_STATUS:
-            self._tell("step-held", held, "asked to hold")
+            self._notify("step-held", held, "asked to hold")
         elif status:
-            self._tell("step-failed", held, f"did not succeed: {text}", level="error")
+            self._notify("step-failed", held, f"did not succeed: {text}", level="error")
 
     def reschedule(self, event: ScheduledEvent) -> None:
         """Extend the timeouts of an event's hooks to its current NotBefore."""
@@ -155,7 +155,7 @@ class StepTable:
 
     # ---- undoing -------------------------------------------------------------------------------
 
-    def let_go(self, step: PreparationStep, record: EventRecord, *, now_ms: int) -> bool:
+    def release(self, step: PreparationStep, record: EventRecord, *, now_ms: int) -> bool:
         """Undo a step unless another event needs it; return whether this event is done with it."""
         held = self._held(step, record.event_id)
         if held is None:
@@ -222,7 +222,7 @@ class StepTable:
         for held in forgotten:
             del self._steps[held.key]
             self._mark()
-            self._tell("forgotten", held, "is given up at an operator's request and NOT undone")
+            self._notify("forgotten", held, "is given up at an operator's request and NOT undone")
         return forgotten
 
     def _waiting(self, name: str) -> tuple[StepRecord, ...]:
@@ -251,10 +251,10 @@ class StepTable:
         text = f"did not succeed, the next attempt is in {pause_s} s: {trouble}"
         alerts = held.failures & (held.failures - 1) == 0  # at each doubling
         if held.failures < UNDO_FAILURES_ALERT:
-            self._tell("undo-failed", held, text)
+            self._notify("undo-failed", held, text)
         elif held.failures == UNDO_FAILURES_ALERT or alerts:
             count = f"{held.failures} failures; an operator must remove the cause"
-            self._tell("unrecovered", held, f"{text} ({count})", level="error")
+            self._notify("unrecovered", held, f"{text} ({count})", level="error")
 
     # ---- after a restart -----------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class StepTable:
     def _mark(self) -> None:
         self.generation += 1
 
-    def _tell(self, action: str, held: StepRecord, text: str, *, level: str = "warning") -> None:
+    def _notify(self, action: str, held: StepRecord, text: str, *, level: str = "warning") -> None:
         event = held.event
         sentence = f"{event.event_type} {event.event_id}: {held.phase} {held.step.name} {text}."
         self._out.append(NotifyIntent(action, event, text=sentence, level=level))

@@ -53,7 +53,7 @@ def _node(settings: dict[str, object]) -> str:
     return str(settings.get("node") or "") or _run("crm_node", "-n").strip() or local_host()
 
 
-def _seen(node: str) -> ET.Element:
+def _node_element(node: str) -> ET.Element:
     text = _run("crm_mon", "-1", "--output-as=xml")
     element = ET.fromstring(text).find(f"./nodes/node[@name='{node}']")  # noqa: S314  see above
     if element is None:
@@ -62,11 +62,11 @@ def _seen(node: str) -> ET.Element:
 
 
 def _is_standby(node: str) -> bool:
-    return _seen(node).get("standby") == "true"
+    return _node_element(node).get("standby") == "true"
 
 
 def _resources(node: str) -> int:
-    return int(_seen(node).get("resources_running", "0"))
+    return int(_node_element(node).get("resources_running", "0"))
 
 
 def _run(*command: str) -> str:
