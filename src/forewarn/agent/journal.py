@@ -52,9 +52,9 @@ class JournalLost(OurError):
 class Journal:
     """Two files written in turn; the newest complete one is the state, even after a crash.
 
-    The agent writes a state over the older file and synchronises it once. To write a new file,
-    rename it and synchronise the directory takes more than twice as long, and every hook waits for
-    it.
+    The agent writes a state over the older file and synchronises it once. Writing a new
+    file, renaming it and synchronising the directory would take more than twice as long, and every
+    hook would wait for it.
     """
 
     def __init__(self, directory: str) -> None:

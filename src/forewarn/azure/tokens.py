@@ -35,8 +35,8 @@ _HEADER = {"typ": "JWT", "alg": "HS256"}
 class TokenIssuer:
     """Issues and verifies tokens, with the system's time, because clients use theirs.
 
-    The signature covers the stored record of the operator's token. To revoke that token therefore
-    invalidates all tokens issued for it.
+    The signature covers the stored record of the operator's token. Revoking that token
+    therefore invalidates all tokens issued for it.
     """
 
     key: bytes

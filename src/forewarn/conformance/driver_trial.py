@@ -104,7 +104,7 @@ class Trial:
         return report
 
     def refused(self, act: Callable[[Task], object], task: Task) -> bool:
-        """Return whether the driver refuses a call with an exception; to hang is a fault."""
+        """Return whether the driver refuses a call with an exception; hanging is a fault."""
         try:
             act(task)
         except Failure:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class StoreFacts:
     """The current facts about a usable store."""
 
-    #: Whether to open it would create it.
+    #: Whether opening would create the store.
     missing: bool = False
-    #: Whether to open it would upgrade its schema.
+    #: Whether opening would upgrade the store's schema.
     outdated: bool = False
     #: The lease of a shared store; an existing holder renews it, unless it was killed.
     lease: Lease | None = None

@@ -132,7 +132,7 @@ class DatabaseFile:
         return next((path for path in named if not path.exists()), None)
 
     def release(self) -> None:
-        """Release the lock; the lock file stays, because to delete it would cause a race."""
+        """Release the lock; the lock file stays, because deleting it would cause a race."""
         while self._held:
             os.close(self._held.pop())
 

@@ -24,7 +24,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Stop the units (or start them, with `action = "start"`), and record which ones changed."""
     units = words(settings, "units")
     action = settings.get("action", "stop")
-    if action not in ("stop", "start"):  # no default: to start units is not harmless
+    if action not in ("stop", "start"):  # no default: starting units can do harm
         raise SystemctlFailed(words=str(action), reason="only stop and start are known")
     stops = action == "stop"
     changed = [unit for unit in units if _is_active(unit, settings) == stops]
