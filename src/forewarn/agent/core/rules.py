@@ -100,7 +100,7 @@ class Match(Value):
         """Describe what to match.
 
         Args:
-            types: Event types; empty for all. Compared without case, as are sources.
+            types: Event types; empty for all. Case is ignored, also in sources.
             sources: `Platform`, `User`; empty for both.
             duration_s: Least and greatest expected interruption in seconds, inclusive; an unknown
                 duration (-1) is outside every range.
