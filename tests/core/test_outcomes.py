@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation
-from forewarn.core.outcomes import EventOutcome, EventResult, Start
+from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
 from forewarn.core.stimulus import Cancel, Complete, DriverDone, Retry
 from tests.core.rig import MINUTE_MS, Rig, small
 
@@ -32,7 +32,7 @@ def test_event_that_was_approved_began_early(rig: Rig) -> None:
     rig.approve("web_0", operation)
     rig.finish(operation)
     ended = outcome_of(rig, operation)
-    assert (ended.result, ended.start) == (EventResult.COMPLETED, Start.EARLY)
+    assert (ended.result, ended.start) == (EventResult.COMPLETED, StartTiming.EARLY)
     assert (ended.operation.notice_s, ended.notice_given_s) == (900, 120)
 
 
@@ -43,7 +43,7 @@ def test_event_that_nobody_approved_began_on_time(rig: Rig) -> None:
     rig.wait(16 * MINUTE_MS)
     rig.finish(operation)
     ended = outcome_of(rig, operation)
-    assert ended.start is Start.ON_TIME
+    assert ended.start is StartTiming.ON_TIME
     assert ended.notice_given_s is not None
     assert ended.notice_given_s >= ended.operation.notice_s
 
@@ -53,7 +53,7 @@ def test_event_that_was_withdrawn_never_began(rig: Rig) -> None:
     operation = rig.ask(Cause.REBOOT, "web_0")
     rig.tell(Cancel(operation.number, "not now"))
     ended = outcome_of(rig, operation)
-    assert (ended.result, ended.start) == (EventResult.CANCELLED, Start.NEVER)
+    assert (ended.result, ended.start) == (EventResult.CANCELLED, StartTiming.NEVER)
     assert ended.lasted_s is None
 
 
@@ -69,7 +69,7 @@ def test_failure_of_the_host_takes_the_place_of_its_work(rig: Rig, *, running: b
     assert replaced.result is EventResult.REPLACED
     assert replaced.operation.replaced_by == failure.number
     rig.finish(failure)
-    assert outcome_of(rig, failure).start is Start.UNANNOUNCED
+    assert outcome_of(rig, failure).start is StartTiming.UNANNOUNCED
 
 
 def test_failed_event_and_measured_interruption_are_kept(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forewarn.api import schemas
 from forewarn.api.path_table import match_path
 from forewarn.api.permissions import TABLE
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.core.access import (
     PRINCIPAL_LENGTH_MAX,
     AccessToken,
@@ -236,7 +236,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
     return (whoami, *_ROUTES)
 
 
-_BINDINGS = listed("bindings", _BINDING.schema())
+_BINDINGS = list_page_schema("bindings", _BINDING.schema())
 _ROUTES = (
     Route(
         method="GET",
@@ -282,7 +282,7 @@ _ROUTES = (
         name="list_tokens",
         summary="List tokens, without their secrets.",
         act=_list_tokens,
-        answer=listed("tokens", _TOKEN_SHAPE.schema()),
+        answer=list_page_schema("tokens", _TOKEN_SHAPE.schema()),
     ),
     Route(
         method="POST",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.store.audit import AuditEntry
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Integer
@@ -71,6 +71,6 @@ def routes() -> tuple[Route, ...]:
                 Field("after", Integer(), "Only records after this one (default: the newest)."),
                 Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
             ),
-            answer=listed("records", AUDIT.schema(), paged="integer"),
+            answer=list_page_schema("records", AUDIT.schema(), paged="integer"),
         ),
     )

@@ -9,7 +9,7 @@ from forewarn.api import schemas
 from forewarn.api.control_client import Confirming
 from forewarn.api.path_table import match_path
 from forewarn.api.responses import error_body
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.core.access import Confirmation
 from forewarn.core.confirmations import UnknownConfirmation
 from forewarn.core.stimulus import AskConfirmation, DropConfirmation
@@ -135,7 +135,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
             name="list_confirmations",
             summary="List calls that wait for a second operator's confirmation.",
             act=_list,
-            answer=listed("confirmations", _CONFIRMATION.schema()),
+            answer=list_page_schema("confirmations", _CONFIRMATION.schema()),
         ),
         Route(
             method="GET",

@@ -220,7 +220,7 @@ class Dispatch:
             query=read_query(route.query, request.query_params.multi_items()),
             form=await self._form(route.form, body, media),
             body=body,
-            media=_taken(route, media, body),
+            media=_accepted_media_type(route, media, body),
             headers=request.headers,
         )
         audit.name_objects(call.form)
@@ -349,7 +349,7 @@ def _form(form: Form | None, body: bytes, media: str) -> Values:
     return form.read(read_json(body) if body else {})
 
 
-def _taken(route: Route, media: str, body: bytes) -> str:
+def _accepted_media_type(route: Route, media: str, body: bytes) -> str:
     if route.takes and media not in route.takes:
         raise MediaRefused(media=media, taken=" or ".join(route.takes))
     if body and not route.takes and route.form is None:

@@ -15,7 +15,7 @@ from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
 from forewarn.api.part_stream import PartStream
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.api.topology_file import (
     READERS,
     exported,
@@ -98,7 +98,7 @@ def _routes_of(
             summary=f"List {word}s by name.",
             act=acts.list,
             query=(*filters, *_PAGE),
-            answer=listed(f"{kind}s", shape, paged="string"),
+            answer=list_page_schema(f"{kind}s", shape, paged="string"),
         ),
         Route(
             method="GET",

@@ -16,7 +16,7 @@ from forewarn.api.maintenance_schemas import (
     WaveView,
 )
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.api.schemas import TEXTS
 from forewarn.core.refusals import UnknownMaintenance
 from forewarn.core.why import why_maintenance
@@ -186,7 +186,7 @@ def routes() -> tuple[Route, ...]:
                 Field("before", Integer(1), "Only numbers less than this."),
                 Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
             ),
-            answer=listed("maintenances", MAINTENANCE.schema(), paged="integer"),
+            answer=list_page_schema("maintenances", MAINTENANCE.schema(), paged="integer"),
         ),
         Route(
             method="GET",
@@ -206,6 +206,6 @@ def routes() -> tuple[Route, ...]:
                 Field("after", NAME, "Only names after this one."),
                 Field("limit", Integer(1, HOSTS_PAGE_MAX), "Maximum number of entries."),
             ),
-            answer=listed("hosts", HOST_WORK.schema(), paged="string"),
+            answer=list_page_schema("hosts", HOST_WORK.schema(), paged="string"),
         ),
     )

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.api.schemas import TEXT, TIME, WHOLE
 from forewarn.outbox.delivery import DeliveryState
 from forewarn.outbox.outbox import UnknownDestination
@@ -118,7 +118,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             summary="List the destinations of the outbox with their progress.",
             act=partial(_list, find),
             active=True,
-            answer=listed("destinations", _STATUS),
+            answer=list_page_schema("destinations", _STATUS),
         ),
         Route(
             method="POST",

@@ -9,7 +9,7 @@ from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.maintenance_reading import find_view, number_of
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.refusals import UnknownOperation
 from forewarn.store import HistoryPage, OperationPage
@@ -110,7 +110,7 @@ def _approvers(store: Store, event_id: str) -> tuple[str, ...]:
 
 def routes() -> tuple[Route, ...]:
     """Return the routes of outcomes."""
-    many = listed("outcomes", schemas.OUTCOME.schema(), paged="integer")
+    many = list_page_schema("outcomes", schemas.OUTCOME.schema(), paged="integer")
     return (
         Route(
             method="GET",

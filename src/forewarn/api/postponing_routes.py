@@ -11,7 +11,7 @@ from forewarn.api.maintenance_forms import (
 )
 from forewarn.api.maintenance_reading import ONE, number_of
 from forewarn.api.maintenance_routes import moved
-from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.core.refusals import PostponementRefused
 
 
@@ -53,6 +53,6 @@ def routes() -> tuple[Route, ...]:
             summary="Postpone the host of an event at the owner's request.",
             act=_postpone_event,
             form=POSTPONE_EVENT_FORM,
-            answer=listed("operations", schemas.OPERATION.schema()),
+            answer=list_page_schema("operations", schemas.OPERATION.schema()),
         ),
     )

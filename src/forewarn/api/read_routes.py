@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.api.watch import WatchStream, check_cursor
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import fresh, refreshed, visible
@@ -240,7 +240,7 @@ _EVENTS = (
                 "limit", Integer(1, PAGE_MAX), f"Maximum number of entries (default: {PAGE_MAX})."
             ),
         ),
-        answer=listed("events", schemas.EVENT.schema(), paged="string"),
+        answer=list_page_schema("events", schemas.EVENT.schema(), paged="string"),
     ),
     Route(
         method="GET",
@@ -285,7 +285,7 @@ _HISTORY = (
             ),
             Field("images", Boolean(), "Also return the changed records."),
         ),
-        answer=listed("entries", schemas.ENTRY.schema(), paged="integer"),
+        answer=list_page_schema("entries", schemas.ENTRY.schema(), paged="integer"),
     ),
     Route(
         method="GET",

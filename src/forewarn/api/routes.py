@@ -103,7 +103,7 @@ class Route:
         return self.permission is Permission.PUBLIC
 
 
-def listed(name: str, schema: Schema, *, paged: str = "") -> Schema:
+def list_page_schema(name: str, schema: Schema, *, paged: str = "") -> Schema:
     """Return the schema of a page of a list.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from forewarn.core.document import shown
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import SHOWN_AS, Alert, Event, EventState, Operation, OperationState
-from forewarn.core.outcomes import EventOutcome, EventResult, Start
+from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.protocol.documents import format_not_before
 from forewarn.validation.durations import iso_duration, written
@@ -366,7 +366,9 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
         Member("approved_by", TEXTS, lambda o: list(o.approvers), "Who approved it."),
         Member("not_before", TIME, lambda o: written(o.operation.notice.not_before_ms)),
         Member("started", TIME, lambda o: written(o.operation.execution.started_ms)),
-        Member("start", words(Start), lambda o: o.start.value, "Relative to NotBefore as shown."),
+        Member(
+            "start", words(StartTiming), lambda o: o.start.value, "Relative to NotBefore as shown."
+        ),
         Member("ended", TIME, lambda o: written(o.operation.ended_ms)),
         Member("lasted_s", WHOLE_OR_NONE, lambda o: o.lasted_s, "From the start to the end."),
         Member("duration_s", WHOLE, lambda o: o.operation.duration_s, "Announced; -1 unknown."),

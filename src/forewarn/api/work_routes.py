@@ -9,7 +9,7 @@ from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.responses import encoded
-from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.naming import select
@@ -45,7 +45,7 @@ PAGE_MAX = 500
 #: Most hosts or VMs in one request; more hosts need a maintenance.
 REQUEST_TARGETS_MAX = 100
 
-_OPERATIONS = listed("operations", schemas.OPERATION.schema())
+_OPERATIONS = list_page_schema("operations", schemas.OPERATION.schema())
 _FULL: Schema = {
     "type": "object",
     "properties": {
@@ -281,7 +281,7 @@ _ROUTES = (
             Field("before", Integer(1), "Only numbers less than this."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         ),
-        answer=listed("operations", schemas.OPERATION.schema(), paged="integer"),
+        answer=list_page_schema("operations", schemas.OPERATION.schema(), paged="integer"),
     ),
     Route(
         method="GET",

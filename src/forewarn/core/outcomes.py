@@ -31,7 +31,7 @@ class EventResult(Word):
     UNKNOWN = "unknown"
 
 
-class Start(Word):
+class StartTiming(Word):
     """When the work began, against the time that VMs were shown."""
 
     EARLY = "early"
@@ -64,18 +64,18 @@ class EventOutcome:
         return EventResult.FAILED if failed else EventResult.COMPLETED
 
     @property
-    def start(self) -> Start:
+    def start(self) -> StartTiming:
         """When it began, against NotBefore as it was shown last."""
         started_ms = self.operation.execution.started_ms
         not_before_ms = self.operation.notice.not_before_ms
         if started_ms is None:
-            return Start.NEVER
+            return StartTiming.NEVER
         if not_before_ms is None:
-            return Start.UNANNOUNCED
+            return StartTiming.UNANNOUNCED
         if started_ms < not_before_ms:
-            return Start.EARLY
+            return StartTiming.EARLY
         late = started_ms > not_before_ms + ON_TIME_MS
-        return Start.LATE if late else Start.ON_TIME
+        return StartTiming.LATE if late else StartTiming.ON_TIME
 
     @property
     def notice_given_s(self) -> int | None:

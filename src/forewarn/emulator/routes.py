@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.api.request_forms import EMPTY
-from forewarn.api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
 from forewarn.clock import SPEED_MAX
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
@@ -282,8 +282,8 @@ class _Row:
 
 def _rows() -> tuple[_Row, ...]:
     clock, story = "/v1/clock", "/v1/scenarios/{name}"
-    faults = listed("faults", FAULT_SHAPE)
-    every = listed("scenarios", SCENARIO_SHAPE)
+    faults = list_page_schema("faults", FAULT_SHAPE)
+    every = list_page_schema("scenarios", SCENARIO_SHAPE)
     return (
         _Row("GET", clock, "get_clock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
         _Row("POST", f"{clock}/advance", "advance_clock",

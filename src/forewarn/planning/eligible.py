@@ -81,7 +81,7 @@ class Calendars:
         return self._known[key]
 
 
-def sorted_out(
+def split_eligible(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done, by calendar, and the others with their blockers."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.bound import bound_of, together
-from forewarn.planning.eligible import PlanningTerms, sorted_out
+from forewarn.planning.eligible import PlanningTerms, split_eligible
 from forewarn.planning.fleet import Index
 from forewarn.planning.moving import Mover, Placement
 from forewarn.planning.occupied import Occupied, live_work
@@ -58,7 +58,7 @@ class _Planning:
     def plan(self) -> Plan:
         """Put the hosts that can be done into waves, and schedule the waves."""
         terms = self._terms
-        hosts, blocked = sorted_out(self._index, self._occupied, self._limits, terms=terms)
+        hosts, blocked = split_eligible(self._index, self._occupied, self._limits, terms=terms)
         batches, stuck = self._batches(hosts)
         table = Timetable(self._index, self._limits, occupied=self._occupied, terms=terms)
         table.add_all(batches, dependent=bool(terms.asked.move_s))

@@ -45,7 +45,9 @@ SET, POOL = "VirtualMachineInstanceReplicaSet", "kubevirt.io/vmpool"
 TYPES = ("kubevirt.io/instancetype-name", "kubevirt.io/cluster-instancetype-name")
 #: Prefixes of labels that no selector of hosts is about: what CPUs can do, hundreds of them, and
 #: what a host says elsewhere.
-_UNTOLD = re.compile(r"([^/]*\.)?(kubevirt\.io|feature\.node\.kubernetes\.io|forewarn\.dev)/")
+_IGNORED_LABELS = re.compile(
+    r"([^/]*\.)?(kubevirt\.io|feature\.node\.kubernetes\.io|forewarn\.dev)/"
+)
 _KUBERNETES = re.compile(r"[^/]*kubernetes\.io/")
 _KEY = re.compile(KEY_PATTERN)
 #: The value of a label that has none: a selector needs one.
@@ -268,7 +270,10 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
     shown = [
         each
         for each in labels
-        if each != ZONE and _KEY.fullmatch(each) and not _UNTOLD.match(each) and each != OWN_ZONE
+        if each != ZONE
+        and _KEY.fullmatch(each)
+        and not _IGNORED_LABELS.match(each)
+        and each != OWN_ZONE
     ]
     shown.sort(key=lambda each: (bool(_KUBERNETES.match(each)), each))
     return {each: labels[each] or PRESENT for each in sorted(shown[:LABELS_MAX])}
