@@ -12,6 +12,7 @@ from forewarn.cli.upgrade import UpgradeState
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
 from forewarn.store.processes import ControlProcess, SignsOfLife, processes
+from forewarn.values import replace
 from forewarn.version import version
 from tests.cli.conftest import Run
 from tests.postgres import running_postgres
@@ -30,7 +31,8 @@ NEW = ControlProcess("http://b", "0.2.0", behind=0, age_s=1, active=False)
         (("0009_expand_a",), (OLD, FOLLOWER), True, "Run `forewarn store upgrade`"),
         ((), (OLD, FOLLOWER), True, "one at a time: http://b"),
         ((), (OLD, NEW), True, "Run `forewarn leader step-down`"),
-        ((), (NEW,), True, "Every control plane has this version"),
+        ((), (replace(NEW, active=True),), True, "Every control plane has this version"),
+        ((), (NEW,), True, "the active one last"),
         ((), (), True, "the active one last"),
     ],
 )
@@ -38,7 +40,7 @@ def test_next_act_follows_from_steps_and_processes(
     steps: tuple[str, ...], seen: tuple[ControlProcess, ...], beside: bool, act: str
 ) -> None:
     """Each state of an upgrade has one next act."""
-    running = "0.2.0" if seen == (NEW,) else "0.1.0"
+    running = "0.2.0" if seen and {each.version for each in seen} == {"0.2.0"} else "0.1.0"
     state = UpgradeState("0.2.0", running, shared=True, steps=steps, processes=seen)
     assert state.beside is beside
     assert act in state.next_act

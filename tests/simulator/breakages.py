@@ -228,6 +228,30 @@ BREAKAGES = (
         (1, "M-4"),
     ),
     Breakage(
+        "unseen-notice-counts",
+        "a notice counts although VMs could not be shown it",
+        (
+            (
+                "forewarn.control.engine",
+                "announced = tuple([number for number in announced if number not in waiting])",
+                "announced = follow_up.announced",
+            ),
+        ),
+        "world 1: H-7",
+    ),
+    Breakage(
+        "unseen-unnamed",
+        "history does not name the VMs that were not shown their work",
+        (
+            (
+                "forewarn.core.unseen",
+                'f"vm {_some(vms)}" if vms',
+                '"some VMs" if vms',
+            ),
+        ),
+        "world 1: M-4, H-7",
+    ),
+    Breakage(
         "change-acknowledged-unshown",
         "a node acknowledges changes, and shows only wholes",
         (

@@ -74,7 +74,8 @@ class UpgradeState:
                 "Run `forewarn leader step-down`, then start this version in place of the process "
                 f"that was active ({others[0].url or 'without a URL'})."
             )
-        if self.running not in {"", self.version}:
+        unsigned = self.running and not any(each.active for each in self.processes)
+        if unsigned or self.running not in {"", self.version}:
             return "Restart the control planes with this version, the active one last."
         return "Every control plane has this version. Restart the metadata nodes with it."
 
