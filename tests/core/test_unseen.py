@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.api.scope import neutral_waiting
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Acknowledge, ApplyPolicy, NoticeShown, NotShown, Recover
+from forewarn.core.topology import Topology
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import MaintenancePolicy
 from tests.core.rig import MINUTE_MS, Rig, small
@@ -66,10 +68,10 @@ def test_work_of_other_impacts_goes_on_and_names_the_vms(cause: Cause) -> None:
     """It does not wait by default; `why` names the VMs until it has ended. Source: H-7, M-4."""
     rig = unseen(cause, "web_0" if cause is Cause.EVICTION else "h0")
     rig.show()
-    assert first_blocker(rig).text.endswith("web_0 may not know of it")
+    assert rig.why(1)[-1].text.endswith("web_0 may not know of it: their metadata node was cut off")
     rig.wait(20 * MINUTE_MS)
     assert rig.now(1).state is S.RUNNING
-    assert first_blocker(rig).text.endswith("web_0 may not know of it")
+    assert rig.why(1)[-1].text.endswith("web_0 may not know of it: their metadata node was cut off")
 
 
 def test_work_starts_once_somebody_approves_it_for_its_vms() -> None:
@@ -103,3 +105,17 @@ def test_vms_of_groups_that_do_not_listen_hold_nothing_up() -> None:
     rig.ask(Cause.HOST_REBOOT, "h0")
     rig.tell(NotShown((1,), ("n0",), ("h0",)))
     assert rig.now(1).unseen_vms == ("web_0",)
+
+
+def test_owner_is_named_only_their_own_vms_of_unseen_work() -> None:
+    """What another owner's VMs were not shown is not theirs to read. Source: H-7, P-3."""
+    rig = unseen()
+    topology = rig.state.topology
+    own = Topology(
+        dict(topology.hosts), {"web": topology.groups["web"]}, {"web_0": topology.vms["web_0"]}
+    )
+    waiting = neutral_waiting(tuple(rig.why(1)), own)
+    assert waiting[0].subject == "web_0"
+    assert "db_0" not in "".join(each.text + each.subject for each in waiting)
+    rig.tell(ApplyPolicy(GOES_ON))
+    assert "db_0" not in repr(neutral_waiting(tuple(rig.why(1)), own))

@@ -111,10 +111,18 @@ def narrowed_operation(
 def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blocker, ...]:
     """Return an operation's blockers, with general texts for those outside a layout."""
     known = layout.groups.keys() | layout.vms.keys()
-    blockers = [
-        each if known.issuperset(each.subject.split(", ")) else _neutral(each.clears_ms)
-        for each in waiting
-    ]
+    blockers = []
+    for each in waiting:
+        subjects = each.subject.split(", ")
+        own = ", ".join([name for name in subjects if name in layout.vms])
+        if known.issuperset(subjects):
+            blockers.append(each)
+        elif each.code is not Code.UNSEEN:
+            blockers.append(_neutral(each.clears_ms))
+        elif own:  # VMs of several owners: each sees their own
+            blockers.append(replace(each, subject=own, text=f"vm {own} may not know of it"))
+        elif each is waiting[0]:
+            blockers.append(_neutral(0))
     return tuple(dict.fromkeys(blockers))
 
 

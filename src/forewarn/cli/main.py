@@ -76,7 +76,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "leader": ("serve", "the active process among several control planes"),
     "reload": ("serve", "reload the settings of the service"),
     "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
-    "upgrade": ("upgrade", "upgrade to this version: check what is next"),
+    "upgrade": ("upgrade", "upgrade to this version: check the next step"),
     "driver": ("driver", "drivers of the settings: list, check, discover"),
     "outbox": ("outbox", "delivery of transitions to other systems"),
     "explain": ("explain", "explain an error code"),

@@ -1,4 +1,4 @@
-"""`forewarn upgrade check`: whether this version can run beside the running one, and what is next.
+"""`forewarn upgrade check`: whether this version can run beside the running one, and the next step.
 
 It reads the store in the settings and asks the service for its version. Nothing is changed.
 Source: H-8.

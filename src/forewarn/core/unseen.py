@@ -72,17 +72,24 @@ def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     """Return what work waits for that VMs could not be shown; None if it does not wait."""
     if not waits_until_shown(draft, operation, operation.unseen_vms):
         return None
-    names = _some(operation.unseen_vms)
-    text = (
-        f"vm {names} cannot be shown {operation.id}: their metadata node is cut off; it waits "
-        "until they are shown it, or until it is approved for them"
+    return _blocker(
+        operation,
+        f"vm {_some(operation.unseen_vms)} cannot be shown {operation.id}: their metadata node is "
+        "cut off; it waits until they are shown it, or until it is approved for them",
     )
-    return Blocker(Code.UNSEEN, ", ".join(operation.unseen_vms), operation.announced_ms, text=text)
 
 
-def unseen_clause(operation: Operation) -> str:
-    """Return which VMs may not know of an operation that goes on, as a clause; empty: none."""
-    return f"vm {_some(operation.unseen_vms)} may not know of it" if operation.unseen_vms else ""
+def unseen_note(operation: Operation) -> Blocker | None:
+    """Return which VMs may not know of work that goes on without them; None: all know."""
+    if not operation.unseen_vms:
+        return None
+    text = f"vm {_some(operation.unseen_vms)} may not know of it: their metadata node was cut off"
+    return _blocker(operation, text)
+
+
+def _blocker(operation: Operation, text: str) -> Blocker:
+    since_ms = operation.notice.announced_ms or operation.created_ms
+    return Blocker(Code.UNSEEN, ", ".join(operation.unseen_vms), since_ms, text=text)
 
 
 def _some(names: tuple[str, ...]) -> str:

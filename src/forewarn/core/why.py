@@ -19,9 +19,8 @@ from forewarn.core.lifecycle import (
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
 from forewarn.core.operation_requests import no_room, waits_since_ms, work_before
 from forewarn.core.topology import Health
-from forewarn.core.unseen import unseen_blocker, unseen_clause
+from forewarn.core.unseen import unseen_blocker, unseen_note
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
@@ -44,10 +43,8 @@ def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         blockers = _why_announced(draft, operation)
     elif operation.state is OperationState.RUNNING:
         blockers = _why_running(operation, draft.driver_waits(operation.number), draft.now_ms)
-    if blockers and (clause := unseen_clause(operation)):
-        first = replace(blockers[0], text=f"{blockers[0].text}; {clause}")
-        return (first, *blockers[1:])
-    return blockers
+    note = unseen_note(operation)
+    return (*blockers, note) if note else blockers
 
 
 def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
