@@ -109,7 +109,6 @@ TIGHT = (
     "F-6: approved work that is kept back is withdrawn",
     "F-6: work kept through a pause starts",
     "F-8: work comes after it was postponed",
-    "H-7: work waits for VMs that cannot be shown it",
     "L-2: a VM of announced work is gone",
 )
 """Situations that small worlds must reach: in each of them a rule is in danger."""
