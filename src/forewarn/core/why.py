@@ -21,6 +21,7 @@ from forewarn.core.operation_requests import no_room, waits_since_ms, work_befor
 from forewarn.core.topology import Health
 from forewarn.core.unseen import unseen_blocker, unseen_note
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
