@@ -98,7 +98,6 @@ class World:
         operator = build_app(
             daemon.control,
             daemon.store,
-            clock=live.clock,
             settings=daemon.settings,
             extra_routes=EXTRA,
         )

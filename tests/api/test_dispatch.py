@@ -171,7 +171,6 @@ def extended() -> Iterator[Live]:
     app = build_app(
         service.daemon.control,
         service.daemon.store,
-        clock=service.clock,
         settings=service.daemon.settings,
         extra_routes=extra,
     )
@@ -206,7 +205,6 @@ def test_route_without_a_permission_does_not_start(shared: Live) -> None:
         build_app(
             shared.daemon.control,
             shared.daemon.store,
-            clock=shared.clock,
             settings=shared.daemon.settings,
             extra_routes=(route,),
         )

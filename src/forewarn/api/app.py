@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forewarn.api.standby import Forwarder
-    from forewarn.clock import Clock
     from forewarn.control.readable import ReadableControl
     from forewarn.settings import Settings
     from forewarn.store import Store
@@ -64,7 +63,6 @@ def build_app(
     loop: ReadableControl,
     store: Store,
     *,
-    clock: Clock,
     settings: Settings,
     extra_routes: Sequence[Route] = (),
     forwarder: Forwarder | None = None,
@@ -74,7 +72,6 @@ def build_app(
     Args:
         loop: the control plane, which reads the live state, and changes it if it decides.
         store: the store that history and ended work are read from.
-        clock: the service's time, for times given relative to now.
         settings: who may call, and how long an answer may take.
         extra_routes: further routes, documented like the others.
         forwarder: hands what a follower does not answer on to the active process; None: none.
@@ -82,7 +79,8 @@ def build_app(
     Raises:
         RouteUnlisted: a route has no row in the table of permissions.
     """
-    operator, oidc = settings.operator, Oidc(settings.oidc, clock)
+    clock, operator = loop.clock, settings.operator
+    oidc = Oidc(settings.oidc, clock)
     ours = every_route(extra_routes, oidc)
     watch = HistoryWatch(store, operator.max_streams_per_operator)
     timeout_s, topology_bytes = operator.answer_timeout_s, operator.max_topology_bytes

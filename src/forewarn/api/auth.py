@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
-from forewarn.api.connections import ADMIT, NAMES, USER
+from forewarn.api.connections import ADMIT, CREDENTIALS, NAMES, SAFE, USER
 from forewarn.api.oidc import IssuerUnavailable
 from forewarn.api.responses import refusal
 from forewarn.audit_chain import CallRecord
@@ -56,13 +56,9 @@ SESSION = "forewarn"
 SECURE = "__Host-"
 #: Header of every response with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
-#: Headers with the last commit that an answer to a known caller has, and how long ago, in ms, there
-#: was no newer one. A read that sends the first is answered from this commit on. Source: H-4.
+#: Headers with the last commit that an answer to a known caller has, and how long ago, in ms, it
+#: was the newest. A read that sends the first is answered from this commit on. Source: H-4.
 GENERATION_HEADER, AGE_HEADER = b"forewarn-generation", b"forewarn-age-ms"
-#: Headers with a caller's credentials.
-CREDENTIALS = frozenset({b"authorization", b"cookie"})
-#: Methods that change nothing.
-SAFE = frozenset({"GET", "HEAD"})
 
 
 class TokenMissing(CallerError):

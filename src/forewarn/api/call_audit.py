@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from forewarn.api.auth import SAFE, NotPermitted
+from forewarn.api.auth import NotPermitted
+from forewarn.api.connections import SAFE
 from forewarn.audit_chain import CallRecord
 from forewarn.errors import ForewarnError
 from forewarn.values import replace

@@ -27,6 +27,10 @@ READ_BYTES_MAX = 256 * 1024
 HEADERS_MAX = 100
 #: Requests sent ahead of their answers on one connection.
 PIPELINE_MAX = 16
+#: Headers with a caller's credentials.
+CREDENTIALS = frozenset({b"authorization", b"cookie"})
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD"})
 #: Member of `scope["state"]`: a function that marks the connection as authenticated.
 ADMIT = "admit"
 #: Member with the names in the caller's certificate, `dns:NAME` and URIs.

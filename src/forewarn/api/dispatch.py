@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from forewarn.api.auth import GENERATION_HEADER, SAFE, STILL, NotPermitted
+from forewarn.api.auth import GENERATION_HEADER, STILL, NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
+from forewarn.api.connections import SAFE
 from forewarn.api.control_client import ConfirmationNeeded
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once

@@ -1,4 +1,4 @@
-"""What followers tell the active process of their metadata nodes, and ask for their VMs.
+"""The reports and requests of a follower about its metadata nodes, for the active process.
 
 A follower serves the feed from its own state. What its nodes show, poll and approve it hands to the
 active process, at a path of the operator API that only processes of the same store may call: they
@@ -13,24 +13,32 @@ import http.client
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from starlette.responses import Response
 
 from forewarn.api.connections import ADMIT
+from forewarn.api.responses import encoded
 from forewarn.api.standby import StandingBy, new_connection, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.ids import Ids
-from forewarn.replication.messages import ApprovalRequest, RequestAnswer, VmPoll
-from forewarn.replication.nodes import RelayReport
+from forewarn.replication.messages import (
+    RequestAnswer,
+    FeedUnreadable,
+    RelayAnswer,
+    RelayedApproval,
+    RelayedEnable,
+    RelayedReport,
+    read_relay_answer,
+    read_relayed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Sequence
 
     from starlette.types import Receive, Scope, Send
 
-    from forewarn.replication.messages import FeedControlPlane
+    from forewarn.replication.messages import ApprovalRequest, FeedControlPlane, Relayed, VmPoll
     from forewarn.replication.server import FeedServer
 
 T = TypeVar("T")
@@ -52,41 +60,6 @@ TRIED_S = 3.0
 CALL_S = 10.0
 #: How long reports may fail before the feed is closed, in seconds: longer than a takeover.
 SILENT_S_MAX = 10.0
-
-
-class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
-    """The state of a follower's nodes, and who polled there."""
-
-    nodes: RelayReport
-    polled: tuple[tuple[tuple[str, ...], int], ...] = ()
-    polls: tuple[VmPoll, ...] = ()
-
-
-class RelayedApproval(msgspec.Struct, frozen=True, tag="approve"):
-    """An approval of a VM, and the hosts of its node where the VM is on none of them."""
-
-    request: ApprovalRequest
-    node_hosts: tuple[str, ...] = ()
-
-
-class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
-    """A VM that asks for the first time."""
-
-    vm: str
-
-
-class RelayAnswer(msgspec.Struct, frozen=True):
-    """What became of it."""
-
-    generation: int
-    #: Whether the follower's reports are known from their beginning.
-    known: bool = True
-    answer: RequestAnswer | None = None
-
-
-Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
-_relayed: msgspec.json.Decoder[Relayed] = msgspec.json.Decoder(Relayed)
-_answer: msgspec.json.Decoder[RelayAnswer] = msgspec.json.Decoder(RelayAnswer)
 
 
 class RelayEndpoint:
@@ -121,14 +94,14 @@ class RelayEndpoint:
             return
         scope.get("state", {}).get(ADMIT, lambda: None)()
         try:
-            relayed = _relayed.decode(await read_forwarded(receive))
+            relayed = read_relayed(await read_forwarded(receive))
             answer = await self._act(relayed)
-        except (msgspec.DecodeError, CallerError):
+        except (FeedUnreadable, CallerError):
             await Response(status_code=400)(scope, receive, send)
         except ForewarnError:
             await Response(status_code=503)(scope, receive, send)
         else:
-            await Response(msgspec.json.encode(answer))(scope, receive, send)
+            await Response(encoded(answer))(scope, receive, send)
 
     async def _act(self, relayed: Relayed) -> RelayAnswer:
         if isinstance(relayed, RelayedReport):
@@ -257,7 +230,7 @@ class Relay:
                     if loop.time() > until_s or self.successor is not None:
                         break  # the answer is durable, and the document follows
                     await asyncio.sleep(0.005)
-            except (OSError, http.client.HTTPException, RuntimeError) as error:
+            except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
                 reason = f": {error}"
             else:
                 return answer
@@ -283,7 +256,7 @@ class Relay:
             marks = tuple((tuple(groups), age_ms) for age_ms, groups in by_age.items())
             try:
                 answer = await self._call(RelayedReport(report, marks, tuple(polls)))
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, FeedUnreadable) as error:
                 self._begins, self._polled = True, polled | self._polled
                 if trouble != str(error):
                     trouble = str(error)
@@ -307,11 +280,11 @@ class Relay:
         connection = new_connection(url, self._ca_file, timeout_s=CALL_S)
         try:
             headers = {LEASE.decode(): token, "Content-Type": "application/json"}
-            connection.request("POST", RELAY_PATH, msgspec.json.encode(relayed), headers)
+            connection.request("POST", RELAY_PATH, encoded(relayed), headers)
             answer = connection.getresponse()
             text = answer.read()
             if answer.status != http.client.OK:
                 raise ConnectionError(f"it answered {answer.status}")
-            return _answer.decode(text)
+            return read_relay_answer(text)
         finally:
             connection.close()

@@ -73,7 +73,7 @@ class ReplaceableApp:
         self.state = SimpleNamespace(stop_streams=self._stop_streams)
 
     def replace(self, app: Starlette) -> None:
-        """Let another application answer from now on; streams of this one end."""
+        """Answer by another application from now on; streams of this one end."""
         before, self._app = self._app, app
         before.state.stop_streams()
 

@@ -20,8 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from forewarn.api.auth import CREDENTIALS, SAFE
-from forewarn.api.connections import ADMIT
+from forewarn.api.connections import ADMIT, CREDENTIALS, SAFE
 from forewarn.api.responses import refusal
 from forewarn.errors import CallerError, PeerError
 

@@ -42,7 +42,8 @@ class ReadableControl:
 
     def __init__(self, clock: Clock, status: ServiceStatus, *, decides: bool) -> None:
         """Copy nothing yet; `decides`: this process makes the commits, and logs them."""
-        self._clock = clock
+        #: The service's time.
+        self.clock = self._clock = clock
         self._status = status
         self._inbox = Inbox(status)
         self.replica = StateReplica(self._inbox, status)

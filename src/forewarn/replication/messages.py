@@ -302,6 +302,57 @@ Asked: TypeAlias = (
 """What a node says; `Follow` first."""
 
 
+class RelayReport(msgspec.Struct, frozen=True):
+    """What a follower reports of the nodes that follow the feed at it. Source: H-4, M-4."""
+
+    process: str
+    """Names the follower, and this report's predecessors."""
+    generation: int
+    """The last commit that its feed has; its nodes show it, but for those that are behind."""
+    behind: dict[str, int] = {}
+    """Nodes that do not show everything, and up to which change they do."""
+    joined: tuple[str, ...] = ()
+    """Nodes that follow there now; at the beginning all of them."""
+    left: tuple[str, ...] = ()
+    """Nodes that do no longer."""
+    begins: bool = False
+    """Whether it names all nodes: the first report to an active process."""
+
+
+class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
+    """The state of a follower's nodes, and who polled there."""
+
+    nodes: RelayReport
+    polled: tuple[tuple[tuple[str, ...], int], ...] = ()
+    polls: tuple[VmPoll, ...] = ()
+
+
+class RelayedApproval(msgspec.Struct, frozen=True, tag="approve"):
+    """An approval of a VM, and the hosts of its node where the VM is on none of them."""
+
+    request: ApprovalRequest
+    node_hosts: tuple[str, ...] = ()
+
+
+class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
+    """A VM that asks for the first time."""
+
+    vm: str
+
+
+class RelayAnswer(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    generation: int
+    known: bool = True
+    """Whether the follower's reports are known from their beginning."""
+    answer: RequestAnswer | None = None
+
+
+Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
+"""What a follower sends the active process."""
+
+
 class Upstream(Protocol):
     """What the metadata plane asks of the control plane; no call may block the event loop."""
 
@@ -356,6 +407,24 @@ def read_asked(line: bytes) -> Asked:
         FeedUnreadable: the line is no such message.
     """
     return _read(_asked, line)
+
+
+def read_relayed(text: bytes) -> Relayed:
+    """Read what a follower sends.
+
+    Raises:
+        FeedUnreadable: it cannot be read.
+    """
+    return _read(_relayed, text)
+
+
+def read_relay_answer(text: bytes) -> RelayAnswer:
+    """Read the answer to it.
+
+    Raises:
+        FeedUnreadable: it cannot be read as one.
+    """
+    return _read(_relay_answer, text)
 
 
 def encoded(item: Caller | Publication | str) -> bytes:
@@ -416,3 +485,5 @@ _content: msgspec.json.Decoder[PortionContent] = msgspec.json.Decoder(
     PortionContent, dec_hook=_document_of
 )
 _asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
+_relayed: msgspec.json.Decoder[Relayed] = msgspec.json.Decoder(Relayed)
+_relay_answer: msgspec.json.Decoder[RelayAnswer] = msgspec.json.Decoder(RelayAnswer)

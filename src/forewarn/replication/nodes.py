@@ -10,8 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
+from forewarn.replication.messages import RelayReport
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -58,23 +57,6 @@ class _Waiting(NamedTuple):
     """Nodes that do not show it yet."""
     done: asyncio.Future[tuple[str, ...]]
     timer: asyncio.TimerHandle
-
-
-class RelayReport(msgspec.Struct, frozen=True):
-    """What a follower reports of the nodes that follow the feed at it. Source: H-4, M-4."""
-
-    process: str
-    """Names the follower, and this report's predecessors."""
-    generation: int
-    """The last commit that its feed has; its nodes show it, but for those that are behind."""
-    behind: dict[str, int] = {}
-    """Nodes that do not show everything, and up to which change they do."""
-    joined: tuple[str, ...] = ()
-    """Nodes that follow there now; at the beginning all of them."""
-    left: tuple[str, ...] = ()
-    """Nodes that do no longer."""
-    begins: bool = False
-    """Whether it names all nodes: the first report to an active process."""
 
 
 class _Relay:
@@ -139,7 +121,7 @@ class NodeTable:
             self._leave(relay, tuple(relay.names))
 
     def _leave(self, relay: _Relay, names: Collection[str]) -> None:
-        """Note that nodes follow elsewhere now, if at all; what they show they show still."""
+        """Note that nodes follow elsewhere now, or nowhere; they still show what they have."""
         for name in names:
             if self._relay_of.get(name) is relay:
                 self._shown[name] = self.shown(name)

@@ -22,7 +22,13 @@ from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
 from forewarn.replication.carrier import BrokerListener, CarrierFigures
 from forewarn.replication.feed_state import digest_of
-from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Refused
+from forewarn.replication.messages import (
+    FeedStart,
+    FeedUnreadable,
+    NodeTroubles,
+    Refused,
+    RelayReport,
+)
 from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.node_session import (
@@ -33,7 +39,7 @@ from forewarn.replication.node_session import (
     UnprovedReader,
     read_greeting,
 )
-from forewarn.replication.nodes import GREETING_COST, NodeTable, RelayReport, usual_pace
+from forewarn.replication.nodes import GREETING_COST, NodeTable, usual_pace
 from forewarn.replication.offences import Offences
 from forewarn.replication.portions import cut
 from forewarn.replication.scopes import Scopes

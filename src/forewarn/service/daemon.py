@@ -49,10 +49,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from starlette.types import ASGIApp
-
     from forewarn.api.oidc import Oidc
-    from forewarn.api.relay import Relay
+    from forewarn.api.relay import Relay, RelayEndpoint
     from forewarn.api.server import ReplaceableApp
     from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
@@ -470,7 +468,7 @@ class Daemon:
         return Workers(self.settings.metadata, feed, count)
 
     async def _open_feed(self, feed: FeedServer) -> None:
-        """Let metadata nodes follow; at a takeover, those of this process go on."""
+        """Open the feed for metadata nodes; at a takeover, those of this process go on."""
         if self._relay is None or self._following is None:
             self.feed_address = await self._start_feed(feed)
             return
@@ -608,7 +606,7 @@ class Daemon:
         return address
 
     async def _serve_operators(self, control: ReadableControl) -> str:
-        """Let a control plane answer operators, where another one may have done so before."""
+        """Serve operators by a control plane, where another one may have done so before."""
         serving, api, reports, outbox = await _imported(
             SERVER,
             "forewarn.api.app",
@@ -621,7 +619,6 @@ class Daemon:
             control,
             self.store,
             forwarder=None if control.decides else self._forwarder,
-            clock=self.clock,
             settings=self.settings,
             extra_routes=(
                 *self.more_routes(),
@@ -649,7 +646,7 @@ class Daemon:
         self._operator_address = address
         return address
 
-    def _peers(self) -> dict[str, ASGIApp]:
+    def _peers(self) -> dict[str, RelayEndpoint]:
         """Return what answers other processes of the same store."""
         if not (self.store.shared and self.settings.feed.listen):
             return {}

@@ -1,0 +1,85 @@
+"""Three control planes behind HAProxy, configured as the manual has it. Source: H-4."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.programs import free_port
+from tests.e2e.test_followers import READY_S_MAX, Plane
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+MANUAL = Path(__file__).parents[2] / "docs/howto/several-control-planes.md"
+
+
+@contextmanager
+def balanced(folder: Path, planes: list[Plane]) -> Iterator[int]:
+    """Run HAProxy before these processes; yield its port."""
+    [text] = re.findall(r"```haproxy\n(.*?)```", MANUAL.read_text("utf-8"), re.DOTALL)
+    port = free_port()
+    text = text.replace("192.0.2.10:8470", f"127.0.0.1:{port}")
+    for number, plane in enumerate(planes, 1):
+        text = text.replace(f"192.0.2.{number}:8470", f"127.0.0.1:{plane.port}")
+    config = folder / "haproxy.cfg"
+    config.write_text(text)
+    with subprocess.Popen(["haproxy", "-db", "-f", str(config)]) as process:
+        try:
+            yield port
+        finally:
+            process.terminate()
+
+
+def ask(port: int, method: str, path: str, key: str = "") -> tuple[int, str]:
+    """Be a client that trusts its balancer; return status and text, 0 where it hangs up."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READY_S_MAX)
+    head = {"Content-Type": "application/json", "Idempotency-Key": key}
+    body = json.dumps({"fault_domain": 0}) if method == "PUT" else None
+    try:
+        connection.request(method, path, body, head)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except (OSError, http.client.HTTPException):
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def test_operators_notice_no_takeover_in_reads(tmp_path: Path) -> None:
+    """The active process is killed: each read is answered, and changes go on after the term."""
+    with running_postgres() as server, server.database() as address:
+        planes = [Plane(tmp_path, address, "plane0")]
+        wait_until(lambda: planes[0].says(200), limit_s=READY_S_MAX)
+        planes += [Plane(tmp_path, address, f"plane{number}") for number in (1, 2)]
+        try:
+            for each in planes:
+                wait_until(lambda each=each: each.says(200, "/ready"), limit_s=READY_S_MAX)
+            with balanced(tmp_path, planes) as port:
+                wait_until(lambda: ask(port, "PUT", "/v1/hosts/h0")[0] == 200)
+                assert ask(port, "GET", "/v1/relay")[0] == 403
+                wait_until(lambda: '"h0"' in ask(port, "GET", "/v1/hosts")[1])
+                planes[0].end()
+                statuses = set()
+
+                def changed() -> bool:
+                    statuses.add(ask(port, "GET", "/v1/hosts")[0])
+                    return ask(port, "PUT", "/v1/hosts/h1")[0] == 200
+
+                wait_until(changed, limit_s=READY_S_MAX)
+                assert statuses == {200}
+        finally:
+            for each in planes:
+                if each.process.poll() is None:
+                    each.end()
