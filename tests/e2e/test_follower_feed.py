@@ -134,6 +134,8 @@ def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
         assert status < 300
         assert took_s < SHOW_S / 3, "the active process does not hear what the node shows"
         assert len(node.shown["g0"].events) == 1
+        forged = await asyncio.to_thread(active.ask, "POST", "/v1/relay", {"no": "token"})
+        assert forged[0] == 403
         answer = await asyncio.wait_for(node.approve("v0", "10.0.0.1"), 10)
         assert answer.accepted
         history = await asyncio.to_thread(active.ask, "GET", "/v1/history?limit=500")

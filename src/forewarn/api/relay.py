@@ -57,7 +57,7 @@ REPORT_S, AGAIN_S = 1.0, 0.2
 #: How long a request of a VM is tried, in seconds; its node or its VM asks again.
 TRIED_S = 3.0
 #: How long a call may take, in seconds.
-CALL_S = 10.0
+CALL_S = 3.0
 #: How long reports may fail before the feed is closed, in seconds: longer than a takeover.
 SILENT_S_MAX = 10.0
 

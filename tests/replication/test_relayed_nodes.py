@@ -1,0 +1,45 @@
+"""Nodes that follow the feed at a follower: the active process waits for them as for its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forewarn.replication.messages import RelayReport
+from forewarn.replication.nodes import NodeTable
+
+
+def test_publication_waits_for_a_relayed_node() -> None:
+    """It ends with the report that the node shows the change, not with a newer feed. M-4, L-7."""
+
+    async def story() -> None:
+        nodes = NodeTable()
+        assert not nodes.take_report(RelayReport("f", 5, joined=("n1",)))
+        assert nodes.take_report(RelayReport("f", 5, joined=("n1", "n2"), begins=True))
+        assert nodes.wait(5, 9).done()
+        waiting = nodes.wait(7, 9, ("n1",))
+        nodes.take_report(RelayReport("f", 8, {"n1": 5}))
+        assert not waiting.done()
+        nodes.take_report(RelayReport("f", 8))
+        await asyncio.sleep(0)
+        assert waiting.result() == ()
+        assert nodes.relayed("n2")
+
+    asyncio.run(story())
+
+
+def test_node_that_leaves_a_follower_is_waited_for() -> None:
+    """What it shows counts, nothing later; a follower that begins again names all nodes."""
+
+    async def story() -> None:
+        nodes = NodeTable()
+        nodes.take_report(RelayReport("f", 5, joined=("n1", "n2"), begins=True))
+        nodes.take_report(RelayReport("f", 9, left=("n1",)))
+        assert (nodes.shown("n1"), nodes.relayed("n1")) == (5, False)
+        waiting = nodes.wait(9, 9, ("n1", "n2"))
+        assert not waiting.done()
+        nodes.shows("n1", 9)
+        assert waiting.result() == ()
+        nodes.take_report(RelayReport("f", 12, joined=("n1",), begins=True))
+        assert (nodes.shown("n2"), nodes.shown("n1")) == (9, 12)
+
+    asyncio.run(story())
