@@ -179,6 +179,10 @@ class StateFollower(ReadableControl):
             except ForewarnError as error:
                 log.debug("nothing can be followed: %s", error)
                 self._stopping.wait(1)
+            except Exception:
+                log.exception("a commit could not be followed, by a bug; the state is loaded again")
+                self._view = None
+                self._stopping.wait(1)
 
     def _follow(self) -> None:
         as_of_ms = self._clock.elapsed_ms()

@@ -606,7 +606,7 @@ class Daemon:
         return address
 
     async def _serve_operators(self, control: ReadableControl) -> str:
-        """Serve operators by a control plane, where another one may have done so before."""
+        """Serve operators from a control plane; at a takeover, in place of the followed state."""
         serving, api, reports, outbox = await _imported(
             SERVER,
             "forewarn.api.app",
