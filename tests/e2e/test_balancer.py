@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def test_operators_notice_no_takeover_in_reads(tmp_path: Path) -> None:
         planes += [Plane(tmp_path, address, f"plane{number}") for number in (1, 2)]
         try:
             for each in planes:
-                wait_until(lambda each=each: each.says(200, "/ready"), limit_s=READY_S_MAX)
+                wait_until(partial(each.says, 200, "/ready"), limit_s=READY_S_MAX)
             with balanced(tmp_path, planes) as port:
                 wait_until(lambda: ask(port, "PUT", "/v1/hosts/h0")[0] == 200)
                 assert ask(port, "GET", "/v1/relay")[0] == 403

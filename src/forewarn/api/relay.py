@@ -23,12 +23,12 @@ from forewarn.api.standby import StandingBy, new_connection, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.ids import Ids
 from forewarn.replication.messages import (
-    RequestAnswer,
     FeedUnreadable,
     RelayAnswer,
     RelayedApproval,
     RelayedEnable,
     RelayedReport,
+    RequestAnswer,
     read_relay_answer,
     read_relayed,
 )
