@@ -50,7 +50,7 @@ REGION_NODES, REGION_CHANGES = 10_000, 20
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
 PATIENT = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
-"""No sign of life is asked for while something is measured, and none is missed."""
+"""No sign of life is asked for during a measurement."""
 
 
 def fleet(vms: int) -> DocumentChange:

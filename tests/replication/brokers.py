@@ -85,6 +85,13 @@ class Connection:
                 self._exchange.subscribers.remove(each)
 
 
+async def skip(seconds: float) -> None:
+    """Let a time of a skipping loop pass, which takes no real time."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, over.set)
+    await over.wait()
+
+
 class SkippingLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock skips the time in which nothing would happen."""
 

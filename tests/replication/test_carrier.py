@@ -17,7 +17,7 @@ from forewarn.replication.nodes import SILENT_S_MAX
 from forewarn.replication.route import FeedRoute
 from forewarn.replication.server import NODES_MAX, FeedServer
 from tests.metadata.live import Control
-from tests.replication.brokers import Exchange, SkippingLoop, Weather
+from tests.replication.brokers import Exchange, SkippingLoop, Weather, skip
 from tests.replication.rig import DB_0, WEB_0, WEB_1, shown
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_node_shows_the_newest_and_never_an_older_document(seed: int) -> None:
         site.serve(1)
         site.follower.start()
         for incarnation in range(2, 40):
-            await asyncio.sleep(random.random())
+            await skip(random.random())
             if random.random() < 0.05:
                 await site.server.stop()
                 site.serve(incarnation)

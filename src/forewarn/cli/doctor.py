@@ -418,7 +418,7 @@ def _same_store(own: str, service: str) -> Iterator[ForewarnError]:
 
 
 def _nats(settings: Settings) -> Iterator[ForewarnError]:
-    """Yield what is wrong with each NATS server of the feed."""
+    """Yield why a NATS server of the feed cannot be used."""
     import asyncio  # noqa: PLC0415
 
     from forewarn.service.daemon import connect_feed  # noqa: PLC0415

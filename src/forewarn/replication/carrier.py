@@ -1,7 +1,7 @@
 """The feed over a message broker: connections of nodes as channels of frames.
 
-The messages, the server and the follower are those of the feed over sockets; what is here stands
-in the place of TCP. The broker's permissions prove the nodes' names: a node may publish only to
+The messages, the server and the follower are those of the feed over sockets; this module replaces
+TCP. The broker's permissions prove the nodes' names: a node may publish only to
 its own request subject and subscribe only to its own subject. Source: M-5, M-7.
 """
 
@@ -83,7 +83,7 @@ class CarrierFigures:
         self.gaps = 0
         """Gaps that were filled on request."""
         self.refused = 0
-        """Messages that were no frames, or altered."""
+        """Messages that could not be read, or were altered."""
 
     def named(self) -> dict[str, int]:
         """Return the counts by the names of their metrics."""
@@ -313,7 +313,7 @@ class BrokerListener:
         _LOG.warning(text, reason, extra=facts)
 
     def _announce(self, broker: Broker) -> None:
-        """Have nodes that followed another process come here; costs a message for each node."""
+        """Call nodes that followed another process; costs a message for each node."""
         frame = Frame(Kind.ANNOUNCE).encoded()
         for name in self._expected():
             if is_subject(name):

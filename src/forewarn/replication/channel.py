@@ -34,7 +34,7 @@ _HEADER = Struct(f">B{SESSION_BYTES}sQQ")
 
 
 class FrameRefused(PeerError):
-    """A message that is no frame, or was altered on its way."""
+    """A message that is not a frame, or was altered on its way."""
 
     code = "feed-frame-refused"
     message = "A message of the feed is refused: {reason}."
@@ -50,7 +50,7 @@ class Kind(IntEnum):
     """Answers HELLO: the content names the session."""
     DATA = 3
     ACK = 4
-    """Only says what is expected next."""
+    """Only says which frame its sender expects next."""
     RESEND = 5
     """Requests the frames from the expected one up to, and without, its number."""
     CLOSE = 6
