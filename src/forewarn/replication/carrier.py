@@ -268,6 +268,8 @@ class BrokerListener:
         """Sessions offered and not begun: whose, and by which request."""
         self._offers: dict[tuple[str, bytes], bytes] = {}
         self._task: asyncio.Task[None] | None = None
+        self._refusal = ""
+        """What the broker refused last."""
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -309,6 +311,9 @@ class BrokerListener:
             await asyncio.sleep(RETRY_S)
 
     def _refused(self, reason: str) -> None:
+        if reason == self._refusal:
+            return
+        self._refusal = reason
         text, facts = "NATS refuses the control plane something: %s", {"action": "feed.refused"}
         _LOG.warning(text, reason, extra=facts)
 
@@ -411,9 +416,6 @@ class BrokerRoute:
                 self._publish(hello)
                 await asyncio.wait((welcomed,), timeout=HELLO_S)
             session = welcomed.result()
-        except asyncio.CancelledError:  # nobody answers here; perhaps somewhere else
-            await self.close()
-            raise
         finally:
             self._welcomed = None
         transport = self._transport = ChannelTransport(
