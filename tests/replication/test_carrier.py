@@ -10,7 +10,15 @@ import pytest
 
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.carrier import BrokerRoute
-from forewarn.replication.channel import Channel, read_frame
+from forewarn.replication.channel import (
+    ACK_TICKS,
+    RESEND_TICKS,
+    Channel,
+    Frame,
+    FrameRefused,
+    Kind,
+    read_frame,
+)
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange
 from forewarn.replication.nodes import SILENT_S_MAX
@@ -177,3 +185,31 @@ def test_channel_delivers_every_byte_once_and_in_order(seed: int) -> None:
                     one.read()
         assert written.startswith(read)
     assert read == written
+
+
+def test_last_frame_is_sent_again_until_it_is_acknowledged() -> None:
+    """Nothing comes after it that would show the gap; then both ends have nothing to do."""
+    one, other = Channel(SESSION), Channel(SESSION)
+    one.write(b"text")
+    assert len(one.take()) == 1  # lost
+    for _ in range(RESEND_TICKS):
+        one.tick()
+    [again] = one.take()
+    other.receive(read_frame(again))
+    assert other.read() == b"text"
+    for _ in range(ACK_TICKS):
+        other.tick()
+    [acknowledgement] = other.take()
+    one.receive(read_frame(acknowledgement))
+    assert [one.waits, other.waits, one.has_output] == [False, False, False]
+
+
+def test_frame_with_any_bit_altered_is_refused() -> None:
+    """A checksum covers head and content. Source: M-7."""
+    frame = Frame(Kind.DATA, SESSION, 1, 2, b"text").encoded()
+    assert read_frame(frame).content == b"text"
+    for bit in range(8 * len(frame)):
+        altered = bytearray(frame)
+        altered[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FrameRefused):
+            read_frame(bytes(altered))
