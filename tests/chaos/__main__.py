@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -59,6 +60,8 @@ DOUBLE_CHANCE = 0.2
 #: How long each fault of the short form stays, in seconds.
 SHORT_HOLD_S = 0.3
 OPERATE_S, EVICT_S = 0.5, 0.5
+#: Problems that are printed.
+PROBLEMS_MAX = 50
 KEPT = Path(".build/chaos")
 
 
@@ -271,23 +274,37 @@ def main() -> int:
     if lacks := missing(kinds):
         print(lacks)
         return 1
-    if not os.environ.get(INSIDE):
-        inner = (sys.executable, "-m", "tests.chaos", *sys.argv[1:])
-        os.environ[INSIDE] = "1"
-        # The shell collects processes whose parent has ended.
-        os.execvp("unshare", ["unshare", *NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh", *inner])
-    os.environ["PATH"] += ":/usr/sbin:/sbin"
-    Path("/run/netns").mkdir(exist_ok=True)
-    run("mount", "-t", "tmpfs", "none", "/run/netns")
-    problems: list[str] = []
+    if len(kinds) == 1 and os.environ.get(INSIDE):
+        enter_namespaces()
+        problems = play(kinds[0], arguments.faults, arguments.seed, short=arguments.short)
+        for each in problems[:PROBLEMS_MAX]:
+            print(f"WRONG: {each}")
+        count = f"{len(problems)} violations" if problems else "nothing lost, doubled, early or old"
+        print(f"{kinds[0]}: {count}", flush=True)
+        return 1 if problems else 0
+    status = 0
     shares = [arguments.faults // len(kinds)] * len(kinds)
     shares[0] += arguments.faults - sum(shares)
     for kind, share in zip(kinds, shares, strict=True):
-        problems += play(kind, share, arguments.seed, short=arguments.short)
-    for each in problems[:50]:
-        print(f"WRONG: {each}")
-    print(f"{len(problems)} violations" if problems else "nothing was lost, doubled, early or old")
-    return 1 if problems else 0
+        words = ["--databases", kind, "--faults", str(share), "--seed", str(arguments.seed)]
+        words += ["--short"] if arguments.short else []
+        status |= inside("tests.chaos", *words).returncode
+    return status
+
+
+def inside(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in namespaces of its own, which end with it."""
+    # The shell collects processes whose parent has ended.
+    shell = ("sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", module, *words)
+    environment = {**os.environ, INSIDE: "1"}
+    return subprocess.run(["unshare", *NAMESPACES, *shell], env=environment, text=True, check=False)
+
+
+def enter_namespaces() -> None:
+    """Hide the network namespaces of the machine: those of the run take their names."""
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    Path("/run/netns").mkdir(exist_ok=True)
+    run("mount", "-t", "tmpfs", "none", "/run/netns")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.__main__ import INSIDE, NAMESPACES, missing
+from tests.chaos.__main__ import inside, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto" / "several-control-planes.md"
@@ -25,16 +22,7 @@ def test_address_follows_the_leader_with_keepalived() -> None:
     lacks = missing(("single",)) or ("" if KEEPALIVED else "keepalived is not installed")
     if lacks:
         pytest.skip(lacks)
-    words = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "tests.chaos.virtual_address"]
-    done = subprocess.run(
-        ["unshare", *NAMESPACES, *words],
-        cwd=ROOT,
-        env={**os.environ, INSIDE: "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert inside("tests.chaos.virtual_address").returncode == 0
 
 
 KEEPALIVED = shutil.which("keepalived", path="/usr/sbin:/sbin:/usr/bin")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.chaos.__main__ import enter_namespaces
 from tests.chaos.http_call import ask
 from tests.chaos.scene import ADDRESSES, PLANES, Program, Scene
 from tests.chaos.test_keepalived import recipe
@@ -41,9 +41,7 @@ def answered() -> bool:
 
 def main() -> int:
     """Move the address twice."""
-    os.environ["PATH"] += ":/usr/sbin:/sbin"
-    Path("/run/netns").mkdir(exist_ok=True)
-    run("mount", "-t", "tmpfs", "none", "/run/netns")
+    enter_namespaces()
     directory = Path(tempfile.mkdtemp(prefix="forewarn-chaos-"))
     run("mount", "-t", "tmpfs", "-o", "mode=755", "none", str(directory))
     scene = Scene(directory, "single", nodes=(), metadata="0.0.0.0")
