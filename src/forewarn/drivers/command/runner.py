@@ -248,6 +248,9 @@ def main() -> int:
             return 0
     except (StoreFull, StoreUncertain, StoreUnavailable):
         return os.EX_TEMPFAIL
+    except ForewarnError as error:  # another process leads, or the operation was aborted
+        sys.stderr.write(f"forewarn: {error}\n")
+        return 1
     records.close()
     reporter = _Reporter(records, task, run["part"])
     signal.signal(signal.SIGTERM, lambda *_: reporter.stopped.set())
