@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from tests.chaos.checker import Evidence, begun_of, violations
 from tests.chaos.clients import (
     POLL_S,
+    PROBE_S,
     Evictions,
     Operators,
     Probes,
@@ -77,6 +79,8 @@ class Campaign:
     #: Fault -> milliseconds without an answer to polls, and without a leader.
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
+    #: Never set: faults stay for as long as it is waited for.
+    _hold: threading.Event = field(default_factory=threading.Event)
 
     def play(self, count: int) -> None:
         """Strike this many times, settle, and judge."""
@@ -142,10 +146,10 @@ class Campaign:
             words.append(f"{fault.name}: {what}".rstrip(": "))
             heals.append((fault, heal))
         for fault, heal in heals:
-            time.sleep(SHORT_HOLD_S if self.short else chance.uniform(*fault.hold_s))
+            self._hold.wait(SHORT_HOLD_S if self.short else chance.uniform(*fault.hold_s))
             heal()
         recovered = self.scene.await_ready(RECOVERED_S_MAX)
-        time.sleep(0.3)  # the probes see it, too
+        self._hold.wait(3 * PROBE_S)  # the probes see it, too
         end_ms = now_ms()
         polls_ms = gap_ms(self.record.polled_ms, begin_ms, end_ms)
         leads_ms = gap_ms(self.record.led_ms, begin_ms, end_ms)
@@ -214,7 +218,7 @@ def _insist(operators: Operators, path: str) -> dict[str, Any]:
 
 
 def missing(kinds: Sequence[str]) -> str:
-    """Say what the run needs and does not find; empty: nothing."""
+    """Name what the run needs and does not find; empty: nothing."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     wanted = [*NEEDED, *(name for kind in kinds for name in NEEDED_BY.get(kind, ()))]
     absent = [each for each in wanted if not shutil.which(each, path=path)]

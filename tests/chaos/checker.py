@@ -63,7 +63,7 @@ def begun_of(lines: Sequence[str]) -> list[Begun]:
 
 
 def violations(evidence: Evidence) -> list[str]:
-    """Say what no sound service could have done."""
+    """Return what no sound service could have done, a sentence each."""
     record = evidence.record
     return [
         *record.contradictions,
@@ -82,7 +82,7 @@ def _server(read: Read) -> str:
 
 
 def _outdated(evidence: Evidence) -> Iterator[str]:
-    """H-3: no control plane shows what is older than the newest commit for more than a term + 1."""
+    """H-3: no control plane shows an older document than the newest for more than a term + 1 s."""
     return stale(
         evidence.record.log.reads,
         within_ms=TERM_MS + SLACK_MS,

@@ -83,7 +83,7 @@ class VirtualMachine:
     """Polls, and approves; where no node serves it, it asks one control plane after the other."""
 
     def __init__(self, name: str, host: str, record: Record, chance: random.Random) -> None:
-        """Be a VM on a host."""
+        """Play a VM on a host."""
         self.name, self._record, self._chance = name, record, chance
         servers: Sequence[str] = (SERVED[host],) if host in SERVED else PLANES
         self._servers = itertools.cycle(servers)
@@ -120,7 +120,7 @@ class VirtualMachine:
 
 
 class Operators:
-    """People who ask for work, withdraw some of it, and settle what is stuck."""
+    """People who ask for work, withdraw some of it, and settle stuck work."""
 
     def __init__(self, scene: Scene, record: Record, chance: random.Random) -> None:
         """Ask for nothing yet."""
@@ -128,6 +128,7 @@ class Operators:
         self._keys = itertools.count(1)
         self._urls = itertools.cycle(PLANES)
         self._patience_s = 120.0
+        self._pause = threading.Event()
 
     def change(self, method: str, path: str, body: dict[str, Any]) -> Request:
         """Ask for a change under one key, at one URL after the other, until it is answered."""
@@ -143,7 +144,7 @@ class Operators:
                 request.status, request.answered_ms = status, now_ms()
                 request.operations = tuple(str(e["id"]) for e in answer.get("operations", ()))
                 break
-            time.sleep(0.1)
+            self._pause.wait(0.1)
         return request
 
     def read(self, path: str) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class Operators:
         return answer if status == 200 else {}
 
     def work(self) -> None:
-        """Be an operator for a moment."""
+        """Ask for one thing: new work, an end of old work, or the end of stuck work."""
         live = self.read("/v1/operations?live=true&limit=100").get("operations")
         if live is None:
             return
@@ -169,7 +170,7 @@ class Operators:
             self.change("POST", "/v1/operations", form)
 
     def settled(self) -> bool:
-        """Whether nothing is live any more; settle what is stuck."""
+        """Whether nothing is live any more; settle stuck work."""
         live = self.read("/v1/operations?live=true&limit=100").get("operations")
         for each in live or ():
             if each["state"] == "running" and each["alert"] == "stuck":

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,7 +153,7 @@ class Database:
         return "p1" if self.answers() else ""
 
     def cut_sessions(self) -> None:
-        """Have the server end every session of the control planes."""
+        """End every session of the control planes, at the server."""
         self.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = 'forewarn' AND pid <> pg_backend_pid()"
@@ -166,9 +165,8 @@ class Database:
 
     def revive(self) -> None:
         """Start what `crash` has killed."""
-        deadline_s = time.monotonic() + STARTED_S_MAX
-        while _postgres_left(self.directory / "cluster") and time.monotonic() < deadline_s:
-            time.sleep(0.05)
+        cluster = self.directory / "cluster"
+        wait_until(lambda: not _postgres_left(cluster), what="its end", limit_s=STARTED_S_MAX)
         self._serve()
 
 
@@ -303,7 +301,7 @@ class PatroniDatabase(Database):
         """Patroni does that."""
 
     def switch_over(self) -> str:
-        """Have the synchronous replica lead; return how that was answered."""
+        """Promote the synchronous replica; return how that was answered."""
         roles = self.members()
         leader = next((each for each, role in roles.items() if role == "leader"), "")
         other = next((each for each, role in roles.items() if role == "sync_standby"), "")

@@ -87,28 +87,28 @@ def _isolate(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     others = [*scene.database.machines, *(each for each in PLANES if each != name)]
     for each in others:
         scene.cut(name, each)
-    return name, scene.mend
+    return name, scene.heal
 
 
 def _cut_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     name = _leader(scene, chance)
     for each in scene.database.machines:
         scene.cut(name, each)
-    return name, scene.mend
+    return name, scene.heal
 
 
 def _cut_pair(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     machines = sorted((*PLANES, *scene.nodes, *scene.database.machines))
     one, other = chance.sample(machines, 2)
     scene.cut(one, other)
-    return f"{one} and {other}", scene.mend
+    return f"{one} and {other}", scene.heal
 
 
 def _cut_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     name = chance.choice(sorted(scene.nodes))
     for each in PLANES:
         scene.cut(name, each)
-    return name, scene.mend
+    return name, scene.heal
 
 
 def _down(program: Program) -> Heal:

@@ -45,7 +45,7 @@ OPERATOR, FEED, METADATA = 8470, 8471, 80
 STARTED_S_MAX = 120.0
 #: How often a supervisor looks for programs that have ended, in seconds.
 LOOK_S = 0.1
-#: Size of the disk of a metadata node, and what is left free on it while it is full.
+#: Size of the disk of a metadata node.
 NODE_DISK = "8m"
 
 HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 9)}
@@ -282,14 +282,14 @@ class Scene:
             words = ("neigh", "replace", ADDRESSES[there], "lladdr", NOWHERE, "dev", "eth0")
             run("ip", "-n", here, *words, "nud", "permanent")
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Heal every cut."""
         for here, there in self._cuts:
             run("ip", "-n", here, "neigh", "del", ADDRESSES[there], "dev", "eth0")
         self._cuts.clear()
 
     def skew(self, plane: str, seconds: int) -> None:
-        """Have the system's clock of a control plane be ahead by these seconds."""
+        """Put the system's clock of a control plane ahead by these seconds."""
         (self.directory / f"{plane}.skew").write_text(str(seconds))
 
     def fill_disk(self, node: str, *, full: bool) -> None:
