@@ -31,6 +31,10 @@ listen_port = 6432
 auth_type = trust
 auth_file = {directory}/users
 pool_mode = session
+default_pool_size = 50
+tcp_keepidle = 5
+tcp_keepintvl = 2
+tcp_keepcnt = 3
 ignore_startup_parameters = extra_float_digits
 unix_socket_dir =
 """
