@@ -211,6 +211,12 @@ class PooledDatabase(Database):
         """Start it again."""
         words = ["pgbouncer", "-q", str(self.directory / "pgbouncer.ini")]
         self.launch("b1", "pgbouncer", [*AS_POSTGRES, *words])
+        wait_until(self._pools, what="PgBouncer", limit_s=STARTED_S_MAX, every_s=0.1)
+
+    def _pools(self) -> bool:
+        with suppress(psycopg.Error), psycopg.connect(self.address):
+            return True
+        return False
 
 
 class PatroniDatabase(Database):
