@@ -237,7 +237,7 @@ BREAKAGES = (
                 "announced = follow_up.announced",
             ),
         ),
-        "world 1: H-7",
+        (1, "H-7"),
     ),
     Breakage(
         "unseen-unnamed",
@@ -249,7 +249,7 @@ BREAKAGES = (
                 '"some VMs" if vms',
             ),
         ),
-        "world 1: M-4, H-7",
+        (1, "M-4"),
     ),
     Breakage(
         "change-acknowledged-unshown",
