@@ -226,7 +226,7 @@ def _check_usage(state: State) -> None:
     assert len(uncounted) <= UNCOUNTED_MAX
     shares = shares_of(state)
     for each in {*shares, *usage._shares} - uncounted:
-        assert usage.share(each) == shares.get(each), each
+        assert usage._shares.get(each) == shares.get(each), each
     whole = Usage()
     for each, share in usage._shares.items():
         whole.put(each, share)

@@ -44,7 +44,7 @@ def test_deadlines_are_those_of_a_table(steps: list[tuple[str, int, int]]) -> No
             assert found == min((at for at in table.values() if at > value), default=None)
         else:
             assert found == sorted(key for key, at in table.items() if at <= value)
-        assert len(deadlines) == len(table)
+        assert len(deadlines._at) == len(table)
 
 
 @given(st.lists(st.tuples(TIMES, st.dictionaries(KEYS, TIMES, max_size=3))))

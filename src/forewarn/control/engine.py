@@ -177,12 +177,7 @@ class ControlEngine(ReadableControl):
         self.replica.stop()
 
     def submit(
-        self,
-        stimulus: Stimulus,
-        actor: str,
-        *,
-        shown: bool = False,
-        call: CallRecord | None = None,
+        self, stimulus: Stimulus, actor: str, *, shown: bool = False, call: CallRecord | None = None
     ) -> Future[Committed]:
         """Ask for something; the future is done once it is durable, or refused.
 

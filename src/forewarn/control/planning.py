@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
-from forewarn.core.maintenance import (
-    Maintenance,
-    MaintenancePlan,
-    Target,
-    postponed_hosts,
-)
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target, postponed_hosts
 from forewarn.core.naming import RACK
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import PlanMade
@@ -89,11 +84,7 @@ class PlanningSnapshot:
 
 
 def snapshot(
-    state: State,
-    maintenance: Maintenance,
-    *,
-    policy: NoticePolicy,
-    now_ms: int,
+    state: State, maintenance: Maintenance, *, policy: NoticePolicy, now_ms: int
 ) -> PlanningSnapshot:
     """Copy what a plan is made from, but for the topology; costs live work and hosts touched."""
     return PlanningSnapshot(

@@ -29,10 +29,6 @@ class Deadlines(Generic[K]):
         self._passed: set[K] = set()
         self._passed_ms = 0
 
-    def __len__(self) -> int:
-        """Return the number of deadlines."""
-        return len(self._at)
-
     def put(self, key: K, at_ms: int) -> None:
         """Set a deadline, ms since the epoch UTC, again or for the first time."""
         known_ms = self._at.get(key)

@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.lifecycle import (
-    LIVE_EVENT,
-    LIVE_OPERATION,
-    EventState,
-    OperationState,
-)
-from forewarn.core.maintenance import (
-    ENDED_MAINTENANCE,
-)
+from forewarn.core.lifecycle import LIVE_EVENT, LIVE_OPERATION, EventState, OperationState
+from forewarn.core.maintenance import ENDED_MAINTENANCE
 from forewarn.core.state import Image
 from forewarn.values import replace
 

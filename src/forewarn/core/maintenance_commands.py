@@ -114,8 +114,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     if impossible is not None:
         raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
     started = replace(
-        move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms),
-        started_ms=draft.now_ms,
+        move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms), started_ms=draft.now_ms
     )
     started = move_phase(started, Planning(reason=maintenance.halt_reason))
     draft.put("maintenance.started", f"{started.id} is running", started)
@@ -164,8 +163,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
         maintenance.state is MaintenanceState.PAUSED or draft.progress(number).counts[1] > 0
     )
     resumed = replace(
-        move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
-        forgiven=forgiven,
+        move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms), forgiven=forgiven
     )
     if goes_on:
         assert phase.wave is not None, maintenance
@@ -185,8 +183,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
-        move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms),
-        ended_ms=draft.now_ms,
+        move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms), ended_ms=draft.now_ms
     )
     cancelled = move_phase(cancelled, Halted(word.reason))
     text = _because(f"{cancelled.id} is cancelled", word.reason)

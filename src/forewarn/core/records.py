@@ -360,13 +360,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "reimage_notice": _TRUTH,
         "approves_when_down": _TRUTH,
     },
-    "vm": {
-        "gpu": _TRUTH,
-        "spot": _TRUTH,
-        "addresses": _TEXTS,
-        "tags": _PAIRS,
-        "instance": _PAIRS,
-    },
+    "vm": {"gpu": _TRUTH, "spot": _TRUTH, "addresses": _TEXTS, "tags": _PAIRS, "instance": _PAIRS},
     "operation": {
         "cause": _word(Cause),
         "impact": _word(Impact),

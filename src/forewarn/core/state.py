@@ -16,13 +16,7 @@ from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
-from forewarn.core.maintenance import (
-    Maintenance,
-    MaintenancePlan,
-    Maintenances,
-    Target,
-    target_key,
-)
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, Maintenances, Target, target_key
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, Row, key_of
 from forewarn.core.topology import Group, Health, Host, Topology, Vm

@@ -194,12 +194,7 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
 
 
 def end(
-    draft: Draft,
-    operation: Operation,
-    *,
-    failed: bool,
-    reason: str = "",
-    abort: bool = False,
+    draft: Draft, operation: Operation, *, failed: bool, reason: str = "", abort: bool = False
 ) -> Operation:
     """A started event is gone once its operation has ended. Source: L-5.
 

@@ -64,10 +64,6 @@ class Usage:
                 self.put(disturbed, share_of_vms(topology, known) if known else None)
         self.uncounted.clear()
 
-    def share(self, disturbed: Disturbed) -> Share | None:
-        """Return what a host or an operation takes; None if nothing."""
-        return self._shares.get(disturbed)
-
     def put(self, disturbed: Disturbed, share: Share | None) -> None:
         """Count what a host or an operation takes now in place of what it took; costs its VMs."""
         before = self._shares.pop(disturbed, None)

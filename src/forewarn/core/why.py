@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
 from forewarn.core.host_admission import Admission, start_shortage
 from forewarn.core.impact import SECOND_MS
-from forewarn.core.lifecycle import (
-    Alert,
-    Operation,
-    OperationState,
-    progress_text,
-)
+from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
 from forewarn.core.operation_requests import no_room, waits_since_ms, work_before
 from forewarn.core.topology import Health
