@@ -137,7 +137,10 @@ PARTS: dict[str, dict[str, type[Notice | Execution]]] = {
 }
 
 #: Columns that version 0.1.0 did not write, with what each record had then.
-ADDED: dict[str, Row] = {"operation": {"unseen_vms": "[]"}}
+ADDED: dict[str, Row] = {
+    "operation": {"unseen_vms": "[]", "followed_by": "nothing"},
+    "maintenance": {"return_s": 0},
+}
 
 #: Columns whose texts many records share: each text is kept once.
 SHARED: dict[str, tuple[str, ...]] = {

@@ -136,9 +136,7 @@ CREATE TABLE operation (
     disturbed_owners TEXT NOT NULL,
     replaced_by BIGINT NOT NULL CHECK (replaced_by >= 0),
     -- As its driver measured it; -1 where none did.
-    interruption_ms BIGINT NOT NULL CHECK (interruption_ms >= -1),
-    -- What its maintenance does to a host after the VMs have left it (F-1).
-    followed_by TEXT NOT NULL CHECK (followed_by IN ('nothing', 'work', 'work-and-return'))
+    interruption_ms BIGINT NOT NULL CHECK (interruption_ms >= -1)
 );
 -- By comparisons: of a list SQLite makes an index each time it looks into it, which was half the
 -- work of writing an operation or an event. A question must be put in the same words.
@@ -249,9 +247,7 @@ CREATE TABLE maintenance (
     -- Later starts that were granted to owners, by host (F-8).
     postponed TEXT NOT NULL,
     -- VMs leave each host first, within this many seconds; 0: they stay (F-1).
-    move_s BIGINT NOT NULL CHECK (move_s >= 0),
-    -- They return after its work, within this many seconds; 0: they stay away.
-    return_s BIGINT NOT NULL CHECK (return_s >= 0)
+    move_s BIGINT NOT NULL CHECK (move_s >= 0)
 );
 
 -- The hosts of a maintenance never change: they are not written again with its progress (F-1).
@@ -370,10 +366,4 @@ CREATE TABLE driver_task (
 CREATE TABLE driver_writer (
     driver TEXT PRIMARY KEY,
     generation BIGINT NOT NULL
-);
-
--- When the last sound backup was begun; one row at most.
-CREATE TABLE backup (
-    number BIGINT PRIMARY KEY CHECK (number = 1),
-    at_ms BIGINT NOT NULL CHECK (at_ms > 0)
 );
