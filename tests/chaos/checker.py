@@ -164,7 +164,7 @@ def _begun_unseen(evidence: Evidence) -> Iterator[str]:
         by_vm[read.vm.partition("@")[0]].append(read)
     named: dict[str, str] = defaultdict(str)
     for entry in evidence.history:
-        if entry["action"] in {"operation.not-shown", "operation.unseen"}:
+        if entry["action"] == "operation.not-shown":
             named[entry["operation"]] += f" {entry['text']}"
     for begun in evidence.begun:
         for event in _events(evidence, begun):
