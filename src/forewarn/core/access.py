@@ -1,7 +1,7 @@
-"""Access: roles and their permissions, principals with their bindings, and tokens.
+"""Roles and their permissions, principals and their role bindings, and bearer tokens.
 
-What a route needs is in `api/permissions.py`; who calls is found out where calls arrive.
-Source: P-1, P-2, P-4.
+`api/permissions.py` lists the permission of each route. The API recognises its callers. Source:
+P-1, P-2, P-4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
 
-#: Longest name of a principal: a certificate's URI may be one.
+#: Maximum length of a principal's name, which may be the URI of a certificate.
 PRINCIPAL_LENGTH_MAX = 256
 
 
@@ -29,19 +29,19 @@ class Permission(Word):
     #: Every recognised caller, about itself.
     SIGNED_IN = "signed-in"
     READ = "read"
-    #: Reading what belongs to no owner: maintenances, policy, drivers, destinations.
+    #: Read objects without an owner: maintenances, policy, drivers, destinations.
     READ_FLEET = "read-fleet"
-    #: Approving and postponing announced work.
+    #: Approve and postpone announced work.
     APPROVE = "approve"
-    #: Asking for work on VMs, as their user.
+    #: Request work on VMs, as their user.
     REQUEST = "request"
-    #: Changing how a group is asked.
+    #: Change a group's options.
     SET_APPROVAL = "set-approval"
-    #: The fleet, work on it, maintenances and policy.
+    #: Manage the fleet, work on it, maintenances and policy.
     OPERATE = "operate"
-    #: Principals, bindings, tokens and the audit.
+    #: Manage principals, bindings and tokens, and read the audit.
     ADMINISTER = "administer"
-    #: Following the feed, for the hosts that [feed] hosts gives a node.
+    #: Follow the feed, for the hosts that `[feed] hosts` assigns to a node.
     FOLLOW = "follow"
 
 
@@ -52,15 +52,15 @@ class Role(Word):
     OWNER = "owner"
     OPERATOR = "operator"
     ADMIN = "admin"
-    #: A metadata node that has no certificate; nothing but the feed.
+    #: A metadata node without a certificate; it may only read the feed.
     NODE = "node"
 
 
 _READS = frozenset({Permission.READ})
 _OWNS = _READS | {Permission.APPROVE, Permission.REQUEST, Permission.SET_APPROVAL}
 _OPERATES = _OWNS | {Permission.READ_FLEET, Permission.OPERATE}
-#: What a role permits within one owner's scope, and in the whole fleet; a role that is in one of
-#: them only cannot have the other scope.
+#: Permissions of each role within one owner's scope, and in the whole fleet. A role that is in only
+#: one of these tables cannot have the other scope.
 WITHIN_OWNER: dict[Role, frozenset[Permission]] = {Role.VIEWER: _READS, Role.OWNER: _OWNS}
 IN_FLEET: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _READS | {Permission.READ_FLEET},
@@ -70,13 +70,13 @@ IN_FLEET: dict[Role, frozenset[Permission]] = {
 }
 
 
-# The same by the roles' words, as bindings have them: every call looks here.
+# The same tables by the text of a role; every permission check reads them.
 _WITHIN_OWNER = {role.value: permitted for role, permitted in WITHIN_OWNER.items()}
 _IN_FLEET = {role.value: permitted for role, permitted in IN_FLEET.items()}
 
 
 class ScopeInvalid(CallerError):
-    """A role with a scope it cannot have."""
+    """The role cannot be granted in this scope."""
 
     code = "scope-invalid"
     status = 422
@@ -85,7 +85,7 @@ class ScopeInvalid(CallerError):
 
 
 class UnknownBinding(CallerError):
-    """A binding or token that cannot be removed because it does not exist."""
+    """The binding or token to remove does not exist."""
 
     code = "unknown-binding"
     status = 404
@@ -95,15 +95,15 @@ class UnknownBinding(CallerError):
 
 @value
 class Principal:
-    """A caller with its roles: as stored, and as recognised."""
+    """An authenticated caller with its roles."""
 
-    #: A token's name; `user:NAME` at the Unix socket; a certificate's name; an OIDC identity.
+    #: A token's name, `user:NAME` at the Unix socket, a certificate's name, or an OIDC identity.
     name: str
-    #: Pairs of role and owner; an empty owner is the whole fleet.
+    #: Pairs of role and owner; an empty owner means the whole fleet.
     bindings: tuple[tuple[str, str], ...] = ()
 
     def owners_for(self, permission: Permission) -> frozenset[str] | None:
-        """Return the owners for whom a permission holds; None: the whole fleet."""
+        """Return the owners for whom a permission holds; None means the whole fleet."""
         if permission is Permission.PUBLIC or (permission is Permission.SIGNED_IN and self.name):
             return None
         owners = set()
@@ -117,36 +117,37 @@ class Principal:
 
 @value
 class AccessToken:
-    """A bearer token `fw_ID_SECRET`, without its secret. Source: P-4."""
+    """A bearer token `fw_ID_SECRET`, stored without its secret. Source: P-4."""
 
     id: str
-    #: Its holder; history names it.
+    #: The principal who holds the token; history names it.
     principal: str
     role: Role
-    #: Its scope; empty: the whole fleet.
+    #: Scope of the token; empty: the whole fleet.
     owner: str
-    #: SHA-256 of the secret, in hexadecimal: 256 random bits need no slow hash.
+    #: SHA-256 of the secret, in hexadecimal. The secret has 256 random bits, so a fast hash is
+    #: safe.
     digest: str
     created_ms: int
-    #: Ms since the epoch UTC; None: never.
+    #: Expiry, ms since the epoch UTC; None: the token never expires.
     expires_ms: int | None
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether it is no longer valid."""
+        """Whether the token has expired."""
         return self.expires_ms is not None and self.expires_ms <= now_ms
 
     @property
     def bearer(self) -> Principal:
-        """The caller who sends it: its holder, with no more than the token permits."""
+        """Return the token's holder with only the permissions of the token."""
         return Principal(self.principal, ((self.role.value, self.owner),))
 
 
-#: Prefix of a token, for people and for scanners of repositories.
+#: Prefix of a token, so that people and secret scanners recognise it.
 TOKEN_PREFIX = "fw"  # noqa: S105 - no secret
 
 
 def written_token(token_id: str, secret: str) -> str:
-    """Return a token as its holder sends it."""
+    """Return a token in the form that its holder sends."""
     return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
 
@@ -158,38 +159,38 @@ def digest_of(secret: str) -> str:
 def proved(
     given: str, find: Callable[[str], AccessToken | None], now_ms: int
 ) -> AccessToken | None:
-    """Return the token that was sent as `fw_ID_SECRET`; None if it is unknown or has expired."""
+    """Return the token of `fw_ID_SECRET`; None if it is unknown or has expired."""
     prefix, _, rest = given.partition("_")
     token_id, _, secret = rest.partition("_")
     token = find(token_id) if prefix == TOKEN_PREFIX else None
-    # Compared in any case: the time taken does not show whether there is such an id.
+    # Compare digests even for an unknown id, so that timing does not reveal which ids exist.
     right = hmac.compare_digest(token.digest if token else "", digest_of(secret))
     if token is None or not right or token.has_expired(now_ms):
         return None
     return token
 
 
-#: Shown to an owner in place of a principal that is not theirs.
+#: Shown to an owner in place of a principal of another owner.
 SOMEBODY = "operator"
 
 
 def actor_for_owner(actor: str, vms: Container[str]) -> str:
-    """Return the actor of an entry as an owner reads it, who has these VMs. Source: P-3."""
+    """Return the actor of a history entry as the owner of these VMs may see it. Source: P-3."""
     kind, _, rest = actor.partition(" ")
     if kind == "vm" and rest.partition(" ")[0] in vms:
         return actor
     return SOMEBODY if kind in {"vm", "operator", "azure"} else kind
 
 
-#: A caller who has not been recognised.
+#: A caller who was not recognised.
 NOBODY = Principal("")
-#: The built-in user of an emulator, and the service's own user at the Unix socket.
+#: The built-in user of an emulator, and of the Unix socket when the service's own user calls.
 BUILT_IN = ((Role.ADMIN.value, ""),)
 
 
 @value
 class Grant:
-    """A principal gets a role in a scope."""
+    """A role is granted to a principal in a scope."""
 
     principal: str
     role: Role
@@ -198,7 +199,7 @@ class Grant:
 
 @value
 class Revoke:
-    """A principal loses a role in a scope."""
+    """A principal's role in a scope is removed."""
 
     principal: str
     role: Role
@@ -207,14 +208,14 @@ class Revoke:
 
 @value
 class AddToken:
-    """A token becomes valid."""
+    """A token is created."""
 
     token: AccessToken
 
 
 @value
 class RevokeToken:
-    """A token becomes invalid."""
+    """A token is revoked."""
 
     id: str
 
@@ -226,14 +227,14 @@ AccessStimulus: TypeAlias = Grant | Revoke | AddToken | RevokeToken
 class Confirmation:
     """A call that waits for a second principal."""
 
-    #: 0 until it is kept.
+    #: 0 until the call is stored.
     number: int
-    #: Who asked, and the same as history names it.
+    #: The caller, and the name under which history records the caller.
     principal: str
     actor: str
-    #: Method and path.
+    #: HTTP method and path.
     request: str
-    #: The body as it came, and its media type.
+    #: The body as received, and its media type.
     body: str
     media: str
     asked_ms: int
@@ -241,11 +242,11 @@ class Confirmation:
 
     @property
     def id(self) -> str:
-        """Its name for people: `c-12`."""
+        """The name shown to people: `c-12`."""
         return f"c-{self.number}"
 
     def is_same_as(self, other: Confirmation) -> bool:
-        """Whether the same principal asks for the same."""
+        """Whether another call is the same request of the same principal."""
         mine, theirs = (
             (each.principal, each.request, each.body, each.media) for each in (self, other)
         )

@@ -1,8 +1,8 @@
-"""Approvals: who may approve an event, when it is approved, and what waits for that.
+"""Who may approve an event, when an event counts as approved, and which work waits for approval.
 
-Whose approvals a deletion waits for besides those of its own groups is decided here, too. Which
-document an event belongs in is decided in `lifecycle.py`, which events a group's policy approves
-automatically in `transitions.py`, when work may start in `step.py`. Source: A-1 to A-10, L-2, B-3.
+Coupled deletions also wait for each other's approvals; that rule is here, too. `lifecycle.py`
+decides which document shows an event, `transitions.py` which events a group's policy approves
+automatically, and `step.py` when work may start. Source: A-1 to A-10, L-2, B-3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
-    """Every valid id is approved, or was already, all or none. Source: A-1."""
+    """Approve all of the given events, or none if one id is invalid. Source: A-1."""
     vm = draft.topology.vms.get(approval.vm)
     if vm is not None and not _is_known_by(vm, approval.identity):
         vm = None
@@ -34,7 +34,10 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
     hosts = approval.node_hosts
 
     def known_event(event_id: str) -> Event:
-        """An unknown, finished or foreign event is refused with all others. Source: A-3."""
+        """Refuse the whole request if an event is unknown, finished or of another group.
+
+        Source: A-3.
+        """
         event = draft.event(event_id)
         if vm is None or event is None or not event.live or not event.belongs_in(vm.group, own):
             raise UnknownEvent(event_id=event_id)
@@ -54,7 +57,10 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
 
 
 def _is_known_by(vm: Vm, identity: CallerIdentity) -> bool:
-    """Whether the VM's record still has what its approval was recognised by. Source: S-4, S-6."""
+    """Whether the VM's record still has the identity that its approval came from.
+
+    Source: S-4, S-6.
+    """
     if identity.instance_id:
         return vm.instance_id == identity.instance_id
     if identity.address:
@@ -63,7 +69,7 @@ def _is_known_by(vm: Vm, identity: CallerIdentity) -> bool:
 
 
 def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
-    """An operator approves events from outside their VMs, all or none. Source: A-9."""
+    """Approve events as an operator on behalf of their VMs, all or none. Source: A-9."""
     events = []
     for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
         event = draft.event(event_id)
@@ -77,7 +83,7 @@ def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int
 
 
 def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
-    """An approval stands for all resources of its event. Source: A-4."""
+    """Approve an event for all of its resources. Source: A-4."""
     approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
     because = f": {reason}" if reason else ""
     text = f"event {event.id} is approved for {event.group}{because}"
@@ -91,7 +97,7 @@ def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: st
 
 
 def _approve_strictly(draft: Draft, event: Event, vm: str) -> Event:
-    """In a strict group the last VM's approval approves the event. Source: A-7."""
+    """Note one VM's approval; in a strict group the last VM's approves the event. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
         return event
     if set(unapproving(draft, event)) <= {vm}:
@@ -103,7 +109,10 @@ def _approve_strictly(draft: Draft, event: Event, vm: str) -> Event:
 
 
 def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
-    """Approve events with one approval whose group is no longer strict. See A-4, A-7."""
+    """Approve events of a group that is no longer strict and that one VM has approved.
+
+    See A-4, A-7.
+    """
     for group in groups:
         for _, event in draft.live_events_in(group.name):
             counts = event.approved_by and not group.strict_approval
@@ -112,9 +121,9 @@ def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
 
 
 def events_to_approve(draft: Draft, operation: Operation) -> list[Event]:
-    """Work waits until the groups of all owners on its host have approved. Source: L-2.
+    """Return the events of an operation that are still to be approved. Source: L-2.
 
-    Return the events that are not approved yet; groups that do not listen are not asked (B-3).
+    Work waits for the groups of all owners on its host, but not for disabled groups (B-3).
     """
     return [
         event
@@ -124,20 +133,20 @@ def events_to_approve(draft: Draft, operation: Operation) -> list[Event]:
 
 
 def is_unasked(draft: Draft, operation: Operation) -> bool:
-    """Whether no group of an operation listens, and somebody has not approved it from outside."""
+    """Whether no group of an operation listens and no operator has approved it."""
     events = draft.events_of(operation)
     approved = events and all(event.state is EventState.APPROVED for event in events)
     return not approved and not any(draft.enabled(event.group) for event in events)
 
 
 def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
-    """The VMs of an event that have not approved it; one that is gone never will. See A-7."""
+    """Return the VMs of an event that have not approved it; deleted VMs do not count. See A-7."""
     known = draft.topology.vms
     return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
 
 
 def is_coupled(draft: Draft, operation: Operation) -> bool:
-    """An approved deletion waits for one of its request that is not approved. Source: A-8."""
+    """Whether an approved deletion waits for an unapproved one of its request. Source: A-8."""
     if operation.impact is not Impact.TERMINATE:
         return False
     return not _all_decided(draft, ("deletion", deletion_key(operation)))
@@ -146,8 +155,8 @@ def is_coupled(draft: Draft, operation: Operation) -> bool:
 def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int | None]) -> None:
     """Wake the deletions of a request once all of them are approved.
 
-    As long as one is undecided the others would wait on; so each is looked at once, however many
-    of them start in one step. See A-8.
+    While one is undecided, waking the others would be in vain. So a step looks at each deletion
+    once, however many of them start in it. See A-8.
     """
     place: Place = ("deletion", key)
     if operation.impact is not Impact.TERMINATE or place in draft.uncoupled:
@@ -159,7 +168,7 @@ def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int | None]
 
 
 def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
-    """Deletions of the same request that must be approved first. See A-8."""
+    """Return the deletions of the same request that must be approved first. See A-8."""
     if operation.impact is not Impact.TERMINATE:
         return []
     place: Place = ("deletion", deletion_key(operation))
@@ -171,9 +180,9 @@ def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
 
 
 def _all_decided(draft: Draft, place: Place) -> bool:
-    """Whether no deletion of a request is undecided; each that is not is looked at once.
+    """Whether every deletion of a request is approved; checks each undecided one once.
 
-    What was seen decided is known to the steps that follow.
+    Deletions seen as decided stay so in later steps.
     """
     left = draft.state.places.undecided_at(place)
     while left:

@@ -1,7 +1,7 @@
 """Two-person confirmation: calls that wait until a second principal confirms them. Source: P-8.
 
-A call that needs confirmation is kept as it came. The second principal's step removes it and does
-what it asks, in one transaction; so it is done at most once, also over a restart.
+A call that needs confirmation is stored as received. The second principal's step removes the call
+and executes it, in one transaction, so it is executed at most once, even over a restart.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import DropConfirmation, Stimulus
     from forewarn.planning.policy import MaintenancePolicy
 
-#: Calls that may wait at a time.
+#: Maximum number of calls that wait for confirmation.
 WAITING_MAX = 100
 
 
 class ConfirmationsFull(CallerError):
-    """A call beyond those that may wait for confirmation."""
+    """Too many calls wait for confirmation."""
 
     code = "confirmations-full"
     status = 429
@@ -42,7 +42,7 @@ class ConfirmationsFull(CallerError):
 
 
 class UnknownConfirmation(CallerError):
-    """A confirmation of a call that does not wait."""
+    """The call to confirm does not wait for confirmation."""
 
     code = "unknown-confirmation"
     status = 404
@@ -51,7 +51,7 @@ class UnknownConfirmation(CallerError):
 
 
 class OwnConfirmation(CallerError):
-    """A confirmation by the principal who made the call."""
+    """The principal who made a call tries to confirm it."""
 
     code = "own-confirmation"
     status = 403
@@ -60,14 +60,14 @@ class OwnConfirmation(CallerError):
 
 
 def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimulus) -> bool:
-    """Whether policy has a second principal confirm what somebody asks for the whole fleet."""
+    """Whether the policy requires a second principal for this stimulus."""
     return act_of(stimulus) in policy.confirm and not (
         isinstance(stimulus, StartMaintenance) and _is_small(state, policy, stimulus.maintenance)
     )
 
 
 def act_of(stimulus: Stimulus) -> ConfirmedAct | None:
-    """Return the act that policy may list; None: it is never confirmed."""
+    """Return the act under which a policy lists a stimulus; None: it never needs confirmation."""
     match stimulus:
         case Acknowledge():
             return ConfirmedAct.ANSWER
@@ -86,7 +86,7 @@ def _is_small(state: State, policy: MaintenancePolicy, number: int) -> bool:
 
 
 def ask(draft: Draft, stimulus: AskConfirmation) -> None:
-    """Keep a call until it is confirmed or expires; once, however often it comes.
+    """Store a call until it is confirmed or expires; a repeated call is stored once.
 
     Raises:
         ConfirmationsFull: too many wait.
@@ -105,10 +105,10 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> None:
 
 
 def confirm(draft: Draft, stimulus: Confirmed) -> None:
-    """Remove a call that is confirmed; its act follows in the same step.
+    """Remove a confirmed call; its own effect follows in the same step.
 
     Raises:
-        UnknownConfirmation, OwnConfirmation: it may not be done.
+        UnknownConfirmation, OwnConfirmation: this principal cannot confirm the call.
     """
     known = _waiting(draft, stimulus.number)
     if known.principal == stimulus.principal:
@@ -120,10 +120,10 @@ def confirm(draft: Draft, stimulus: Confirmed) -> None:
 
 
 def drop(draft: Draft, stimulus: DropConfirmation) -> tuple[int, ...]:
-    """Remove a call that its principal withdraws or another one refuses; it is not done.
+    """Remove a call that its principal withdraws or another principal refuses.
 
     Raises:
-        UnknownConfirmation: it does not wait.
+        UnknownConfirmation: no such call waits.
     """
     known = _waiting(draft, stimulus.number)
     if known.principal == stimulus.principal:
@@ -143,7 +143,7 @@ def _waiting(draft: Draft, number: int) -> Confirmation:
 
 
 def expire(draft: Draft) -> None:
-    """Drop calls that nobody has confirmed in time."""
+    """Drop calls that expired without confirmation."""
     for each in tuple(draft.state.confirmations.values()):
         if each.expires_ms <= draft.now_ms:
             text = f"{each.id} of {each.principal} has expired: {each.request}"
@@ -151,6 +151,6 @@ def expire(draft: Draft) -> None:
 
 
 def next_expiry_ms(confirmations: dict[int, Confirmation], after_ms: int) -> int | None:
-    """Return when the next call expires, ms since the epoch UTC; None if none will."""
+    """Return when the next call expires, ms since the epoch UTC; None: no call waits."""
     later = (each.expires_ms for each in confirmations.values() if each.expires_ms > after_ms)
     return min(later, default=None)

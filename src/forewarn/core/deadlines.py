@@ -1,4 +1,4 @@
-"""When each of many things is due: the next of them, and those whose time has come."""
+"""Deadlines by key: when the next one is, and which keys are due."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", int, str, tuple[int, str])
 
-#: Entries that are kept beyond twice the deadlines, so that a small heap is not made again often.
+#: Outdated heap entries allowed beyond twice the deadlines, so that a small heap is not rebuilt
+#: often.
 SLACK = 64
 
 
 class Deadlines(Generic[K]):
     """Deadlines by key. A query costs the deadlines that are due, a change O(log n).
 
-    The heap is repaired when it is looked at: a deadline that was put off, as a group's is with
-    every poll, costs nothing until its old time has come.
+    The heap is repaired on reading. A deadline that moves later, as a group's does with every poll,
+    costs nothing until its old time is reached.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without deadlines."""
         self._at: dict[K, int] = {}
-        #: At least one entry for each key that is not due, at its time or before.
+        #: At least one entry for each key that is not due, at its deadline or earlier.
         self._heap: list[tuple[int, K]] = []
-        #: Seen to be due, and not handled yet.
+        #: Keys that are due and not handled yet.
         self._due: dict[K, None] = {}
-        #: Handled when they were due, and still there.
+        #: Keys that were due and handled, and still have their deadline.
         self._passed: set[K] = set()
         self._passed_ms = 0
 
     def put(self, key: K, at_ms: int) -> None:
-        """Set a deadline, ms since the epoch UTC, again or for the first time."""
+        """Set or replace a deadline, in ms since the epoch UTC."""
         known_ms = self._at.get(key)
         self._at[key] = at_ms
         is_due = key in self._due or key in self._passed
@@ -49,11 +50,11 @@ class Deadlines(Generic[K]):
             self._shrink()
 
     def noted(self, key: K) -> tuple[int | None, bool]:
-        """Return a deadline, None if there is none, and whether it has `passed`."""
+        """Return a deadline or None, and whether it has `passed`."""
         return self._at.get(key), key in self._passed
 
     def restore(self, key: K, at_ms: int | None, passed: bool) -> None:  # noqa: FBT001
-        """Set a deadline as it was `noted`."""
+        """Restore a deadline that `noted` returned."""
         if at_ms is None:
             self.drop(key)
             return
@@ -62,9 +63,9 @@ class Deadlines(Generic[K]):
             self._passed.add(key)
 
     def next_ms(self, after_ms: int) -> int | None:
-        """The earliest deadline later than that, ms since the epoch UTC; None if there is none.
+        """Return the earliest deadline after a time, ms since the epoch UTC; None if there is none.
 
-        Those that were `passed` are not named until time goes back before them.
+        Deadlines that `passed` are left out until the clock goes back before them.
         """
         self._surface(after_ms)
         if not self._due:
@@ -75,12 +76,12 @@ class Deadlines(Generic[K]):
         return min(later, default=None)
 
     def due(self, now_ms: int) -> list[K]:
-        """Return the keys due by then that have not `passed`, sorted."""
+        """Return the keys that are due and have not `passed`, sorted."""
         self._surface(now_ms)
         return sorted(key for key in self._due if self._at[key] <= now_ms)
 
     def passed(self, now_ms: int) -> None:
-        """Note that everything due by then was handled."""
+        """Note that every deadline up to a time was handled."""
         for key in self.due(now_ms):
             del self._due[key]
             self._passed.add(key)
@@ -91,7 +92,7 @@ class Deadlines(Generic[K]):
         self._passed_ms = now_ms
 
     def _surface(self, until_ms: int) -> None:
-        """Move the keys due by then off the heap, and drop outdated entries from its top."""
+        """Move due keys off the heap, and drop outdated entries from its top."""
         heap = self._heap
         while heap:
             entry_ms, key = heap[0]

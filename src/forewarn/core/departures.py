@@ -1,6 +1,6 @@
-"""Which hosts VMs have left lately, for approvals that a metadata node there accepted before that.
+"""Which hosts VMs left recently, to judge approvals that a metadata node accepted before.
 
-The topology alone says where VMs are. Source: M-3, M-5.
+The topology alone records where VMs are now. Source: M-3, M-5.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Vm
 
 DEPARTURES_MAX = 100
-"""Departures that are kept of a group, the latest ones: they are written with each of its marks."""
+"""Maximum departures stored per group, the latest ones; each poll mark of the group writes them."""
 
 HAND_OVER_S_MAX = 3600
-"""How long after a VM has left a host, in seconds, the node there may have shown it something new:
-it serves the VM until that VM's next node does, and that one may be away."""
+"""Seconds after a VM has left a host in which that host's node may show it something new.
+
+The old node serves the VM until the new node does, which may be cut off.
+"""
 
 
 def note(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
-    """Keep which hosts VMs have left now, while something may hang on it.
+    """Record which hosts VMs have just left, if an event may still depend on it.
 
-    Costs, for each group that is enabled, its departures and its live events.
+    Costs the departures and live events of each enabled group.
     """
     by_group: defaultdict[str, list[Departure]] = defaultdict(list)
     for vm, host in left:
@@ -46,7 +48,7 @@ def note(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
 
 
 def note_end(draft: Draft, ended: Operation) -> None:
-    """Keep which hosts VMs were being moved to and are not on now; call once it has ended."""
+    """Record the destinations of an ended move where the VMs did not arrive."""
     assert not ended.live, ended
     if ended.destinations:
         vms = draft.topology.vms
@@ -62,7 +64,7 @@ def note_end(draft: Draft, ended: Operation) -> None:
 
 
 def was_shown(draft: Draft, event: Event, *, vm: Vm, hosts: Collection[str]) -> bool:
-    """Whether a node of these hosts serves a VM, or did when an event was there to be approved."""
+    """Whether a node of these hosts serves a VM, or did while an event could be approved."""
     if vm.host in hosts:
         return True
     enrolment, operation = draft.enrolment(event.group), draft.operation(event.operation)
@@ -77,5 +79,5 @@ def was_shown(draft: Draft, event: Event, *, vm: Vm, hosts: Collection[str]) -> 
 
 
 def _since_ms(operation: Operation) -> int:
-    """Return from when a departure counts for an operation; of a fault, which has no notice: 0."""
+    """Return from when on a departure matters to an operation; a fault has no notice: 0."""
     return (operation.notice.announced_ms or 0) - HAND_OVER_S_MAX * SECOND_MS

@@ -1,6 +1,6 @@
-"""What the VMs of a group are shown now, and when the incarnation moves.
+"""What each document shows the VMs of a group, and when its incarnation grows.
 
-Reads operations and events, never changes them; bytes are made in `protocol/documents.py`.
+Reads operations and events, never changes them. `protocol/documents.py` encodes documents.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @value
 class Departure:
-    """A VM has left a host, or no longer moves there. Source: M-3."""
+    """A VM's departure from a host, or from a destination it no longer moves to. Source: M-3."""
 
     vm: str
     host: str
-    #: When; ms since the epoch, UTC.
+    #: Time of departure, ms since the epoch UTC.
     left_ms: int
 
 
@@ -34,9 +34,9 @@ class Enrolment:
 
     group: str
     enabled_ms: int
-    #: Last request of any VM of the group, coarse to a minute. Source: B-2.
+    #: Time of the last request of any VM of the group, rounded to a minute. Source: B-2.
     polled_ms: int
-    #: Which hosts VMs of the group have left, the latest last; see `departures.py`.
+    #: Hosts that VMs of the group have left, the latest last; see `departures.py`.
     departures: tuple[Departure, ...] = ()
 
 
@@ -74,7 +74,7 @@ def shown(operation: Operation, event: Event) -> ScheduledEvent:
 
 
 def visible(view: View, live: Iterable[tuple[Operation, Event]]) -> tuple[ScheduledEvent, ...]:
-    """Return what a view shows of live events, oldest operation first. Source: S-1, S-3, S-5."""
+    """Return the events that a document shows, oldest operation first. Source: S-1, S-3, S-5."""
     mine = [pair for pair in live if pair[1].belongs_in(view.group, view.vm)]
     return tuple(shown(*pair) for pair in sorted(mine, key=lambda pair: pair[0].number))
 
@@ -89,26 +89,26 @@ def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:
 
 
 RESTORED_FROM = 10**9
-"""The number of an operation from which on the store was restored from a backup."""
+"""The first operation number after the last restore from a backup."""
 
 NUMBERS_PER_INCARNATION = 1000
-"""How much farther than incarnations a restore takes the numbers of operations."""
+"""Operation numbers per incarnation when a restore raises both."""
 
 
 def fresh(key: str, group: str, last_number: int = 0) -> View:
-    """Return the empty view a group begins with when it is enabled. See D-1, B-2.
+    """Return the empty document of a group that is being enabled. See D-1, B-2.
 
-    After a restore it goes on from there: the group may be one that the backup did not have.
-    Source: U-2.
+    After a restore its incarnation continues from the restore mark, because the backup may not have
+    known the group. Source: U-2.
     """
     restored = last_number // NUMBERS_PER_INCARNATION if last_number >= RESTORED_FROM else 0
     return View(key=key, group=group, document=Document(incarnation=restored, events=()))
 
 
 def ahead_of(view: View, dropped: list[View]) -> View:
-    """Return the view as those read it whose own documents are dropped for it. Source: D-1.
+    """Return the shared document, ahead of the VMs' own documents that it replaces. Source: D-1.
 
-    It is not moved unless one of them is as far and shows something else.
+    Its incarnation changes only if one of those has reached it and shows other events.
     """
     document = view.document
     others = [

@@ -1,7 +1,7 @@
 """One step in progress: its writes, their history entries, and its agenda.
 
-Every write changes the state in place, and is noted in `changes`, which are to be durable.
-Which change is right is decided in `step.py` and `operation_requests.py`, never here.
+Every write changes the state in place and is noted in `changes`, which the host process stores.
+`step.py` and `operation_requests.py` decide which change is right.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ if TYPE_CHECKING:
 
 
 class StepRule(IntEnum):
-    """The rules of a step; the first rule that has a key runs next."""
+    """The rules of a step, in the order in which they run."""
 
     #: A maintenance stops, is done, or ends its wave.
     CONCLUDE = 1
-    #: Announced work that waits for no other work is withdrawn, starts or waits.
+    #: Announced work that need not keep clear of other work is withdrawn, starts or waits.
     START_UNBOUND = 2
     #: Announced routine work and work on a VM is withdrawn, starts or waits.
     START = 3
     #: Planned work is announced or waits.
     ANNOUNCE = 4
-    #: Hosts of a maintenance's wave that is due are announced.
+    #: The due wave of a maintenance announces its hosts.
     WAVE = 5
-    #: A group's documents are brought up to date.
+    #: A group's documents are updated.
     DOCUMENTS = 6
 
 
-#: A rule, what goes first under it, and the number or the group that is to be looked at.
+#: Agenda entry: rule, priority within the rule, and the operation number or group.
 Key: TypeAlias = "tuple[StepRule, int, int] | tuple[StepRule, int, str]"
 
 
 class Agenda:
-    """An ordered set of keys; to add or take one costs the logarithm of how many there are."""
+    """An ordered set of keys; adding or removing a key costs O(log n)."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._heap: list[Key] = []
         self._keys: set[Key] = set()
 
     def add(self, rule: StepRule, subject: int | str, first: int = 0) -> None:
-        """Add a number or a group; the smallest `first` under a rule goes first."""
+        """Add a number or a group; within a rule the smallest `first` runs first."""
         key: Key = (rule, first, subject)  # type: ignore[assignment]  # each rule has one type
         if key not in self._keys:
             self._keys.add(key)
             heappush(self._heap, key)
 
     def next_rule(self) -> StepRule | None:
-        """Return the rule that runs next; None if the agenda is empty."""
+        """Return the rule to run next; None if the agenda is empty."""
         return self._heap[0][0] if self._heap else None
 
     def take(self) -> int | str:
@@ -78,16 +78,16 @@ class Agenda:
 
 @value
 class Terms:
-    """What a step is given besides the state, the stimulus and the time."""
+    """The inputs of a step besides the state, the stimulus and the time."""
 
     policy: NoticePolicy
-    #: Who does it, for history: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
+    #: The actor for history: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
     actor: str
-    #: Gives the next event id. Source: D-3.
+    #: Returns the next event id. Source: D-3.
     new_guid: Callable[[], str]
-    #: Driver of hosts that name none. Source: R-3.
+    #: Driver of hosts that do not name one. Source: R-3.
     default_driver: str = ""
-    #: Who or what the driver of an operation waits for, by its number; empty while it works.
+    #: What the driver of each operation waits for, by number; empty while the driver works.
     driver_waits: Callable[[int], str] = lambda _: ""
 
 
@@ -95,7 +95,7 @@ class Draft:
     """One step in progress, or a read-only view of the state if nothing is written."""
 
     def __init__(self, state: State, now_ms: int, terms: Terms) -> None:
-        """Begin with nothing changed."""
+        """Start without changes."""
         self.state = state
         self.now_ms = now_ms
         self.policy = terms.policy
@@ -104,19 +104,19 @@ class Draft:
         self.default_driver = terms.default_driver
         self.driver_waits = terms.driver_waits
         self.changes = Changes(last_number=state.last_number)
-        #: Return a live operation, event, enrolment or view; None if there is none.
+        #: Each returns a live operation, event, enrolment or view; None if it does not exist.
         self.operation = state.operations.get
         self.event = state.events.get
         self.enrolment = state.enrolments.get
         self.view = state.views.get
-        #: Maintenances that have not ended, and how far each of them has come.
+        #: Maintenances that have not ended, and the progress of each.
         self.maintenances = state.maintenances
         self.plans = state.plans
         self.progress = state.progress.of
-        #: What must be looked at again.
+        #: Keys that this step must still look at.
         self.agenda = Agenda()
         self.uncoupled: set[Place] = set()  # coupled deletions, woken since all are decided: A-8
-        #: Operations to begin once what they do is shown, and operations to abort.
+        #: Operations to begin once their documents are published, and operations to abort.
         self.begin: list[int] = []
         self.abort: list[int] = []
 
@@ -129,21 +129,21 @@ class Draft:
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
-        """Budgets, windows and pauses in force: those applied last, else those of the terms."""
+        """Return the budgets, windows and pauses in force."""
         return maintenance_policy(self.state.applied_policy, self.policy)
 
     @property
     def policy_applied_ms(self) -> int:
-        """When they were applied, ms since the epoch UTC; 0: never."""
+        """Return when they were applied, ms since the epoch UTC; 0: never."""
         applied = self.state.applied_policy
         return applied.applied_ms if applied else 0
 
     def operations(self, *places: Place) -> list[Operation]:
-        """The live operations at any of these places, in their numbers' order."""
+        """Return the live operations at any of these places, ordered by number."""
         return list(self.operations_at(*places))
 
     def operations_at(self, *places: Place) -> Iterator[Operation]:
-        """Yield what `operations` returns, for who needs only the first."""
+        """Yield what `operations` returns, for callers that need only the first."""
         numbers: set[int] = set()
         for place in places:
             numbers.update(self.state.places.of(place))
@@ -151,50 +151,53 @@ class Draft:
             yield self.state.operations[number]
 
     def events_of(self, operation: Operation) -> list[Event]:
-        """The live events of an operation, in the order of their groups' names."""
+        """Return the live events of an operation, ordered by group name."""
         return [event for each in operation.events if (event := self.event(each)) is not None]
 
     def live_events_in(self, group: str) -> list[tuple[Operation, Event]]:
-        """A group's live events with their operations."""
+        """Return a group's live events with their operations."""
         events = map(self.state.events.__getitem__, self.state.event_ids_of(group))
         return [(self.state.operations[event.operation], event) for event in events]
 
     def enabled(self, group: str) -> bool:
-        """A group that is not enabled neither delays work nor is asked. Source: B-3."""
+        """Whether a group is enabled; others neither delay work nor are asked. Source: B-3."""
         return group in self.state.enrolments
 
     def views_in(self, group: str) -> list[View]:
-        """Every view of an enabled group, the shared one first."""
+        """Yield every document of an enabled group, the shared one first."""
         views = [self.view(key) for key in self.topology.views_of(group)]
         return [view for view in views if view is not None]
 
     def target(self, maintenance: int, host: str) -> Target | None:
-        """Return what a maintenance has made of a host; None if it has not touched it."""
+        """Return a maintenance's record of a host; None if work on the host has not begun."""
         return self.state.targets.get(target_key(maintenance, host))
 
     # ---- the agenda ----------------------------------------------------------------------------
 
     def wake(self, operation: Operation) -> None:
-        """Look again at operations that wait for this one."""
+        """Put operations that wait for this one on the agenda."""
         for number in self.state.waiting.of(operation.number):
             self.look_at(number)
         self.wake_room(operation.budget_key)
 
     def wake_room(self, disturbed: Disturbed) -> None:
-        """Look again at operations that wait for room in the budgets of a host or operation."""
+        """Put operations that wait for room in the budgets of a host or operation on the agenda."""
         if self.state.usage.short:
             for number in self.state.usage.waiting(disturbed):
                 self.look_at(number)
 
     def wake_arrivals(self, hosts: Iterable[str]) -> None:
-        """Look again at operations that move VMs to hosts whose room has changed. See F-3."""
+        """Put operations that move VMs to hosts whose free memory changed on the agenda.
+
+        See F-3.
+        """
         places = [("destination", host) for host in hosts]
         for place in self.state.places.at(places):
             for number in self.state.places.of(place):
                 self.look_at(number)
 
     def look_at(self, number: int) -> None:
-        """Look at a live operation or maintenance again before this step ends."""
+        """Put a live operation or maintenance on the agenda of this step."""
         operation = self.operation(number)
         if operation is None:
             if number in self.maintenances:
@@ -206,7 +209,7 @@ class Draft:
             self.agenda.add(StepRule.START if bound else StepRule.START_UNBOUND, number)
 
     def show(self, group: str) -> None:
-        """Bring a group's documents up to date at the end of this step."""
+        """Update a group's documents at the end of this step."""
         self.agenda.add(StepRule.DOCUMENTS, group)
 
     # ---- writing -------------------------------------------------------------------------------
@@ -217,15 +220,15 @@ class Draft:
         Args:
             action: stable name of the transition, `operation.announced`.
             text: one sentence for people.
-            records: what changed; the first says what the entry is about.
-            vm: who approved, where an event was. See A-6.
-            host: what an order leaves out.
+            records: the changed records; the entry is about the first.
+            vm: the VM that approved. See A-6.
+            host: the host that a maintenance postpones or omits.
         """
         images = tuple([self._put(record) for record in records])
         self.log(action, text, images, about=records[0], place=(vm, host))
 
     def put_documents(self, views: Iterable[View]) -> None:
-        """Write documents: one entry for all that one operation changes. Source: D-1.
+        """Write documents with one entry for all the changes of one operation. Source: D-1.
 
         Cost: the documents, and the events of the operations that this step has written.
         """
@@ -251,12 +254,12 @@ class Draft:
                 self.put("document.updated", text, view)
 
     def mark(self, record: Enrolment) -> None:
-        """Write when a group last polled, or what its VMs left: no transition, and no history."""
+        """Write a group's last poll or its departures, without an entry in history."""
         self.changes.enrolments[record.group] = record
         self.state.put(record)
 
     def remove(self, action: str, text: str, *records: Record) -> None:
-        """Take records out, with the history entry that explains it."""
+        """Remove records, with the history entry that explains it."""
         images = []
         for record in records:
             kind, key = KIND_OF[type(record)], key_of(record)
@@ -267,10 +270,10 @@ class Draft:
         self.log(action, text, tuple(images), about=records[0])
 
     def rearrange(self, change: FleetChange) -> None:
-        """Change the layout; its records are written down beside this.
+        """Change the layout; the caller writes its records separately.
 
         Raises:
-            FleetContradiction: the fleet would contradict itself; the step is to be undone.
+            FleetContradiction: the new layout is inconsistent; the step must be undone.
         """
         leaving = {vm.host for name in change.vms if (vm := self.topology.vms.get(name))}
         moved, hosts = self.state.lay_out(change)
@@ -283,7 +286,7 @@ class Draft:
             self.wake_room(name)
 
     def next_number(self) -> int:
-        """Give out the next operation number."""
+        """Return the next operation number."""
         self.changes.last_number = self.state.next_number()
         return self.changes.last_number
 
@@ -296,7 +299,7 @@ class Draft:
         about: Record,
         place: tuple[str, str] = ("", ""),
     ) -> None:
-        """Write an entry; `place` is a VM and a host that its record does not name."""
+        """Write an entry; `place` names a VM and a host that its record does not."""
         operation, event, group, vm, host = subject_of(about)
         assert not (vm and place[0]), about
         assert not (host and place[1]), about
@@ -305,14 +308,14 @@ class Draft:
         self.changes.entries.append(entry)
 
     def _put(self, record: Record) -> Image:
-        """Write a record; return what it became, beside what it was."""
+        """Write a record; return its image for history."""
         image = image_of(self.state.put(record), record)
         getattr(self.changes, TABLES[image.kind])[image.key] = record
         return image
 
 
 def image_of(before: Record | None, after: Record) -> Image:
-    """Return what a record became, beside what it was."""
+    """Return the image of a changed record: its row, and the columns that changed."""
     row = to_row(after)
     changed = changed_row(before, after, row) if before is not None else None
     return Image(KIND_OF[type(after)], key_of(after), row, changed)

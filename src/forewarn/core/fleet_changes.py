@@ -1,8 +1,8 @@
-"""Changing the fleet's layout under live work: what may change, and what follows for documents.
+"""Changes of the fleet's layout during live work: which are allowed, and how documents follow.
 
-Source: S-1 to S-6, B-1 to B-4. Work that is announced or running keeps the machines it names
-where they are: a VM is never moved into, or out of, a disturbance without notice.
-Every function costs the records that change, and the groups and hosts they are or were in.
+Source: S-1 to S-6, B-1 to B-4. Announced and running work keeps its machines in place: a VM never
+moves into or out of a disturbance without notice. Every function costs the changed records and
+their old and new groups and hosts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
     """Put and remove hosts, groups and VMs, all or nothing.
 
     Raises:
-        AlreadyExists: what must be absent is there.
-        FleetContradiction: the fleet would contradict itself.
-        FleetBusy: announced or running work names what would change.
+        AlreadyExists: a record to create exists already.
+        FleetContradiction: the new layout is inconsistent.
+        FleetBusy: announced or running work involves a changed record.
         InUse: a host or group to be removed still has VMs, a host still has work.
-        Unknown: a name to be removed is not there.
+        Unknown: a name to remove does not exist.
     """
     before = draft.topology
     known = _tables(before)
@@ -69,7 +69,7 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
 
 
 def _at_work(draft: Draft, vms: Mapping[str, Vm | None]) -> list[str]:
-    """Return those of some VMs that work may name, or that are to be on a host with work."""
+    """Return the VMs that live work may involve, or that arrive on a host with work."""
     named = draft.state.places.at([("vm", name) for name in vms])
     hosts = draft.state.places.at({("host", vm.host) for vm in vms.values() if vm is not None})
     if not (named or hosts):
@@ -109,12 +109,12 @@ def _check_removals(before: Topology, asked: ChangeTopology, change: FleetChange
 
 
 def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
-    """Refuse to move a VM that live work names, or to put one on a host under work."""
+    """Refuse to move a VM of live work, or to place a VM on a host under work."""
     changed = after or before
     assert changed is not None
     if (before and (before.host, before.group)) == (after and (after.host, after.group)):
         return
-    # A deleted VM's name is not free while something is still to be done to that VM.
+    # A deleted VM's name stays reserved while live work still targets that VM.
     for operation in draft.operations(("vm", changed.name)):
         if operation.state in _FIXED or operation.of_vm:
             raise FleetBusy(kind="vm", name=changed.name, operation=operation.id)
@@ -127,7 +127,7 @@ def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
 
 
 def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
-    """Refuse to move a host with work, or to remove one that VMs are on their way to."""
+    """Refuse to move a host with work, or to remove a host that VMs are moving to."""
     name = before.name
     places = (("host", name),) if after else (("host", name), ("destination", name))
     if after is None or _place(before) != _place(after):
@@ -140,7 +140,7 @@ def _place(host: Host) -> tuple[str, int, int]:
 
 
 def lay_out(draft: Draft, change: FleetChange) -> None:
-    """Change the layout and write it down: each record, and the documents that follow."""
+    """Change the layout and write each record and the documents that follow."""
     before = draft.topology
     tables, kinds = _tables(before), _kinds(change)
     old = {
@@ -178,7 +178,7 @@ def _write_down(
     records: Mapping[str, Host | Group | Vm | None],
     before: Mapping[str, Host | Group | Vm],
 ) -> None:
-    """Write records of one kind, each with its entry; those that are None are passed over."""
+    """Write records of one kind, each with its entry; skip those that are None."""
     written, entries = getattr(draft.changes, TABLES[kind]), draft.changes.entries
     at_ms, actor = draft.now_ms, draft.actor
     for name, record in records.items():
@@ -197,7 +197,7 @@ def _views_of(topology: Topology, group: str) -> set[str]:
 
 
 def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
-    """Add and drop documents where VMs came, went, or got one of their own. Source: S-3, D-1."""
+    """Open and close documents of VMs that came, left or changed documents. Source: S-3, D-1."""
     after = draft.topology
     for name, old in sorted(before.items()):
         new = _views_of(after, name)
@@ -207,8 +207,8 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
         shared = draft.view(name)
         if shared is None:
             continue
-        # A VM that reads another document from now on never sees one incarnation of two contents:
-        # its own goes on from the shared one, and the shared one is ahead of those dropped.
+        # A VM that switches documents must never see one incarnation with two contents. So its own
+        # document continues from the shared one, and the shared one from those that were dropped.
         shared = ahead_of(shared, [view for view in dropped if view.vm in after.vms_in(name)])
         if shared is not draft.view(name):
             text = f"document {name} goes on at {shared.document.incarnation}"

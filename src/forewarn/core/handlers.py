@@ -1,7 +1,7 @@
-"""What each stimulus does to a draft, before the joint rules of `step.py` are applied.
+"""The effect of each stimulus on a draft, before the joint rules of `step.py` apply.
 
-Each function validates, writes, and returns the numbers of the operations it was about, if any.
-No rule about what follows from the write may live here.
+Each function validates, writes, and returns the numbers of its operations. The rules that follow
+from a write are in `step.py`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from forewarn.core.access import AddToken, Grant, Revoke, RevokeToken
     from forewarn.core.draft import Draft
 
-#: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
+#: Polls are recorded to the minute, which saves writes; the limit is a day (B-2).
 MARK_COARSENESS_S = MINUTE_S
-#: An absence of the service that is shorter, in seconds, is not worth a write for each group.
+#: Absences of the service shorter than this, in seconds, are not recorded for each group.
 AWAY_S_MIN = 2 * MARK_COARSENESS_S
 
 
 def request(draft: Draft, asked: stimuli.RequestMaintenance) -> tuple[int, ...]:
-    """Plan the work that somebody asks for. See O-2."""
+    """Plan requested work. See O-2."""
     return transitions.plan(draft, planned_operations(draft, asked))
 
 
@@ -61,7 +61,7 @@ def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
 
 
 def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
-    """End a running operation as an operator reports it. See L-8."""
+    """End a running operation as an operator reports. See L-8."""
     operation = _running(draft, completion.operation, "completed")
     failed, reason = completion.failed, completion.reason
     transitions.end(draft, operation, failed=failed, reason=reason, abort=True)
@@ -116,7 +116,7 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> None:
 
 
 def progressed(draft: Draft, report: stimuli.DriverProgressed) -> None:
-    """Keep how far the driver is. Source: R-1."""
+    """Record a driver's progress. Source: R-1."""
     assert -1 <= report.percent <= 100, report
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
@@ -124,7 +124,7 @@ def progressed(draft: Draft, report: stimuli.DriverProgressed) -> None:
 
 
 def done(draft: Draft, report: stimuli.DriverDone) -> None:
-    """End an operation whose driver has done its work. See L-5."""
+    """End an operation that its driver has completed. See L-5."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation:
         measured = with_execution(operation, interruption_ms=report.interruption_ms)
@@ -132,7 +132,7 @@ def done(draft: Draft, report: stimuli.DriverDone) -> None:
 
 
 def broke(draft: Draft, report: stimuli.DriverFailed) -> None:
-    """A failed execution keeps its events and its reason until people decide. Source: L-8."""
+    """Mark an operation as stuck after its driver failed; operators decide. Source: L-8."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and operation.alert is not Alert.STUCK:
         reason = report.reason or "the driver gave no reason"
@@ -142,7 +142,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> None:
 
 
 def aborted(draft: Draft, report: stimuli.DriverAborted) -> None:
-    """Note that a driver has aborted an operation, or cannot be notified. See L-7."""
+    """Note that a driver was notified of an end, or cannot be notified. See L-7."""
     operation = draft.state.aborts.get(report.operation)
     if operation:
         settled = replace(operation, abort_owed=False)
@@ -153,7 +153,7 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> None:
 
 
 def shown(draft: Draft, report: stimuli.NoticeShown) -> None:
-    """Note that a notice is published, or give it again if that came late. See N-1."""
+    """Note that a notice is published, or restart a notice that was late. See N-1."""
     for number in report.operations:
         operation = draft.operation(number)
         if operation is None or not operation.unnoticed:  # a report may be repeated
@@ -171,19 +171,19 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> None:
 
 
 def marked(draft: Draft, report: stimuli.ClockMarked) -> None:
-    """Keep the mark of the service's clock: no transition, and so no history. See N-4."""
+    """Store the mark of the service's clock, without history. See N-4."""
     draft.changes.mark = (report.boot, report.ahead_ms)
     draft.state.set_mark(draft.changes.mark)
 
 
 def put_off(draft: Draft, report: stimuli.PutOff) -> None:
-    """Keep every notice whole where the clock goes ahead while no time passes. See N-4."""
+    """Preserve every notice when the clock is set forward. See N-4."""
     for operation in draft.operations(("state", OperationState.ANNOUNCED.value)):
         transitions.put_off(draft, operation, report.by_ms)
 
 
 def enable(draft: Draft, enabling: stimuli.Enable) -> None:
-    """The first GET of a group enables Scheduled Events for it. Source: B-1."""
+    """Enable Scheduled Events for a group at its first GET. Source: B-1."""
     group = draft.topology.groups.get(enabling.group)
     if group is None:
         raise Unknown(kind="group", name=enabling.group)
@@ -200,7 +200,7 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> None:
 
 
 def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
-    """Note when groups asked, to the minute; also where the clock was put back since. B-2, F-5."""
+    """Record polls of groups, to the minute, also after the clock was set back. See B-2, F-5."""
     at_ms = draft.now_ms - report.age_ms
     for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
@@ -219,9 +219,9 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
 
 
 def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
-    """Do what time alone makes due, but starting: that is a joint rule. See B-2, L-8.
+    """Do everything that is due except starting work, which is a joint rule. See B-2, L-8.
 
-    Costs the work that is due, once: blocked work waits for the end of its blocker.
+    Costs the work that is due, once; blocked work waits for the end of its blocker.
     """
     policy = draft.policy
     silent_ms = draft.now_ms - disabled_ms(0, policy.disable_after_s)
@@ -242,13 +242,13 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
 
 
 def proceed(draft: Draft, going_on: stimuli.Proceed) -> None:
-    """Look again at the operations that an earlier step had no room for."""
+    """Continue with the operations that exceeded the portion of an earlier step."""
     for number in going_on.operations:
         draft.look_at(number)
 
 
 def _disable(draft: Draft, enrolment: Enrolment) -> None:
-    """A group whose VMs have not asked for a day is disabled. Source: B-2."""
+    """Disable groups whose VMs have not polled for a day. Source: B-2."""
     group = enrolment.group
     views = draft.views_in(group)
     text = f"Scheduled Events is disabled for {group}: nobody asked"
@@ -259,9 +259,9 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
 
 
 def recover(draft: Draft, recovery: stimuli.Recover) -> None:
-    """Resume work that a crash cut off: unseen notices, unbegun operations, aborts. L-7.
+    """Resume work that a crash interrupted: unpublished notices, beginnings and aborts. L-7.
 
-    Costs all live operations: everything that waits is looked at once, at each start.
+    Costs all live operations: every start of the service looks at each once.
     """
     _forgive(draft, recovery.away_ms)
     for operation in tuple(draft.state.operations.values()):
@@ -275,10 +275,10 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:
-    """Time in which the service could not be asked is not silence of its VMs. See B-2.
+    """Do not count the service's own absence as silence of its VMs. See B-2.
 
-    Marks of a clock that was ahead of this one are put back: once this clock gets there, they
-    would look recent. See F-5.
+    Poll times ahead of this clock are set back; otherwise they would look recent once this clock
+    reaches them. See F-5.
     """
     forgiven_ms = away_ms if away_ms > AWAY_S_MIN * SECOND_MS else 0
     for enrolment in tuple(draft.state.enrolments.values()):
@@ -302,7 +302,7 @@ def _running(draft: Draft, number: int, asked: str) -> Operation:
 
 
 def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
-    """The operation a driver reports on; None if the report is of another time."""
+    """Return the operation a driver reports on; None if the report is about an earlier attempt."""
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.RUNNING:
         return None
@@ -310,12 +310,15 @@ def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
 
 
 def disabled_ms(polled_ms: int, after_s: int) -> int:
-    """When a group last heard of then is disabled, ms since the epoch UTC. See B-2."""
+    """Return when a group that polled last at a time is disabled, ms since the epoch UTC.
+
+    See B-2.
+    """
     return polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS
 
 
 def grant(draft: Draft, stimulus: Grant) -> None:
-    """Give a principal a role; raises `ScopeInvalid` if the role cannot have this scope."""
+    """Grant a role to a principal; raises `ScopeInvalid` if the role cannot have this scope."""
     _check_scope(stimulus.role, stimulus.owner)
     known = draft.state.principals.get(stimulus.principal) or Principal(stimulus.principal)
     pair = stimulus.role.value, stimulus.owner
@@ -325,7 +328,7 @@ def grant(draft: Draft, stimulus: Grant) -> None:
 
 
 def revoke(draft: Draft, stimulus: Revoke) -> None:
-    """Take a role from a principal; raises `UnknownBinding` if it has none such."""
+    """Remove a role from a principal; raises `UnknownBinding` if the principal lacks it."""
     pair = stimulus.role.value, stimulus.owner
     known = draft.state.principals.get(stimulus.principal)
     if known is None or pair not in known.bindings:
@@ -339,7 +342,7 @@ def revoke(draft: Draft, stimulus: Revoke) -> None:
 
 
 def add_token(draft: Draft, stimulus: AddToken) -> None:
-    """Keep a token; raises `ScopeInvalid` if its role cannot have its scope."""
+    """Store a token; raises `ScopeInvalid` if its role cannot have its scope."""
     token = stimulus.token
     _check_scope(token.role, token.owner)
     words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"

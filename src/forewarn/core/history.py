@@ -1,6 +1,6 @@
-"""History's images made whole: each has only what changed, and a replay may begin anywhere.
+"""Completes the records in history entries, which store only changed columns.
 
-Reads entries, writes none.
+A replay may begin anywhere in history. Only reads entries.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ if TYPE_CHECKING:
     from forewarn.core.state import Entry
 
 CHECKPOINT = "history.checkpoint"
-"""Action of the entries that a replay begins with where older history was removed: each brings
-records as they were then, in whatever state."""
+"""Action of the first entries after old history was deleted.
+
+Each holds records as they were then, in any state.
+"""
 
 
 class Rows:
-    """The rows of live records as history so far left them: makes images whole.
+    """The rows of live records after the entries read so far; completes partial rows.
 
-    Memory: O(live records); an ended record is never written again.
+    Memory: O(live records). An ended record is never written again.
     """
 
     def __init__(self) -> None:
-        """Begin before the first entry."""
+        """Start before the first entry."""
         self._rows: dict[tuple[str, str | int], Row] = {}
 
     def whole(self, entry: Entry) -> Entry:
-        """Return the next entry with all columns in each of its images."""
+        """Return the next entry with all columns of each record."""
         images = tuple([Image(i.kind, i.key, self.merged(i)) for i in entry.images])
         return replace(entry, images=images) if images else entry
 
     def merged(self, image: Image) -> Row | None:
-        """Take the next image in; return the whole row of the record, None if it is no more."""
+        """Apply the next change; return the record's whole row, None if it was removed."""
         place = image.kind, image.key
         known = self._rows.pop(place, None)
         if image.row is None:
@@ -50,9 +52,9 @@ class Rows:
         return row
 
     def live(self) -> Iterator[Image]:
-        """Yield every live record as a whole image, in the order in which they were last written.
+        """Yield every live record as a whole row, ordered by last write.
 
-        From these a replay can begin.
+        A replay can begin with these.
         """
         for (kind, key), row in self._rows.items():
             yield Image(kind, key, row)

@@ -1,8 +1,8 @@
-"""Whether one host of a wave may be announced, start, or be done later: every hard constraint.
+"""The hard constraints for one host of a wave: may it be announced, start, or be postponed?
 
-Source: F-3, F-8. The plan kept them for what was known when it was made; failures and work by
-hand have come since. How much of a budget is taken is counted in `core/usage.py`; when a host
-that its owner puts off is done instead is decided by the planner.
+Source: F-3, F-8. The plan kept the constraints with the facts of its time; failures and manual work
+may have followed. `core/usage.py` counts the use of budgets. The planner decides when a postponed
+host is done.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Subject
     from forewarn.planning.windows import Span
 
-#: Postponements that one maintenance keeps.
+#: Maximum number of postponements per maintenance.
 POSTPONED_MAX = 1000
 
 
 class Admission:
-    """One look at one maintenance."""
+    """The hard constraints of one maintenance, checked against one draft."""
 
     def __init__(self, draft: Draft, maintenance: Maintenance) -> None:
-        """Look at a maintenance as it is in a draft."""
+        """Start with a maintenance as it is in a draft."""
         self._draft, self._maintenance = draft, maintenance
 
     def blocker(self, host: str, wave: Wave) -> Blocker | None:
-        """A host is announced only while every hard constraint holds. Source: F-3.
+        """Return the first hard constraint that forbids announcing a host. Source: F-3.
 
-        Return the first that does not hold, None if all do.
+        None if all constraints hold.
 
-        Costs the work on the host and in its groups, and its VMs where budgets hold.
+        Costs the work on the host and in its groups, and the VMs of hosts with budgets.
         """
         draft, maintenance = self._draft, self._maintenance
         now_ms = draft.now_ms
@@ -84,7 +84,7 @@ class Admission:
         return self._obstacle(host)
 
     def _obstacle(self, host: str) -> Blocker | None:
-        """Return what other work, VMs without a place to go, or a budget keep off a host."""
+        """Return the other work, missing destination or budget that blocks a host."""
         draft, maintenance, now_ms = self._draft, self._maintenance, self._draft.now_ms
         if is_outdated(draft, maintenance, host):
             return Blocker(Code.PLANNING, maintenance.id, now_ms)
@@ -100,9 +100,9 @@ class Admission:
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 
     def _resting(self, host: str, wave: Wave) -> Blocker | None:
-        """Return that an owner was disturbed recently, None if all of a host's have rested.
+        """Return a blocker if an owner was disturbed recently; None if all owners have rested.
 
-        Hosts of one wave disturb an owner once, so that only the first of them must wait.
+        The hosts of one wave disturb an owner once, so only the first host must wait.
         """
         draft = self._draft
         start_ms = max(wave.earliest_start_ms, draft.now_ms)
@@ -112,7 +112,7 @@ class Admission:
         return None
 
     def _rests(self, host: str) -> list[tuple[str, int]]:
-        """Return for how long owners rest, or rested last, before this host may be disturbed."""
+        """Return the owners on a host that must rest before its work, each with the end of rest."""
         draft = self._draft
         rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
         if not rest_ms or self._wave_begun:
@@ -122,12 +122,12 @@ class Admission:
         return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int | None:
-        """Work may have to start later than its approval. Source: L-6.
+        """Return the earliest start of the work on a host, apart from its approval. Source: L-6.
 
-        Return before when it must not start, ms since the epoch UTC; None: it may at any time.
+        In ms since the epoch, UTC; None: any time.
 
-        What people asked for, the pause and owners' rests are kept though they have passed: the
-        clock may be put back. F-3, F-8, N-4.
+        Requested times, the pause and owners' rests stay in force after they pass, because the
+        clock may be set back. F-3, F-8, N-4.
         """
         maintenance = self._maintenance
         if wave.earliest_start_ms > self._draft.now_ms:
@@ -139,7 +139,7 @@ class Admission:
 
     @cached_property
     def _wave_begun(self) -> bool:
-        """Whether hosts of the wave were announced before this look; costs the hosts touched."""
+        """Whether hosts of the wave were announced before this step; costs the touched hosts."""
         maintenance = self._maintenance
         targets = self._draft.progress(maintenance.number).targets.values()
         return any(each.wave == maintenance.wave for each in targets)
@@ -147,8 +147,8 @@ class Admission:
     def too_late(self, operation: Operation) -> str:
         """Return why work that is due must no longer start; empty if it may.
 
-        It was announced to start at a time for which the plan holds; where it starts later, its
-        window may have closed, or its deadline may be missed.
+        The plan holds for the announced start. After a later start the window may close, or the
+        deadline pass, before the end.
         """
         draft, maintenance = self._draft, self._maintenance
         end_ms = draft.now_ms + maintenance.span_s(operation) * SECOND_MS
@@ -161,11 +161,11 @@ class Admission:
         return ""
 
     def closed_since(self, operation: Operation) -> str:
-        """Return why announced work must be withdrawn: its time has closed; empty if it stays.
+        """Return why announced work must be withdrawn for closed time; empty if it stays.
 
-        A policy applied since may have closed it, or the clock may have been set to a closed time
-        or beyond the deadline. Work may start between its hold and the end of its notice, so the
-        whole of that time must be open.
+        A newer policy may have closed the time, or the clock may have moved to a closed time or
+        beyond the deadline. Work may start anywhere between its NotBefore and the end of its
+        notice, so the whole span must be open.
         """
         draft = self._draft
         put_back = draft.now_ms < operation.created_ms
@@ -186,13 +186,13 @@ class Admission:
         return ""
 
     def _is_open(self, host: str, span: Span) -> bool:
-        """Whether windows and freezes leave a whole time open for a host."""
+        """Whether windows and freezes leave the whole of a span open for a host."""
         words = self._draft.topology.words_on(host)
         return self._draft.maintenance_policy.is_open(words, span)
 
 
 def _probe(maintenance: Maintenance, host: str) -> Operation:
-    """Return the work on a host as it would be asked for, to see what it would wait for."""
+    """Return the work on a host as an operation, to check what it would wait for."""
     return Operation(
         number=0,
         request=0,
@@ -208,7 +208,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 
 
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
-    """Return the first limit that all announced work leaves no room in; costs the host's VMs."""
+    """Return the first limit that announced work leaves no room in; costs the host's VMs."""
     for subject, amount, limit in _wanted(draft, maintenance, host):
         if draft.state.counted().taken[subject] + amount > limit:
             return subject
@@ -218,8 +218,8 @@ def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subj
 def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
     """Return the first limit that running work and failures leave no room in; costs the VMs.
 
-    Failures and work by hand may have come since the host was announced. Work that no maintenance
-    has planned keeps to no budget.
+    Failures and manual work may have followed the announcement. Budgets do not limit work outside
+    maintenances.
     """
     maintenance = draft.maintenances.get(operation.maintenance) if operation.maintenance else None
     if maintenance is None or operation.is_return:
@@ -231,7 +231,7 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
 
 
 def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Subject, int, int]]:
-    """Return the limits that could bind, with what a host takes of each."""
+    """Return the limits that may apply to a host, with the host's share of each."""
     plan = draft.plans.get(maintenance.plan)
     limits = plan.body.limits if plan else {}
     if not limits:
@@ -241,11 +241,11 @@ def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Sub
 
 
 def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
-    """An owner's later start is granted within policy and deadline, or refused. Source: F-8.
+    """Postpone hosts for their owner within policy and deadline, or refuse. Source: F-8.
 
-    It is granted for all hosts or for none; costs the hosts of the maintenance.
+    All hosts are postponed or none; costs the hosts of the maintenance.
 
-    What is announced for them is withdrawn, and announced again with its whole notice.
+    Announced work on them is withdrawn and announced again with full notice.
 
     Raises:
         PostponementRefused: the policy, the deadline or the state of a host forbids it.
@@ -287,7 +287,7 @@ def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
 
 
 def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
-    """Request a new plan; while a wave is being worked on, only for its budgets."""
+    """Request a new plan; while a wave is active, only for the budgets of its work."""
     phase, reason = maintenance.phase, maintenance.halt_reason
     wanted: Phase = Planning(reason=reason)
     if isinstance(phase, Working) and maintenance.due_ms is not None:
@@ -297,7 +297,7 @@ def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
 
 
 def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
-    """Return when a host would start at the latest as things are, ms since the epoch UTC."""
+    """Return the latest start of a host by the current plan, ms since the epoch UTC."""
     target = draft.target(maintenance.number, host)
     operation = draft.operation(target.operation) if target else None
     if operation is not None:
@@ -312,7 +312,7 @@ def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
 def _problem(
     draft: Draft, maintenance: Maintenance, host: str, *, from_ms: int, until_ms: int
 ) -> str:
-    """Return why a host may not be postponed until then; empty if it may."""
+    """Return why a host may not be postponed until a time; empty if it may."""
     if host not in maintenance.hosts:
         return "it is not among its hosts"
     target = draft.target(maintenance.number, host)
@@ -337,7 +337,7 @@ def _problem(
 
 
 def _has_opening(draft: Draft, host: str, span: tuple[int, int], duration_ms: int) -> bool:
-    """Whether the windows and freezes of a host leave one opening in a span that is long enough."""
+    """Whether a host has a long enough opening within a span, given windows and freezes."""
     spans = draft.maintenance_policy.open_spans_of(draft.topology.words_on(host), span)
     return any(min(end, span[1]) - max(start, span[0]) >= duration_ms for start, end in spans)
 
@@ -345,7 +345,7 @@ def _has_opening(draft: Draft, host: str, span: tuple[int, int], duration_ms: in
 def planned_placements(
     draft: Draft, maintenance: Maintenance, host: str
 ) -> tuple[tuple[str, str], ...]:
-    """Return where the VMs on a host go by the plan in force; those that have left are omitted."""
+    """Return the destinations of a host's VMs by the plan in force, without VMs that have left."""
     plan = draft.plans.get(maintenance.plan)
     moves = plan.body.moves.get(host, ()) if plan else ()
     there = set(draft.topology.vms_on(host))
@@ -353,7 +353,7 @@ def planned_placements(
 
 
 def is_outdated(draft: Draft, maintenance: Maintenance, host: str) -> bool:
-    """Whether a VM is on a host that the plan in force does not move away."""
+    """Whether a host has a VM that the plan in force does not move away."""
     plan = draft.plans.get(maintenance.plan)
     planned = {vm for vm, _ in plan.body.moves.get(host, ())} if plan else set()
     return bool(maintenance.move_s) and not planned.issuperset(draft.topology.vms_on(host))

@@ -1,6 +1,6 @@
-"""What disturbs virtual machines, what each disturbance does, and the notice it is owed.
+"""Impacts and causes of disturbances, and the notice that each impact requires.
 
-Only tables and the values they are made of live here; nothing that changes.
+Only constant tables and their value types.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ DAY_S = 24 * 60 * MINUTE_S
 TERMINATE_NOTICE_S_MIN = 5 * MINUTE_S
 TERMINATE_NOTICE_S_MAX = 15 * MINUTE_S
 
-#: How far ahead predicted hardware failure is announced, in seconds. Source: N-2.
+#: How early predicted hardware failure is announced, in seconds. Source: N-2.
 PREDICTION_S = 7 * DAY_S
 
-#: An expected interruption that is not known, or does not apply. Source: D-9.
+#: An expected interruption that is unknown or does not apply. Source: D-9.
 DURATION_UNKNOWN_S = -1
-#: Longest expected interruption, and longest work on one host: a day, in seconds.
+#: Maximum expected interruption, and maximum work on one host, in seconds: one day.
 DURATION_S_MAX = DAY_S
 
 
 class Impact(Word):
-    """What happens to the virtual machines; the wire's `EventType`. Source: D-4."""
+    """The effect on the virtual machines; the wire's `EventType`. Source: D-4."""
 
     FREEZE = "Freeze"
     REBOOT = "Reboot"
@@ -41,14 +41,14 @@ class Impact(Word):
 
 
 class Source(Word):
-    """Who asked for it; the wire's `EventSource`. Source: D-8."""
+    """The side that requested the event; the wire's `EventSource`. Source: D-8."""
 
     PLATFORM = "Platform"
     USER = "User"
 
 
 class TargetKind(Word):
-    """What a piece of maintenance is done to."""
+    """The kind of target: host or VM."""
 
     HOST = "host"
     VM = "vm"
@@ -94,26 +94,29 @@ MIGRATION_S = 5
 
 @value
 class Traits:
-    """What a cause means unless its request says otherwise."""
+    """The properties of a cause, which a request may override in part."""
 
     target: TargetKind
     impact: Impact
     source: Source
-    #: Maintenance, not a recovery: G-1 binds it where the platform asks for it.
+    #: Routine maintenance rather than a recovery: G-1 applies if the platform requests it.
     routine: bool
-    #: The text clients match on. Source: D-11.
+    #: The description that clients match on. Source: D-11.
     description: str
     #: Expected interruption in seconds; -1 unknown, 0 none. Source: D-9.
     duration_s: int = DURATION_UNKNOWN_S
-    #: Unannounced: it begins as it is recorded. Source: L-4.
+    #: Starts without announcement as soon as it is recorded. Source: L-4.
     fault: bool = False
-    #: Other impacts a request may choose: the text and the expected interruption of each.
+    #: Other impacts that a request may choose, with description and expected interruption of each.
     also: Mapping[Impact, tuple[str, int]] = field(default_factory=dict)
-    #: Its VMs may be on another host afterwards.
+    #: The VMs may run on another host afterwards.
     moves: bool = False
 
     def shown(self, impact: Impact) -> tuple[str, int]:
-        """What one of its impacts is announced with: text and seconds. Source: D-9, D-11."""
+        """Return the description and the seconds that an impact is announced with.
+
+        Source: D-9, D-11.
+        """
         return self.also.get(impact, (self.description, self.duration_s))
 
 
@@ -164,7 +167,7 @@ TRAITS: dict[Cause, Traits] = {
     Cause.REIMAGE: Traits(TargetKind.VM, Impact.REBOOT, _USER, True, ""),
 }
 
-#: Causes after which the virtual machine no longer exists.
+#: Causes that delete the virtual machine.
 REMOVES_VM = frozenset({Cause.EVICTION, Cause.DELETION})
 
 #: First letters of the size families whose image upgrade is not announced. Source: O-2.

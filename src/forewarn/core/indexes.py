@@ -1,7 +1,6 @@
-"""Which operations a host, VM, group, owner or request has: how a step finds what it touches.
+"""Indexes of operations by host, VM, group, owner and request.
 
-Indexes are derived from the records and the layout, and never durable.
-No rule about change may live here.
+Indexes are derived from the records and the layout, and never stored.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Topology
 
 K = TypeVar("K")
-#: What an operation is found by: the name of an index, and a key in it.
+#: An index entry: the name of an index, and a key in it.
 Place: TypeAlias = "tuple[str, str | int | tuple[int, int | None]]"
 
 
@@ -26,11 +25,11 @@ class Members(Generic[K]):
     """Numbers by key; most keys have one."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._of: dict[K, int | set[int]] = {}
 
     def add(self, key: K, number: int) -> None:
-        """Put a number in."""
+        """Add a number."""
         known = self._of.setdefault(key, number)
         if isinstance(known, set):
             known.add(number)
@@ -38,7 +37,7 @@ class Members(Generic[K]):
             self._of[key] = {known, number}
 
     def discard(self, key: K, number: int) -> None:
-        """Take a number out, if it is there."""
+        """Remove a number, if present."""
         known = self._of.get(key)
         if isinstance(known, set):
             known.discard(number)
@@ -48,30 +47,30 @@ class Members(Generic[K]):
             del self._of[key]
 
     def of(self, key: K) -> Collection[int]:
-        """The numbers of a key, in no order."""
+        """Return the numbers of a key, in any order."""
         known = self._of.get(key)
         if known is None:
             return ()
         return known if isinstance(known, set) else (known,)
 
     def at(self, keys: Iterable[K]) -> set[K]:
-        """Return those of some keys that have any number; costs the keys."""
+        """Return the given keys that have a number; costs the keys."""
         known = self._of
         return {key for key in keys if key in known} if known else set()
 
     def all(self) -> dict[K, set[int]]:
-        """Everything, for a comparison; costs what there is."""
+        """Return all entries, to compare with; costs all of them."""
         return {key: set(self.of(key)) for key in self._of}
 
 
 class Places:
-    """The index entries of each live operation; a change costs its own places."""
+    """The index entries of each live operation; a change costs the operation's own places."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._members: Members[Place] = Members()
         self._places: dict[int, tuple[Place, ...]] = {}
-        #: Where coupled deletions are found -> those of them not seen to be decided; none: all.
+        #: Place of coupled deletions -> those not seen as decided yet; absent: all of them.
         self.undecided: dict[Place, list[int]] = {}
 
     def put(self, operation: Operation, topology: Topology) -> None:
@@ -88,12 +87,12 @@ class Places:
         self._places[number] = after
 
     def drop(self, number: int) -> None:
-        """Forget an operation, if it is known."""
+        """Remove an operation from the index, if present."""
         for place in self._places.pop(number, ()):
             self._leave(place, number)
 
     def undecided_at(self, place: Place) -> list[int]:
-        """Return the coupled deletions at a place not seen to be decided, to be taken from."""
+        """Return the undecided coupled deletions at a place; the caller may remove some."""
         known = self.undecided.get(place)
         if known is None:
             known = [*self._members.of(place)]
@@ -107,20 +106,20 @@ class Places:
             del self.undecided[place]
 
     def of(self, place: Place) -> Collection[int]:
-        """Numbers of the operations at a place, in no order."""
+        """Return the numbers of the operations at a place, in any order."""
         return self._members.of(place)
 
     def at(self, places: Iterable[Place]) -> set[Place]:
-        """Return those of some places where there is any operation; costs the places."""
+        """Return the given places that have an operation; costs the places."""
         return self._members.at(places)
 
     def all(self) -> dict[Place, set[int]]:
-        """Everything, for a comparison; costs what there is."""
+        """Return all entries, to compare with; costs all of them."""
         return self._members.all()
 
 
 def places_of(operation: Operation, topology: Topology) -> Iterator[Place]:
-    """Yield where a live operation is found; costs the VMs it is about."""
+    """Yield the places of a live operation; costs its VMs."""
     state = operation.state
     assert operation.live, operation
     yield "state", state.value
@@ -149,7 +148,7 @@ def _places_until_start(operation: Operation, topology: Topology) -> Iterator[Pl
 
 
 def is_placed_alike(one: Operation, other: Operation) -> bool:
-    """Whether a change of an operation leaves its index entries, if the layout is the same."""
+    """Whether a changed operation keeps its index entries in an unchanged layout."""
     return (
         one.state is other.state
         and one.notice.not_before_ms == other.notice.not_before_ms
@@ -171,10 +170,10 @@ def is_disturbing(operation: Operation) -> bool:
 
 
 def disturbed_groups(topology: Topology, operation: Operation) -> tuple[str, ...]:
-    """The groups that an operation disturbs, sorted, if it is under way. See G-1.
+    """Return the groups that an announced or running operation disturbs, sorted. See G-1.
 
-    Those who are there now: some that work on a host names may have left, others may have been
-    moved there from a host that was lost. A user's work on a VM is the user's own business.
+    Uses the VMs that are on the host now: VMs named by the work may have left, and VMs of a lost
+    host may have arrived. A user's work on a VM disturbs nobody else.
     """
     if not operation.of_vm:
         vms = topology.vms

@@ -1,7 +1,7 @@
-"""The machines of operation, event and alert as tables, and the values that move through them.
+"""State machines of operation, event and alert: their tables and the values that move.
 
-Source: L-1 to L-8. The tables alone say which move is legal; `docs/lifecycle.svg`
-is drawn from them. No rule about *when* a move happens may live here (that is `step.py`).
+Source: L-1 to L-8. The tables alone define the legal moves; `docs/lifecycle.svg` is drawn from
+them. `step.py` decides when a move is due.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _M = TypeVar("_M", bound=Word)
 
 
 class IllegalMove(OurError):
-    """A move that no table allows; always a bug, and nothing was changed."""
+    """No table allows the move; always a bug, and nothing was changed."""
 
     code = "illegal-move"
     message = "{subject} is {state}: it cannot {move}."
@@ -48,7 +48,7 @@ class Alert(Word):
     """The alert that a live operation raises. Source: L-8."""
 
     NONE = "none"
-    #: Announced; its NotBefore has come and it cannot start.
+    #: Announced; its NotBefore is reached and it cannot start.
     BLOCKED = "blocked"
     #: Running for longer than it should.
     OVERDUE = "overdue"
@@ -59,13 +59,13 @@ class Alert(Word):
 class AlertMove(Word):
     """A cause that raises or clears an alert."""
 
-    #: NotBefore has come, and it cannot start.
+    #: NotBefore is reached, and the operation cannot start.
     BLOCK = "block"
-    #: It has run longer than its duration and the policy's limit.
+    #: The operation has run longer than its duration and the policy's limit.
     EXCEED = "exceed"
-    #: Its driver has failed.
+    #: The driver has failed.
     BREAK = "break"
-    #: Its notice, its run or its attempt begins again, or it has ended.
+    #: The notice, the run or the attempt starts again, or the operation has ended.
     RESTART = "restart"
 
 
@@ -111,7 +111,7 @@ ALERT_MOVES: dict[tuple[Alert, AlertMove], Alert] = {
     (Alert.STUCK, AlertMove.RESTART): Alert.NONE,
 }
 
-#: What a VM reads for each state; a state that is not here is not shown. Source: D-6.
+#: The status that a VM reads for each state; other states are not shown. Source: D-6.
 SHOWN_AS: dict[EventState, str] = {
     EventState.SCHEDULED: "Scheduled",
     EventState.APPROVED: "Scheduled",
@@ -125,49 +125,50 @@ LIVE_EVENT = frozenset(SHOWN_AS)
 
 
 class FollowedBy(Word):
-    """What a maintenance does to a host after the VMs have left it. Source: F-1."""
+    """The work that a maintenance does on a host after the VMs have left it. Source: F-1."""
 
     NOTHING = "nothing"
-    #: Its own work, at once.
+    #: The maintenance's own work, at once.
     WORK = "work"
-    #: Its own work; then the VMs return.
+    #: The maintenance's own work; then the VMs return.
     RETURN = "work-and-return"
 
 
 @value
 class Notice:
-    """The notice of announced work. Times are ms since the epoch, UTC; None: there is none yet."""
+    """The notice of announced work. Times are ms since the epoch, UTC; None: not yet set."""
 
     announced_ms: int | None = None
-    #: What is shown as NotBefore; whole seconds.
+    #: The NotBefore that VMs read; whole seconds.
     not_before_ms: int | None = None
-    #: When it was known to be published; the notice owed counts from here. Source: N-1, L-7.
+    #: When the notice was known to be published; the notice period counts from here. Source: N-1,
+    #: L-7.
     shown_ms: int | None = None
 
 
 @value
 class Execution:
-    """How an operation is carried out. Times are ms since the epoch, UTC; None: not yet."""
+    """The execution of an operation. Times are ms since the epoch, UTC; None: not yet."""
 
     started_ms: int | None = None
     #: When the driver confirmed that it had begun this attempt.
     begun_ms: int | None = None
-    #: Times the driver was asked to begin; a retry is a new attempt. Source: L-8.
+    #: How often the driver was asked to begin; a retry is a new attempt. Source: L-8.
     attempt: int = 0
-    #: Name of the driver it was begun with, and stays with; empty before that. Source: R-3.
+    #: Name of the driver, fixed at the start; empty before. Source: R-3.
     driver: str = ""
-    #: What its driver said last of this attempt's work, as a clause for people; empty: nothing.
+    #: The driver's last report on this attempt, as a clause for people; empty: no report.
     progress: str = ""
-    #: How much of the work is done, as its driver reports, 0 to 100; -1 unknown.
+    #: Percentage of the work that the driver reports as done, 0 to 100; -1 unknown.
     progress_percent: int = -1
-    #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
+    #: Destinations that the driver has chosen, as (VM, host). Source: M-1.
     placements: tuple[tuple[str, str], ...] = ()
-    #: How long its VMs were interrupted, as its driver measured it, in ms; -1: not measured.
+    #: Measured interruption of the VMs, as the driver reports, in ms; -1: not measured.
     interruption_ms: int = -1
 
     @property
     def since_ms(self) -> int:
-        """When its current attempt began, as far as that is known, ms since the epoch UTC."""
+        """When the current attempt began, if known, ms since the epoch UTC."""
         since_ms = self.started_ms if self.begun_ms is None else self.begun_ms
         assert since_ms is not None, self
         return since_ms
@@ -175,78 +176,79 @@ class Execution:
 
 @value
 class Operation:
-    """One disturbance of one host or one VM that carries maintenance out.
+    """One disturbance of one host or one VM.
 
     Times are milliseconds since the epoch, UTC; None: not yet, or not asked for.
     """
 
     number: int
-    #: The number of the first operation asked for in the same request. Source: A-8.
+    #: The number of the first operation of the same request. Source: A-8.
     request: int
     cause: Cause
     impact: Impact
     source: Source
-    #: G-1 binds it.
+    #: G-1 applies to this operation.
     routine: bool
-    #: The host it is done to; for a VM's own operation the host it ran on when asked for.
+    #: The target host; for work on a VM, the VM's host at the time of the request.
     host: str
-    #: Every VM it disturbs, of all groups, sorted; fixed when announced.
+    #: All disturbed VMs, of all groups, sorted; fixed when announced.
     vms: tuple[str, ...]
     #: Whether the target is one VM rather than the whole host.
     of_vm: bool
     description: str
     #: Expected interruption in seconds; -1 unknown, 0 none. Source: D-9.
     duration_s: int = DURATION_UNKNOWN_S
-    #: Notice owed, in seconds; 0 for faults and silent deletions. Source: N-1.
+    #: Required notice, in seconds; 0 for faults and silent deletions. Source: N-1.
     notice_s: int = 0
-    #: No event is made: its group asked for no notice. Source: N-1 (Terminate), O-2 (reimage).
+    #: No event is created because the group wants no notice. Source: N-1 (Terminate), O-2
+    #: (reimage).
     silent: bool = False
     state: OperationState = OperationState.PLANNED
-    #: Earliest start the operator asked for; None: as early as notice allows.
+    #: Earliest start in the request; None: as early as notice allows.
     requested_start_ms: int | None = None
     created_ms: int = 0
     notice: Notice = Notice()
     execution: Execution = Execution()
     ended_ms: int | None = None
-    #: Why it was cancelled, failed, or is stuck while it runs.
+    #: Why the operation was cancelled, has failed, or is stuck while it runs.
     reason: str = ""
-    #: What people are alerted to, once; a move that restarts its clock clears it.
+    #: The alert that was raised; a move that restarts the alert's clock clears it.
     alert: Alert = Alert.NONE
-    #: It ended without its driver, which is still to be notified. Source: L-7.
+    #: The operation ended without its driver, which must still be notified. Source: L-7.
     abort_owed: bool = False
-    #: Host its VMs are on afterwards; empty: where they were.
+    #: Host of the VMs afterwards; empty: unchanged.
     destination: str = ""
-    #: Who asked for it.
+    #: The principal who requested the operation.
     actor: str = ""
-    #: Ids of its events, one per affected group in the order of the groups' names, then those of
-    #: VMs that arrived while it ran.
+    #: Ids of its events: one per affected group, ordered by group name, then those of VMs that
+    #: arrived while it ran.
     events: tuple[str, ...] = ()
-    #: Number of the maintenance of many hosts that it is part of; 0: of none. Source: F-1.
+    #: Number of the maintenance that it belongs to; 0: none. Source: F-1.
     maintenance: int = 0
-    #: Not started before, even if approved; None: nothing but its notice is waited for. L-6, F-3.
+    #: Earliest start even if approved; None: only the notice counts. L-6, F-3.
     earliest_start_ms: int | None = None
-    #: Owners of the VMs it has disturbed, sorted, once it has ended; empty for a user's own work.
+    #: Owners of the VMs it disturbed, sorted, once it has ended; empty for a user's own work.
     disturbed_owners: tuple[str, ...] = ()
-    #: Number of the operation that took its place, such as a failure; 0: none. Source: X-1.
+    #: Number of the operation that replaced it, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
-    #: Of a move that empties its host for a maintenance: what follows.
+    #: What follows a move that empties its host for a maintenance.
     followed_by: FollowedBy = FollowedBy.NOTHING
-    #: VMs that were not shown it in time, as their node was cut off. Source: H-7.
+    #: VMs that were not shown it in time because their node was cut off. Source: H-7.
     unseen_vms: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        """The operation's name for people and commands: `op-12`."""
+        """The name shown to people and used in commands: `op-12`."""
         return f"op-{self.number}"
 
     @property
     def target(self) -> str:
-        """The host or VM it is done to."""
+        """The target: a host or a VM."""
         return self.vms[0] if self.of_vm else self.host
 
     @property
     def is_return(self) -> bool:
-        """Whether it takes one VM back to the host that it left for a maintenance. See F-1."""
+        """Whether it returns one VM to the host that the VM left for a maintenance. See F-1."""
         return self.of_vm and self.cause is Cause.LIVE_MIGRATION
 
     @property
@@ -263,62 +265,65 @@ class Operation:
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the operation has not ended."""
         return self.state in LIVE_OPERATION
 
     @property
     def unnoticed(self) -> bool:
-        """Whether it is announced, and its notice is not known to be shown yet."""
+        """Whether the operation is announced and its notice is not known to be published."""
         return self.state is OperationState.ANNOUNCED and not self.notice.shown_ms
 
     @property
     def destinations(self) -> tuple[str, ...]:
-        """Hosts that VMs are moved to, as far as that is known, sorted."""
+        """Hosts that its VMs move to, as far as known, sorted."""
         hosts = {host for _, host in self.execution.placements}
         return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
 
     @property
     def budget_key(self) -> str | int:
-        """What it takes of budgets: its host, by name; work on one VM counts by its own number."""
+        """Its key in budgets: the host's name, or its own number for work on one VM."""
         return self.number if self.of_vm else self.host
 
     def destination_of(self, vm: str) -> str:
-        """The destination of a VM; empty: it stays, or its driver has not chosen yet."""
+        """Return the destination of a VM; empty if it stays or its driver has not chosen."""
         return dict(self.execution.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:
-        """When a running operation has run for longer than it should. See L-8."""
+        """Return when a running operation becomes overdue. See L-8."""
         assert self.state is OperationState.RUNNING, self
         return self.execution.since_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
 
 
 @value
 class Event:
-    """One group's share of an operation: what its VMs are shown and approve."""
+    """One group's share of an operation, which its VMs read and approve."""
 
     #: Upper-case GUID, never reused. Source: D-3.
     id: str
     #: The operation's number.
     operation: int
     group: str
-    #: The VMs of this group that are disturbed, sorted. Source: D-5.
+    #: The disturbed VMs of this group, sorted. Source: D-5.
     resources: tuple[str, ...]
     state: EventState = EventState.SCHEDULED
-    #: VMs that approved, in order; in a strict group all of `resources` must. Source: A-7.
+    #: VMs that approved, in order; a strict group needs all of `resources`. Source: A-7.
     approved_by: tuple[str, ...] = ()
 
     @property
     def live(self) -> bool:
-        """Whether it is still shown."""
+        """Whether documents still show the event."""
         return self.state in LIVE_EVENT
 
     def belongs_in(self, group: str, vm: str) -> bool:
-        """Whether the document of a group, or of one VM of it, shows it. Source: S-1, S-3, S-4."""
+        """Whether the document of a group, or of one of its VMs, shows the event.
+
+        Source: S-1, S-3, S-4.
+        """
         return self.group == group and (not vm or vm in self.resources)
 
 
 def progress_text(operation: Operation) -> str:
-    """Return how far an operation's driver is, as a clause; empty if it said nothing."""
+    """Return the progress that a driver reported, as a clause; empty without a report."""
     if operation.execution.progress_percent < 0:
         return operation.execution.progress
     share = f"{operation.execution.progress_percent} % done"
@@ -326,7 +331,7 @@ def progress_text(operation: Operation) -> str:
 
 
 def with_execution(operation: Operation, **changes: object) -> Operation:
-    """Return an operation with other values in its execution."""
+    """Return a copy of an operation with changes to its execution."""
     return replace(operation, execution=replace(operation.execution, **changes))
 
 

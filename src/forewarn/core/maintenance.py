@@ -1,6 +1,6 @@
-"""A maintenance, the hosts it has touched and the plan in force: values, and the table of moves.
+"""A maintenance, its worked hosts and its plan in force, with the table of legal moves.
 
-Source: F-1. When a move is due is decided beside this, never here.
+Source: F-1. Other modules decide when a move is due.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @value
 class Planning:
-    """A plan is being made, without which no wave is announced."""
+    """A plan is being made; without it no wave is announced."""
 
-    #: When it is to be made, ms since the epoch UTC; None: now.
+    #: When planning is due, ms since the epoch UTC; None: now.
     at_ms: int | None = None
-    #: Why none could be made before; empty: nothing went wrong.
+    #: Why the last planning failed; empty: it did not fail.
     reason: str = ""
 
 
@@ -34,7 +34,7 @@ class Due:
     """The next wave has its time."""
 
     wave: int
-    #: When it is announced, ms since the epoch UTC.
+    #: When the wave is announced, ms since the epoch UTC.
     at_ms: int
 
 
@@ -43,13 +43,13 @@ class Announcing:
     """The hosts of a wave are being announced, in portions."""
 
     wave: int
-    #: When it came due, ms since the epoch UTC.
+    #: When the wave became due, ms since the epoch UTC.
     at_ms: int
 
 
 @value
 class Working:
-    """Every host of a wave that may be is announced; they are waited for."""
+    """The wave's hosts are announced, and the wave waits until their work ends."""
 
     wave: int
     #: The plan being made meanwhile, for new budgets of announced hosts; None: not needed.
@@ -67,13 +67,13 @@ class Checking:
 class Halted:
     """The maintenance is paused or stopped, or has ended. Source: F-5, F-6."""
 
-    #: Why, for people; empty: no reason was given.
+    #: The reason, for people; may be empty.
     reason: str = ""
-    #: The wave that it stood in.
+    #: The wave during which it was halted.
     wave: int | None = None
     #: The gate that was to be checked.
     gate: str | None = None
-    #: The plan being made all the same, for the budgets of hosts that stay announced.
+    #: The plan that is still being made, for the budgets of hosts that stay announced.
     plan: Planning | None = None
     #: Whether announced hosts stay announced. Source: F-6.
     keeps_announced: bool = False
@@ -83,7 +83,8 @@ Phase: TypeAlias = Planning | Due | Announcing | Working | Checking | Halted
 
 PHASES: tuple[type[Phase], ...] = (Planning, Due, Announcing, Working, Checking, Halted)
 
-#: Each legal move with what it is called. Every phase can be halted; there it stays once ended.
+#: Each legal move with its name. Every phase can be halted; a maintenance that has ended stays
+#: halted.
 PHASE_MOVES: dict[tuple[type[Phase], type[Phase]], str] = {
     (Planning, Planning): "no wave, or no plan",
     (Planning, Due): "planned",
@@ -103,7 +104,7 @@ PHASE_MOVES: dict[tuple[type[Phase], type[Phase]], str] = {
 }
 
 
-#: Hosts that one maintenance may name.
+#: Maximum number of hosts of one maintenance.
 HOSTS_MAX = 100_000
 
 
@@ -146,62 +147,62 @@ ENDED_MAINTENANCE = frozenset({MaintenanceState.DONE, MaintenanceState.CANCELLED
 
 @value
 class Maintenance:
-    """Work on many hosts that an operator asked for. Times are ms since the epoch UTC or None."""
+    """Work on many hosts that an operator requested. Times are ms since the epoch UTC or None."""
 
-    #: Of the same sequence as the numbers of operations.
+    #: Maintenances and operations share one sequence of numbers.
     number: int
     cause: Cause
     impact: Impact
-    #: Names, sorted.
+    #: Host names, sorted.
     hosts: tuple[str, ...]
     created_ms: int
-    #: Who asked for it.
+    #: The principal who requested it.
     actor: str
-    #: Time that the work on each host takes, in seconds.
+    #: Duration of the work on each host, in seconds.
     duration_s: int
-    #: Why, for people.
+    #: The reason, for people.
     reason: str = ""
-    #: What VMs are shown in place of the usual text.
+    #: The description that VMs are shown instead of the usual one.
     description: str = ""
     earliest_ms: int | None = None
     deadline_ms: int | None = None
-    #: Of two maintenances whose waves are due at the same time the higher one comes first.
+    #: Of two maintenances with waves due at the same time, the higher priority goes first.
     priority: int = 0
-    #: Added to those of the policy.
+    #: Added to the policy's own.
     budgets: tuple[Budget, ...] = ()
     canary_hosts: tuple[str, ...] = ()
-    #: Hosts that may fail before it is stopped. Source: F-5.
+    #: Number of hosts that may fail before the maintenance is stopped. Source: F-5.
     max_failures: int = 0
     state: MaintenanceState = MaintenanceState.DRAFT
     started_ms: int | None = None
     ended_ms: int | None = None
     #: Id of the plan in force; empty: none yet.
     plan: str = ""
-    #: What it does now, with what belongs to that.
+    #: The current phase, with its data.
     phase: Phase = Planning()
     #: Earliest end of the pause after the last wave.
     rests_until_ms: int | None = None
-    #: When it came into its state.
+    #: When it entered its state.
     moved_ms: int = 0
-    #: Failures that an operator has seen and let pass.
+    #: Failures that an operator has accepted.
     forgiven: int = 0
     #: Name of the gate that is checked after each wave; empty: none. Source: F-5.
     gate: str = ""
-    #: Hosts that may not start before a later time, by name. Source: F-8.
+    #: Postponed hosts by name, each with its earliest start. Source: F-8.
     postponed: tuple[Postponement, ...] = ()
-    #: VMs leave each host first, within this many seconds; 0: they stay on it.
+    #: VMs leave each host first, within this many seconds; 0: they stay on the host.
     move_s: int = 0
-    #: They return after the work on it, within this many seconds, notice included; 0: they do not.
+    #: VMs return after the work, within this many seconds, notice included; 0: they do not.
     return_s: int = 0
 
     @property
     def id(self) -> str:
-        """The maintenance's name for people and commands: `m-12`."""
+        """The name shown to people and used in commands: `m-12`."""
         return f"m-{self.number}"
 
     @property
     def shown_impact(self) -> Impact:
-        """The impact that VMs get notice of: a live migration where they leave first."""
+        """The impact that VMs get notice of: a live migration if they leave the host first."""
         return Impact.FREEZE if self.move_s else self.impact
 
     @property
@@ -212,7 +213,7 @@ class Maintenance:
     def span_s(self, operation: Operation) -> int:
         """Return how long a host is under work from the start of an operation, in seconds.
 
-        Where its VMs leave by a live migration, the maintenance's own work follows.
+        If its VMs leave by a live migration, the maintenance's own work follows.
         """
         if operation.is_return:
             return self.move_s
@@ -220,24 +221,24 @@ class Maintenance:
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the maintenance has not ended."""
         return self.state not in ENDED_MAINTENANCE
 
     @property
     def running(self) -> bool:
-        """Whether it is running."""
+        """Whether the maintenance is running."""
         return self.state is MaintenanceState.RUNNING
 
     @property
     def planning(self) -> Planning | None:
-        """The plan that is being made, or will be; None: the one in force is kept."""
+        """The plan that is being or will be made; None: the plan in force stays."""
         if isinstance(self.phase, Planning):
             return self.phase
         return self.phase.plan if isinstance(self.phase, Working | Halted) else None
 
     @property
     def plan_wanted(self) -> bool:
-        """Whether a plan is to be made now."""
+        """Whether planning is due now."""
         return self.planning is not None and self.planning.at_ms is None
 
     @property
@@ -248,19 +249,19 @@ class Maintenance:
 
     @property
     def due_ms(self) -> int | None:
-        """When its wave is announced, or it is planned again; None: not by time alone."""
+        """When the next wave or planning is due; None: no time alone decides it."""
         if isinstance(self.phase, Due | Announcing):
             return self.phase.at_ms
         return self.planning.at_ms if self.planning is not None else None
 
     @property
     def keeps_announced(self) -> bool:
-        """Whether announced hosts stay announced while it is paused. See F-6."""
+        """Whether announced hosts stay announced during its pause. See F-6."""
         return isinstance(self.phase, Halted) and self.phase.keeps_announced
 
     @property
     def halt_reason(self) -> str:
-        """Why it is halted, or why it could not be planned; empty: nothing is wrong."""
+        """Why it is halted, or why planning failed; empty: no problem."""
         if isinstance(self.phase, Halted):
             return self.phase.reason
         return self.planning.reason if self.planning is not None else ""
@@ -268,16 +269,16 @@ class Maintenance:
 
 @value
 class Postponement:
-    """A later start that was granted for one host, on request. Source: F-8."""
+    """A later start that was granted for one host. Source: F-8."""
 
     host: str
-    #: It does not start before, ms since the epoch UTC.
+    #: Earliest start of the host, ms since the epoch UTC.
     until_ms: int
-    #: When it was to start at the latest before it was first postponed: the limit counts from here.
+    #: Latest planned start before the first postponement; the policy's limit counts from here.
     from_ms: int
-    #: Who requested it.
+    #: The principal who requested it.
     by: str
-    #: Why, for people.
+    #: The reason, for people.
     reason: str = ""
 
 
@@ -291,42 +292,42 @@ class TargetState(Word):
 
 @value
 class Target:
-    """A host that a maintenance works on or has worked on; a host still to be done has none."""
+    """A host that a maintenance works on or has worked on; untouched hosts have no such record."""
 
     #: `12/h7`: the maintenance's number and the host.
     key: str
     maintenance: int
     host: str
-    #: Number of the wave it was done in.
+    #: Number of the host's wave.
     wave: int
-    #: Number of the operation that carries it out.
+    #: Number of the operation that carries the work out.
     operation: int
     state: TargetState = TargetState.WORKING
     #: When the operation ended, ms since the epoch UTC; None: not yet.
     ended_ms: int | None = None
-    #: Why it failed.
+    #: Why the host failed.
     reason: str = ""
 
 
 @value
 class MaintenancePlan:
-    """A plan that has taken force, as it is kept: never changed, replaced by a child. F-2."""
+    """A plan that came into force, as stored: never changed, only replaced by a child. F-2."""
 
     id: str
     maintenance: int
-    #: The plan in force before it; empty for a first one.
+    #: The plan that was in force before; empty for a first plan.
     parent: str
     made_ms: int
     body: PlanBody
 
     @property
     def waves(self) -> tuple[Wave, ...]:
-        """The waves that were to come when it was made."""
+        """The remaining waves at the time of planning."""
         return self.body.waves
 
 
 def target_key(maintenance: int, host: str) -> str:
-    """Return the key of a host in a maintenance."""
+    """Return the key of a host's record in a maintenance."""
     return f"{maintenance}/{host}"
 
 
@@ -344,7 +345,7 @@ def move_phase(maintenance: Maintenance, phase: Phase) -> Maintenance:
 
 
 def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:
-    """A maintenance moves by its table only; return it after a move. Source: F-1.
+    """Move a maintenance by its table and return it. Source: F-1.
 
     Raises:
         IllegalMove: the table has no such move; nothing is changed.
@@ -358,7 +359,7 @@ def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: in
 
 
 def postponed_hosts(maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:
-    """Return its postponements as the planner reads them: host, not before, at whose request."""
+    """Return its postponements for the planner: host, earliest start, requesting principal."""
     return tuple((each.host, each.until_ms, each.by) for each in maintenance.postponed)
 
 
@@ -369,11 +370,11 @@ def counted(count: int, noun: str = "host") -> str:
 
 @dataclass(slots=True)
 class TargetProgress:
-    """The hosts that one maintenance has touched."""
+    """The hosts that one maintenance works on or has worked on."""
 
     targets: dict[str, Target] = field(default_factory=dict)
     working: dict[str, None] = field(default_factory=dict)
-    #: Hosts that failed, and those whose drivers have, by name.
+    #: Failed hosts, and hosts whose drivers have failed, by name.
     failed: dict[str, None] = field(default_factory=dict)
 
     def put(self, target: Target) -> None:
@@ -393,12 +394,12 @@ class TargetProgress:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many hosts it has touched, works on, and has seen fail."""
+        """Return how many hosts are touched, in work, and failed."""
         return len(self.targets), len(self.working), len(self.failed)
 
     @property
     def worked_on(self) -> list[Target]:
-        """The hosts it works on; costs them."""
+        """Return the hosts in work; costs them."""
         return [self.targets[host] for host in self.working]
 
 
@@ -408,10 +409,10 @@ def is_failed(target: Target) -> bool:
 
 
 class Maintenances:
-    """The progress of every maintenance that has not ended; a change costs its host."""
+    """The progress of every live maintenance; a change costs its host."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._of: dict[int, TargetProgress] = {}
 
     def of(self, number: int) -> TargetProgress:
@@ -419,7 +420,7 @@ class Maintenances:
         return self._of.get(number) or TargetProgress()
 
     def put(self, before: Target | None, after: Target | None) -> None:
-        """Take a change in."""
+        """Apply a change."""
         if after is not None:
             self._of.setdefault(after.maintenance, TargetProgress()).put(after)
         elif before is not None:

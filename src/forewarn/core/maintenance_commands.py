@@ -1,6 +1,6 @@
-"""Commands of operators about a maintenance, and plans and gate results for it.
+"""Operators' commands about a maintenance, and the arrival of plans and gate results.
 
-What follows for its waves is decided in `waves.py`.
+`waves.py` decides what follows for the waves.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.stimulus import ApplyPolicy
 
-#: Where the same hosts have waited for long, it is the eighth part of that, up to this, in seconds:
-#: each plan is kept in history, and names every host that cannot be done.
+#: Once the same hosts have waited long, the delay is an eighth of their wait, up to this many
+#: seconds. History stores each plan with every host that cannot be done, so retries are limited.
 PLAN_AGAIN_S_MAX = 600
 WAITED_PARTS = 8
 
@@ -104,10 +104,10 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
 
 
 def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
-    """Start a draft: plan it from now; its waves follow. See F-1.
+    """Start a draft: planning begins, and waves follow. See F-1.
 
     Raises:
-        MaintenanceImpossible: a host can never be done as things are, by its plan.
+        MaintenanceImpossible: by its plan, a host can never be done.
     """
     maintenance = _movable(draft, word.maintenance, MaintenanceState.DRAFT, asked="started")
     impossible = why_impossible(draft, maintenance)
@@ -122,7 +122,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
 
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
-    """A pause announces no further host, and withdraws announced ones. Source: F-6."""
+    """Pause a maintenance: announce no more hosts, and withdraw announced work. Source: F-6."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
     phase = maintenance.phase
     halted = Halted(
@@ -154,11 +154,11 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
         if failed:
             text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
-            ended_ms = max(each.ended_ms or 0 for each in failed)  # it rests from these, too
+            ended_ms = max(each.ended_ms or 0 for each in failed)  # its pause follows these, too
             rests_until_ms = max(min(ended_ms, draft.now_ms) + pause_ms, rests_until_ms or 0)
         forgiven = draft.progress(number).counts[2]
     wave_begun = in_wave(draft, maintenance)
-    # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
+    # If hosts of a stopped wave are still in work, the wave ends like any other: check, then pause.
     goes_on = wave_begun and (
         maintenance.state is MaintenanceState.PAUSED or draft.progress(number).counts[1] > 0
     )
@@ -179,7 +179,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
-    """Cancel a maintenance: withdraw announced work; running work ends first. See F-6."""
+    """Cancel a maintenance: withdraw announced work; running work finishes first. See F-6."""
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
@@ -195,7 +195,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
 
 
 def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
-    """A plan takes force only if its parent is the one in force; O(its hosts). Source: F-2."""
+    """Put a plan in force if its parent is in force; O(its hosts). Source: F-2."""
     maintenance = draft.maintenances.get(report.maintenance)
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{report.maintenance}")
@@ -230,7 +230,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
 
 
 def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
-    """Whether work on a host was taken back since: the plan was made when that was under way."""
+    """Whether work on a host was withdrawn after the plan was made."""
     named = {host for wave in plan.waves for host in wave.hosts}
     named.update(host for host, _ in plan.body.blocked)
     named.update(draft.progress(maintenance.number).targets)
@@ -238,9 +238,9 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
 
 
 def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
-    """Return when the first wave is announced, or when a plan is made again before that.
+    """Return when the first wave is announced, or when planning repeats before that.
 
-    A host that cannot be done may become free long before the first wave is due. See F-4.
+    A blocked host may become free long before the first wave is due. See F-4.
     """
     blocked = [each for _, each in plan.body.blocked]
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
@@ -254,7 +254,7 @@ def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
 
 
 def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
-    """Note that no plan could be made, and have it tried again later."""
+    """Note that planning failed, and schedule another try."""
     maintenance = draft.maintenances.get(failed.maintenance)
     if maintenance is None or not maintenance.plan_wanted:
         return
@@ -305,10 +305,10 @@ def _because(text: str, reason: str) -> str:
 
 
 def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
-    """Put a policy in force and plan hosts again that are not announced yet.
+    """Put a policy in force and plan all unannounced hosts again.
 
-    Announced work stays, unless its time is no longer open, and starts once the new budgets have
-    room. Costs the hosts that maintenances work on.
+    Announced work stays unless its time is closed now, and starts once the new budgets have room.
+    Costs the hosts that maintenances work on.
     """
     if word.policy == draft.maintenance_policy:
         return

@@ -1,6 +1,6 @@
-"""What the records of a fleet may be called and may say: bounds of names, texts and lists.
+"""Limits of names, texts and lists in records of the fleet.
 
-No layout may be known in here: whether a host is there is looked up in `topology.py`.
+Independent of the layout: `topology.py` checks whether a host exists.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-#: What selectors call a host's zone; no label may be called that.
+#: The selector key of a host's zone; no label may have this key.
 ZONE = "zone"
 
 
 class Labelled(Protocol):
-    """A host, as far as selectors know it."""
+    """The properties of a host that selectors read."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Labelled(Protocol):
 
 
 class SelectorInvalid(CallerError):
-    """A selector that cannot be read."""
+    """The selector is invalid."""
 
     code = "selector-invalid"
     message = "The selector {selector!r} is invalid: {problem}."
@@ -44,7 +44,7 @@ class SelectorInvalid(CallerError):
 
 
 class NothingSelected(CallerError):
-    """A selector that matches no host."""
+    """The selector matches no host."""
 
     code = "nothing-selected"
     message = "No host has {selector}."
@@ -53,7 +53,7 @@ class NothingSelected(CallerError):
 
 
 def read_selector(text: str) -> Labels:
-    """Return the pairs of a selector, in its order.
+    """Return the pairs of a selector, in order.
 
     Raises:
         SelectorInvalid: it has no pair, an invalid pair, or one key twice.
@@ -64,13 +64,13 @@ def read_selector(text: str) -> Labels:
         if not (key and separator and value) or "=" in value:
             raise SelectorInvalid(selector=text, problem=f"{part.strip()!r} is not KEY=VALUE")
         if key in pairs:
-            raise SelectorInvalid(selector=text, problem=f"{key} stands in it twice")
+            raise SelectorInvalid(selector=text, problem=f"{key} occurs twice")
         pairs[key] = value
     return tuple(pairs.items())
 
 
 def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
-    """Return the names of the hosts that have all a selector demands; costs the hosts.
+    """Return the names of the hosts that match every pair of a selector; costs the hosts.
 
     Raises:
         SelectorInvalid: the selector cannot be read.
@@ -84,43 +84,43 @@ def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
 
 
 def pairs_of(host: Labelled) -> frozenset[tuple[str, str]]:
-    """Return everything of a host that selectors, windows and budgets may name."""
+    """Return the labels of a host, its zone included, for selectors, windows and budgets."""
     return frozenset((*host.labels, (ZONE, host.zone)))
 
 
 def words_of(host: Labelled) -> frozenset[str]:
-    """Return the same as `key=value`, as a policy writes it."""
+    """Return the same as `key=value`, the form of a policy."""
     return frozenset(f"{key}={value}" for key, value in pairs_of(host))
 
 
 #: Form of the name of a host, group or VM: it appears in URLs, documents and shell commands.
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-#: Domains are small numbers; the public cloud has at most 3 fault and 20 update domains.
+#: Maximum domain number; the public cloud has at most 3 fault and 20 update domains.
 DOMAIN_MAX = 999
-#: Most memory of one host or VM, in MiB: 64 TiB.
+#: Maximum memory of one host or VM, in MiB: 64 TiB.
 MEMORY_MIB_MAX = 1 << 26
-#: Addresses one VM may be known by; a VM has a few interfaces, not hundreds.
+#: Maximum addresses of one VM; a VM has few interfaces.
 ADDRESSES_MAX = 64
 TAGS_MAX = 64
 TEXT_LENGTH_MAX = 256
-#: Further instance metadata of one VM: members, and characters of all names and values together.
-#: It is kept in memory and sent to metadata nodes, so no place for user data of 64 KiB.
+#: Maximum extra instance metadata of one VM: members, and characters of all names and values
+#: together. It is kept in memory and sent to metadata nodes, so 64 KiB of user data do not fit.
 INSTANCE_MAX = 64
 INSTANCE_LENGTH_MAX = 16_384
 
-#: Labels one host may have.
+#: Maximum labels of one host.
 LABELS_MAX = 16
-#: The label that budgets and waves know as a rack.
+#: The label that budgets and waves use as a rack.
 RACK = "rack"
-#: What a label's key looks like.
+#: Form of a label's key.
 KEY_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
-#: What its value looks like: no comma, equals sign or space, so that a selector can have it.
+#: Form of a label's value: no comma, equals sign or space, so that selectors can name it.
 VALUE_PATTERN = r"[^\x00-\x20,=]{1,63}"
 _LABEL_KEY, _LABEL_VALUE = re.compile(KEY_PATTERN), re.compile(VALUE_PATTERN)
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse what cannot be a name; raises `FleetContradiction`, as all of these."""
+    """Refuse an invalid name. All checks here raise `FleetContradiction`."""
     if not NAME_PATTERN.fullmatch(name):
         raise FleetContradiction(
             problem=f"{kind} {name!r}: a name is 1 to 128 letters, digits, `_`, `.`, `-`,"
@@ -129,10 +129,10 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
-    """Refuse texts that are too long or cannot be shown."""
+    """Refuse texts that are too long or not printable."""
     joined = "".join(texts)
     if len(joined) <= TEXT_LENGTH_MAX and joined.isprintable():
-        return  # as nearly all are, and a fleet has millions
+        return  # the usual case, and a fleet has millions of texts
     for text in texts:
         if len(text) > TEXT_LENGTH_MAX or not text.isprintable():
             raise FleetContradiction(
@@ -142,14 +142,14 @@ def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
 
 
 def check_memory(kind: str, name: str, memory_mib: int) -> None:
-    """Refuse an amount of memory that no machine has."""
+    """Refuse an implausible amount of memory."""
     if not 0 <= memory_mib <= MEMORY_MIB_MAX:
         problem = f"memory_mib is {memory_mib}; give 0 (unknown) to {MEMORY_MIB_MAX}"
         raise FleetContradiction(problem=f"{kind} {name}: {problem}")
 
 
 def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:
-    """Refuse labels of a host that no selector could name."""
+    """Refuse host labels that selectors could not name."""
     if len(labels) > LABELS_MAX:
         raise FleetContradiction(problem=f"host {name}: more than {LABELS_MAX} labels")
     for key, value in labels:
@@ -163,7 +163,7 @@ def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:
 
 
 def check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:
-    """Refuse too much, and what cannot be shown; a list of keys has several lines."""
+    """Refuse too much or unprintable metadata; only lists of keys may have several lines."""
     texts = [text for member in members for text in member]
     length = sum(len(text) for text in texts)
     if len(members) > INSTANCE_MAX or length > INSTANCE_LENGTH_MAX:

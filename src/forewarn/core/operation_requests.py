@@ -1,4 +1,4 @@
-"""Turns a request for maintenance into operations, a refusal, or a reason to wait.
+"""Turns a request for maintenance into operations, a refusal, or a blocker.
 
 Source: N-1, O-2, G-1. Reads the draft, never writes it.
 """
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import RequestMaintenance
     from forewarn.planning.policy import Subject
 
-#: Furthest NotBefore, in seconds from now: a year.
+#: Latest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
 
 
 def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
-    """Return one planned operation per target, numbered, in the order asked for.
+    """Return one planned, numbered operation per target, in the order of the request.
 
     Raises:
-        Unknown: a target or destination is not there.
+        Unknown: a target or destination does not exist.
         OperationInvalid: the request contradicts itself or its target.
-        NoticeTooShort: it asks to start before the notice owed. See N-1.
-        AlreadyAsked: the same is already under way on a target.
+        NoticeTooShort: the requested start is before the required notice ends. See N-1.
+        AlreadyAsked: the same work is already under way on a target.
         TooManyOperations: the service's limit is reached.
         TooManyUserOperations: the owner's limit is reached. See O-1.
     """
@@ -141,7 +141,7 @@ def _whole_second(at_ms: int | None) -> int | None:
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:
-    """Return the operation with the notice it is owed, or silent. See N-1, O-2."""
+    """Return the operation with its required notice, or silent. See N-1, O-2."""
     if TRAITS[operation.cause].fault:
         return operation
     notice_s = draft.policy.notice_s[operation.impact]
@@ -160,14 +160,18 @@ def _with_notice(draft: Draft, operation: Operation) -> Operation:
 
 
 def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool) -> None:
-    """Refuse what cannot be done to a target; raises as `plan`. Costs the work on it."""
+    """Refuse work that its target does not allow; raises as `plan`.
+
+    Costs the work on the target.
+    """
     host = draft.topology.hosts[operation.host]
     cause = operation.cause.value
     fault = TRAITS[operation.cause].fault
     for other in draft.operations(("vm" if operation.of_vm else "host", target)):
         if other.of_vm == operation.of_vm:
             again = other.cause is operation.cause and not (queue and operation.routine)
-            # What failed may turn out to be lost, and is then: `transitions` ends the failure.
+            # A failed host may later prove lost: the request is allowed, and `transitions` ends the
+            # failure.
             lost = operation.cause is Cause.HOST_LOST
             both_faults = fault and TRAITS[other.cause].fault and not lost
             if again or both_faults:
@@ -209,10 +213,10 @@ def _problem_of_destination(draft: Draft, operation: Operation) -> str:
 
 
 def _check_limit(draft: Draft, asked: list[Operation]) -> None:
-    """Refuse more scheduled user-initiated work than an owner may have. Source: O-1.
+    """Refuse scheduled user-initiated work beyond an owner's limit. Source: O-1.
 
-    Costs what the owners that ask have scheduled. Work that needs no approval does not count:
-    it is not scheduled, it starts. See B-3, A-10.
+    Costs the scheduled operations of the requesting owners. Work that needs no approval starts at
+    once, so it does not count. See B-3, A-10.
     """
     wanted = Counter(_owners_of(draft, asked))
     limit = draft.policy.max_user_operations
@@ -225,7 +229,7 @@ def _check_limit(draft: Draft, asked: list[Operation]) -> None:
 
 
 def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
-    """Yield the owners against whose limits the operations count."""
+    """Yield the owners whose limits count the operations."""
     for operation in operations:
         if operation.source is not Source.USER or operation.silent or not operation.of_vm:
             continue
@@ -237,7 +241,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
 
 
 def work_before(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return why an operation must wait for other work, None if it need not. See G-1.
+    """Return why an operation must wait for other work; None if it need not. See G-1.
 
     Costs the work on the same VM, host, destination and groups.
     """
@@ -250,11 +254,11 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return work that occupies the VM or host it is done to. See G-1.
+    """Return work that occupies the operation's VM or host. See G-1.
 
-    Work on a VM waits for other work on it. Work on a host waits for other work there and for VMs
-    on their way to it; a move waits for work on its destination, so that no VM arrives in the
-    middle of a disturbance.
+    Work on a VM waits for other work on the VM. Work on a host waits for other work there and for
+    VMs on their way to the host. A move waits for work on its destination, so that no VM arrives
+    during a disturbance.
     """
     places: list[Place] = []
     if operation.of_vm:
@@ -271,10 +275,10 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker | None:
-    """Routine work disturbs one fault domain of a group at a time. Source: G-1.
+    """Keep routine work to one fault domain of a group at a time. Source: G-1.
 
-    It is announced only where nothing is announced or runs in another domain of its groups; once
-    announced, it waits for what runs there.
+    It is announced only if no other domain of its groups has announced or running work; once
+    announced, it waits for work running there.
     """
     domain = fault_domain_of(draft, operation)
     for group in disturbed_groups(draft.topology, operation):
@@ -296,7 +300,7 @@ def waits_since_ms(operation: Operation) -> int:
 
 
 def _busy(other: Operation, place: Place) -> str:
-    """Return a clause that names the work at a place and what it does there."""
+    """Return a clause that names the work at a place and its effect there."""
     kind, name = place
     if kind == "destination":
         return f"{other.id} is moving VMs to host {name}"
@@ -305,9 +309,9 @@ def _busy(other: Operation, place: Place) -> str:
 
 
 def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:
-    """Yield the operations at a place that an operation may have to keep clear of.
+    """Yield the operations at a place that may block an operation.
 
-    Work on the VM's host is found there, too, and is kept clear of where that host is named.
+    Work on the VM's host is also listed under the VM; only the place of the host yields it.
     """
     planned = operation.state is OperationState.PLANNED
     for other in draft.operations_at(place):
@@ -327,7 +331,7 @@ def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
 
 
 def no_room(operation: Operation, subject: Subject | None) -> Blocker | None:
-    """Return that a budget holds the start of announced work back, None if none does. F-3."""
+    """Return the budget that delays the start of announced work; None if none does. F-3."""
     if subject is None:
         return None
     blocker = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation))

@@ -1,4 +1,4 @@
-"""Outcomes of events that have left their documents: how they ended, and which promises held.
+"""Outcomes of events that have left their documents: how they ended, and which promises were met.
 
 Pure. Source: X-1.
 """
@@ -14,46 +14,46 @@ from forewarn.values import Word, value
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
 
-#: A start within this time after NotBefore is on time: the service wakes once a second, and the
-#: notice must reach every node first. In milliseconds.
+#: A start this long after NotBefore still counts as on time, in ms. The service wakes once a
+#: second, and the notice must reach every node first.
 ON_TIME_MS = 60_000
 
 
 class EventResult(Word):
-    """How an event ended."""
+    """The outcome of an event."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     FAILED = "failed"
-    #: A failure of its host, or other work, took its place.
+    #: A failure of its host, or other work, replaced it.
     REPLACED = "replaced"
-    #: It is still in a document.
+    #: The event is still in a document.
     UNKNOWN = "unknown"
 
 
 class StartTiming(Word):
-    """When the work began, against the time that VMs were shown."""
+    """The start of the work compared with the NotBefore that VMs were shown."""
 
     EARLY = "early"
     ON_TIME = "on-time"
     LATE = "late"
-    #: It began without notice: a failure, or its group asked for no notice.
+    #: It began without notice: a failure, or its group wants no notice.
     UNANNOUNCED = "unannounced"
     NEVER = "never"
 
 
 @value
 class EventOutcome:
-    """One event, its operation, and who approved it."""
+    """One event, its operation, and its approvers."""
 
     event: Event
     operation: Operation
-    #: Who approved it, as history names them, in order.
+    #: Approvers as history names them, in order.
     approvers: tuple[str, ...] = ()
 
     @property
     def result(self) -> EventResult:
-        """How it ended."""
+        """The outcome of the event."""
         if self.event.live:
             return EventResult.UNKNOWN
         if self.operation.replaced_by:
@@ -65,7 +65,7 @@ class EventOutcome:
 
     @property
     def start(self) -> StartTiming:
-        """When it began, against NotBefore as it was shown last."""
+        """When the work began, compared with the last NotBefore shown."""
         started_ms = self.operation.execution.started_ms
         not_before_ms = self.operation.notice.not_before_ms
         if started_ms is None:
@@ -79,7 +79,7 @@ class EventOutcome:
 
     @property
     def notice_given_s(self) -> int | None:
-        """Seconds between the published notice and the start; None: there was no notice."""
+        """Seconds between the published notice and the start; None without a notice."""
         operation = self.operation
         if not (operation.notice.shown_ms and operation.execution.started_ms):
             return None
@@ -87,22 +87,22 @@ class EventOutcome:
 
     @property
     def interruption_ms(self) -> int | None:
-        """How long its VMs were interrupted; None: not measured."""
+        """Interruption of its VMs, as measured; None: not measured."""
         measured_ms = self.operation.execution.interruption_ms
         return None if measured_ms < 0 else measured_ms
 
     @property
     def lasted_s(self) -> int | None:
-        """Seconds from the start to the end; None: it has not started, or not ended."""
+        """Seconds from start to end; None until both are reached."""
         operation = self.operation
         if not (operation.execution.started_ms and operation.ended_ms):
             return None
         return (operation.ended_ms - operation.execution.started_ms) // 1000
 
     def form(self) -> dict[str, object]:
-        """Return what the event's VMs and other systems may know, for JSON; names as in the API.
+        """Return what the event's VMs and other systems may read, for JSON; names as in the API.
 
-        Host, approvers and reasons are for operators.
+        Leaves out the host, approvers and reasons, which only operators may read.
         """
         operation = self.operation
         notice, execution = operation.notice, operation.execution

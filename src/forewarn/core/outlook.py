@@ -1,4 +1,4 @@
-"""What a plan would mean: how many VMs of a group are disturbed at once, and how full hosts get.
+"""Effects of a plan: how many VMs of a group it disturbs at once, and how full hosts get.
 
 Source: F-2.
 """
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 @value
 class GroupOutlook:
-    """How a group fares while a plan is carried out."""
+    """The effect of a plan on one group."""
 
     group: str
     owner: str
     vms: int
-    #: VMs whose host works undisturbed now.
+    #: VMs on hosts without work now.
     up_before: int
-    #: VMs that are left in the worst wave, if nothing else fails.
+    #: VMs left undisturbed in the worst wave, if nothing else fails.
     up_least: int
-    #: Waves that disturb it.
+    #: Waves that disturb the group.
     waves: int
-    #: When its VMs get notice for the first and for the last time, ms since the epoch UTC.
+    #: First and last notice for its VMs, ms since the epoch UTC.
     first_notice_ms: int
     last_notice_ms: int
 
 
 def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[GroupOutlook, ...]:
-    """Return what a plan means for each group that it disturbs, the worst first.
+    """Return a plan's effect on each group that it disturbs, worst first.
 
-    Costs the VMs of the groups it disturbs, and the hosts it names. The VMs of `occupied` hosts are
-    disturbed now.
+    Costs the VMs of the disturbed groups, and the hosts of the plan. The VMs of `occupied` hosts
+    count as disturbed now.
     """
     disturbed: dict[str, Counter[int]] = {}
     notices: dict[str, list[int]] = {}
@@ -77,22 +77,22 @@ def _is_down(topology: Topology, host: str, occupied: Collection[str]) -> bool:
 
 @value
 class HostRoom:
-    """The memory that VMs take of one host in one wave, in MiB."""
+    """The memory that the VMs of one host use during one wave, in MiB."""
 
     wave: int
     host: str
-    #: 0: unknown.
+    #: Capacity; 0: unknown.
     memory_mib: int
     before_mib: int
-    #: With all the VMs that arrive, and those that are to leave.
+    #: Use with all arriving VMs and those that are still to leave.
     during_mib: int
     after_mib: int
 
 
 def room_of(plan: MaintenancePlan, topology: Topology) -> list[HostRoom]:
-    """Return how full the hosts of each wave and their VMs' destinations are, by wave and name.
+    """Return the use of hosts and destinations in each wave, ordered by wave and name.
 
-    VMs that have left already are where they went. Costs the VMs on those hosts.
+    VMs that have left already count on their new hosts. Costs the VMs on those hosts.
     """
     used: dict[str, int] = {}
     room = []

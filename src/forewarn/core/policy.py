@@ -1,4 +1,4 @@
-"""What an operator decides for the whole fleet: least notice and limits. Values only."""
+"""Fleet-wide rules of the operator: least notice and limits. Values only."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: The name under which the one policy of the fleet is kept.
+#: The name under which the fleet's one policy is stored.
 FLEET_POLICY = "fleet"
 
 
 @value
 class AppliedPolicy:
-    """The maintenance policy that an operator has applied, as it is kept. Source: F-3."""
+    """The maintenance policy that an operator has applied, as stored. Source: F-3."""
 
     #: Always `FLEET_POLICY`.
     name: str
     #: When it was applied, ms since the epoch UTC.
     applied_ms: int
-    #: Who applied it.
+    #: The principal who applied it.
     actor: str
     policy: MaintenancePolicy
 
@@ -36,26 +36,27 @@ class NoticePolicy:
     """Fleet-wide rules; every duration is in seconds unless the name says otherwise.
 
     Raises:
-        ValueError: a notice below the contract's minimum, or a limit below one.
+        ValueError: a notice is below the contract's minimum, or a limit below 1.
     """
 
-    #: Least notice per impact; may raise the contract's minimum, never lower it. Source: N-1.
+    #: Least notice per impact; it may exceed the contract's minimum, never fall below it. Source:
+    #: N-1.
     notice_s: Mapping[Impact, int] = field(default_factory=lambda: MappingProxyType(NOTICE_S))
-    #: Added to each notice so that the time from commit to first view never eats into it, in ms.
+    #: Added to each notice, in ms, so that the time from commit to first view does not shorten it.
     notice_margin_ms: int = 0
-    #: How far ahead predicted failure is announced when no time is given. Source: N-2.
+    #: How early predicted failure is announced if the request gives no time. Source: N-2.
     prediction_s: int = PREDICTION_S
-    #: User-initiated operations that may be scheduled and not yet started, per owner. Source: O-1.
+    #: Maximum scheduled user-initiated operations per owner that have not started. Source: O-1.
     max_user_operations: int = 10
-    #: Operations that may be live, planned ones included; failures are recorded beyond it.
+    #: Maximum live operations, planned ones included; failures are recorded beyond it.
     max_operations: int = 200_000
     #: A group that has not polled for this long is disabled. Source: B-2.
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
     overdue_after_s: int = 3600
-    #: Drivers whose own scheduler chooses where VMs go; empty text: so does the default driver.
+    #: Drivers whose own scheduler chooses destinations; an empty text means the default driver.
     scheduling_drivers: frozenset[str] = frozenset()
-    #: Budgets, windows and pauses of maintenances until an operator applies others. Source: F-3.
+    #: Budgets, windows and pauses until an operator applies a maintenance policy. Source: F-3.
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 
     def __post_init__(self) -> None:
@@ -74,5 +75,5 @@ class NoticePolicy:
 
 
 def maintenance_policy(applied: AppliedPolicy | None, policy: NoticePolicy) -> MaintenancePolicy:
-    """Return the budgets, windows and pauses in force: those applied, else those of a policy."""
+    """Return the budgets, windows and pauses in force: the applied policy's, else the defaults."""
     return applied.policy if applied else policy.maintenance

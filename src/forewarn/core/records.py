@@ -1,7 +1,6 @@
 """Records as flat rows of text and whole numbers, for the store and for history.
 
-One codec for both, so that what history says and what the store holds cannot drift apart.
-No SQL and no rules about change may live here.
+The store and history share one codec, so they cannot drift apart. No SQL.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ Record: TypeAlias = (
     | Confirmation
 )
 Row: TypeAlias = dict[str, str | int]
-#: The operation, event, group, VM and host that an entry of history is found by; 0 or empty: none.
+#: The operation, event, group, VM and host that index a history entry; 0 or empty: none.
 Subject: TypeAlias = tuple[int, str, str, str, str]
 _Write: TypeAlias = "Callable[[object], str | int]"
 _Read: TypeAlias = "Callable[[str | int], object]"
@@ -112,8 +111,8 @@ KEYS: dict[str, str] = {
     "confirmation": "number",
 }
 
-#: Columns that never change once a record is there: what it belongs to. A store that leaves them
-#: as they are need not look at their indexes and references again.
+#: Columns that never change after a record's creation: its parents. A store that leaves them
+#: untouched saves the checks of their indexes and foreign keys.
 FIXED: dict[str, tuple[str, ...]] = {
     "operation": ("request", "cause", "impact", "source", "host", "of_vm", "created_ms"),
     "event": ("operation", "group"),
@@ -131,18 +130,18 @@ FIXED: dict[str, tuple[str, ...]] = {
     "target": ("maintenance", "host"),
 }
 
-#: Values within records, whose fields are columns like the record's own, in the record's order.
+#: Values within records; their fields are columns of the record, in the record's order.
 PARTS: dict[str, dict[str, type[Notice | Execution]]] = {
     "operation": {"notice": Notice, "execution": Execution}
 }
 
-#: Columns that version 0.1.0 did not write, with what each record had then.
+#: Columns that version 0.1.0 did not write, with their default values.
 ADDED: dict[str, Row] = {
     "operation": {"unseen_vms": "[]", "followed_by": "nothing"},
     "maintenance": {"return_s": 0},
 }
 
-#: Columns whose texts many records share: each text is kept once.
+#: Columns with texts that many records share; each text is stored once.
 SHARED: dict[str, tuple[str, ...]] = {
     "host": ("name", "zone", "driver"),
     "group": ("name", "owner"),
@@ -154,13 +153,13 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def key_of(record: Record) -> str | int:
-    """Return what identifies a record among those of its kind."""
+    """Return the key that identifies a record among those of its kind."""
     key: str | int = getattr(record, KEYS[KIND_OF[type(record)]])
     return key
 
 
 def subject_of(record: Record) -> Subject:
-    """Return what an entry of history names that is about a record."""
+    """Return the index values of a history entry about a record."""
     match record:
         case Vm():
             return 0, "", record.group, record.name, record.host
@@ -180,7 +179,7 @@ def subject_of(record: Record) -> Subject:
 
 
 def columns_of(kind: str) -> tuple[str, ...]:
-    """Return the names of a kind's columns, in the record's order."""
+    """Return the names of a kind's columns, in order."""
     return tuple([path.rpartition(".")[2] for path in _paths(kind)])
 
 
@@ -194,29 +193,29 @@ def to_row(record: Record) -> Row:
 
 
 def changed_row(before: Record, after: Record, row: Row) -> Row:
-    """Return those columns of a record's row in which it differs from what it was before."""
+    """Return the columns of a record's row that changed."""
     read, names, _ = _WRITING[KIND_OF[type(after)]]
     pairs = zip(names, read(before), read(after), strict=True)
     return {name: row[name] for name, old, new in pairs if old is not new and old != new}
 
 
 def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
-    """Return the record a row holds.
+    """Return the record of a row.
 
     Raises:
         KeyError: a column is missing; the row is of another kind.
-        ValueError: a value is none its column may have.
+        ValueError: a value is invalid in its column.
     """
     columns, _ = _READING[kind]
     return from_values(kind, columns({**ADDED[kind], **row} if kind in ADDED else row))
 
 
 def from_values(kind: str, row: Sequence[str | int]) -> Record:
-    """Return the record that has these values in its columns' order.
+    """Return the record with these values, in the order of its columns.
 
     Raises:
-        TypeError: there are too few or too many, or a text that many records share is a number.
-        ValueError: a value is none its column may have.
+        TypeError: the number of values is wrong, or a shared text is a number.
+        ValueError: a value is invalid in its column.
     """
     values: list[object] = [*row]
     for place, read in _READING[kind][1]:
@@ -226,19 +225,19 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
         fields = values[at : at + len(part.__match_args__)]
         values[at] = part(*fields)  # type: ignore[arg-type]
         del values[at + 1 : at + len(part.__match_args__)]
-    # The forms give each column its type, which the type checker cannot see through a row.
+    # The forms give each column its type, which the type checker cannot infer from a row.
     return KINDS[kind](*values)  # type: ignore[arg-type]
 
 
 def _writing(kind: str) -> _Writing:
-    """Return what takes all fields at once, their names, and how those not plain are written."""
+    """Return a getter of all fields, their names, and the writers of columns that are not plain."""
     names = columns_of(kind)
     written = tuple((name, write) for name, (write, _) in _FORMS[kind].items())
     return attrgetter(*_paths(kind)), names, written
 
 
 def _reading(kind: str) -> _Reading:
-    """Return what makes a record, what takes all columns at once, and how those not plain read."""
+    """Return a record's constructor, a getter of all columns, and the readers of other columns."""
     names = columns_of(kind)
     formed = {name: read for name, (_, read) in _FORMS[kind].items()}
     shared: _Read = intern  # type: ignore[assignment]  # these are columns of texts
@@ -247,7 +246,7 @@ def _reading(kind: str) -> _Reading:
 
 
 def _paths(kind: str) -> list[str]:
-    """Return what reads each column of a record, such as `execution.attempt`."""
+    """Return the getter of each column of a record, such as `execution.attempt`."""
     parts = PARTS.get(kind, {})
     paths = []
     for name in KINDS[kind].__match_args__:
@@ -269,12 +268,12 @@ def _number(truth: object) -> int:
 
 
 def _list_text(items: object) -> str:
-    """Write a list; most are empty."""
+    """Encode a list; most are empty."""
     return _encode(items) if items else "[]"
 
 
 def _texts_text(texts: object) -> str:
-    """Write a list; most have one plain text or none."""
+    """Encode a list; most have one plain text or none."""
     assert isinstance(texts, tuple), texts
     if len(texts) == 1:
         text: str = texts[0]
@@ -284,7 +283,7 @@ def _texts_text(texts: object) -> str:
 
 
 def _texts(value: str | int) -> tuple[str, ...]:
-    """Read a list; most have one plain text or none, and a fleet has a million of them."""
+    """Decode a list; most have one plain text or none, and a fleet has a million of them."""
     text = str(value)
     if text == "[]":
         return ()
@@ -312,7 +311,7 @@ def _document_text(document: Document) -> str:
 
 
 def _phase_text(phase: object) -> str:
-    """Write a phase as a list: its name, then its fields; a plan in it is a list as well."""
+    """Encode a phase as a list: its name, then its fields; a plan in it is a list as well."""
     fields = [getattr(phase, name) for name in type(phase).__match_args__]  # type: ignore[attr-defined]
     plain = [[each.at_ms, each.reason] if isinstance(each, Planning) else each for each in fields]
     return json.dumps((type(phase).__name__, *plain), ensure_ascii=False)
@@ -325,7 +324,7 @@ def _phase(value: str | int) -> Phase:
 
 
 def _rows(kind: type[Departure | Postponement]) -> _Form:
-    """Return how a list of small values is written and read."""
+    """Return the codec of a list of small values."""
     values = attrgetter(*kind.__match_args__)
 
     def text(items: object) -> str:
@@ -339,12 +338,12 @@ def _rows(kind: type[Departure | Postponement]) -> _Form:
 
 
 def _form(write: Callable[[_V], str | int], read: Callable[[_R], object]) -> _Form:
-    """Return how a column is written and read whose values are all of one type."""
+    """Return the codec of a column whose values are all of one type."""
     return write, read  # type: ignore[return-value]
 
 
 def _word(kind: type[Enum]) -> _Form:
-    return attrgetter("_value_"), kind  # `value` itself is a property written in Python
+    return attrgetter("_value_"), kind  # `value` itself is a slow property written in Python
 
 
 _PHASES = {phase.__name__: phase for phase in PHASES}
@@ -353,7 +352,7 @@ _TIME = _form(_ms, _time)
 _TEXTS: _Form = (_texts_text, _texts)
 _PAIRS: _Form = (_list_text, _pairs)
 
-#: How columns that are not plain text or numbers are written and read.
+#: Codecs of columns that are not plain text or numbers.
 _FORMS: dict[str, dict[str, _Form]] = {
     "host": {"health": _word(Health), "labels": _PAIRS},
     "group": {

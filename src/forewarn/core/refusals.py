@@ -1,6 +1,6 @@
-"""Why the core says no: every refusal with its sentence, status and advice, in one place.
+"""Errors of the core: every refusal with its sentence, status and advice.
 
-Only error classes. "Not yet" is not a refusal: see `Blocker` in `planning/blockers.py`.
+A "not yet" is a value instead: see `Blocker` in `planning/blockers.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from forewarn.errors import CallerError
 
 
 class FleetContradiction(CallerError):
-    """A fleet description that cannot be true."""
+    """The description of the fleet contradicts itself."""
 
     code = "fleet-contradiction"
     status = 422
@@ -18,7 +18,7 @@ class FleetContradiction(CallerError):
 
 
 class FleetBusy(CallerError):
-    """A change of the fleet that running or announced work forbids."""
+    """Running or announced work forbids a change of the fleet."""
 
     code = "fleet-busy"
     status = 409
@@ -27,7 +27,7 @@ class FleetBusy(CallerError):
 
 
 class AlreadyExists(CallerError):
-    """A new object whose name is already in use."""
+    """The name of a new object is already in use."""
 
     code = "already-exists"
     status = 409
@@ -36,7 +36,7 @@ class AlreadyExists(CallerError):
 
 
 class Unknown(CallerError):
-    """A host, VM or group that is not there."""
+    """A host, VM or group does not exist."""
 
     code = "unknown"
     status = 404
@@ -45,7 +45,7 @@ class Unknown(CallerError):
 
 
 class UnknownOperation(Unknown):
-    """A name that no operation and no event has."""
+    """No operation or event has this name."""
 
     code = "unknown-operation"
     message = "There is no operation or event {name}."
@@ -53,7 +53,7 @@ class UnknownOperation(Unknown):
 
 
 class InUse(CallerError):
-    """A removal of an object that others still refer to."""
+    """The object to remove is still in use by others."""
 
     code = "in-use"
     status = 409
@@ -62,7 +62,7 @@ class InUse(CallerError):
 
 
 class OperationInvalid(CallerError):
-    """A request for maintenance that contradicts itself."""
+    """A request for maintenance contradicts itself."""
 
     code = "operation-invalid"
     status = 422
@@ -71,11 +71,11 @@ class OperationInvalid(CallerError):
 
 
 class NoticeTooShort(CallerError):
-    """An operator asked to start before the notice that is owed. Source: N-1."""
+    """An operator requested a start before the required notice ends. Source: N-1."""
 
     code = "notice-too-short"
     status = 422
-    message = "{cause} of {target} cannot start at {asked}: {notice_s} s of notice are owed."
+    message = "{cause} of {target} cannot start at {asked}: {notice_s} s of notice are required."
     advice = "Ask for {earliest} or later, or leave NotBefore out."
 
 
@@ -113,7 +113,7 @@ class AlreadyAsked(CallerError):
 
 
 class WrongState(CallerError):
-    """An operation whose state does not allow the command."""
+    """The state of an operation does not allow the command."""
 
     code = "wrong-state"
     status = 409
@@ -122,7 +122,7 @@ class WrongState(CallerError):
 
 
 class UnknownMaintenance(Unknown):
-    """A name that no live maintenance has."""
+    """No live maintenance has this name."""
 
     code = "unknown-maintenance"
     message = "There is no maintenance {name}."
@@ -130,7 +130,7 @@ class UnknownMaintenance(Unknown):
 
 
 class UnknownPlan(Unknown):
-    """A plan that a maintenance does not have."""
+    """The maintenance does not have this plan."""
 
     code = "unknown-plan"
     message = "{maintenance} has no plan {name}."
@@ -138,7 +138,7 @@ class UnknownPlan(Unknown):
 
 
 class MaintenanceInvalid(CallerError):
-    """A maintenance that contradicts itself."""
+    """The description of a maintenance contradicts itself."""
 
     code = "maintenance-invalid"
     status = 422
@@ -147,7 +147,7 @@ class MaintenanceInvalid(CallerError):
 
 
 class MaintenanceWrongState(CallerError):
-    """A maintenance whose state does not allow the command."""
+    """The state of a maintenance does not allow the command."""
 
     code = "maintenance-wrong-state"
     status = 409
@@ -156,7 +156,7 @@ class MaintenanceWrongState(CallerError):
 
 
 class MaintenanceImpossible(CallerError):
-    """A draft with a host that can never be done."""
+    """A draft contains a host that can never be done."""
 
     code = "maintenance-impossible"
     status = 409
@@ -168,7 +168,7 @@ class MaintenanceImpossible(CallerError):
 
 
 class PostponementRefused(CallerError):
-    """A later start that is not granted. Source: F-8."""
+    """A later start was refused. Source: F-8."""
 
     code = "postponement-refused"
     status = 409
@@ -177,9 +177,9 @@ class PostponementRefused(CallerError):
 
 
 class PlanSuperseded(CallerError):
-    """A plan whose parent is not the plan in force any more. Source: F-2."""
+    """A plan's parent is no longer the plan in force. Source: F-2."""
 
     code = "plan-superseded"
     status = 409
     message = "Plan {plan} of {maintenance} follows plan {parent}, but plan {in_force} is in force."
-    advice = "A new plan is made of the one in force."
+    advice = "A new plan based on the one in force follows."

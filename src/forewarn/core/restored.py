@@ -1,9 +1,9 @@
-"""How a state from a backup must change before any VM is shown it.
+"""Changes to a state from a backup before VMs may read it.
 
-Theory of operation: between the backup and the restore there was a time that the state does not
-know. VMs may have read documents in it, work that waits here may have been done, and work that
-runs here may have ended. So every document goes ahead of what may have been read, work that had
-not started is withdrawn and not asked for again, and what runs is left to its driver's answer.
+Theory of operation: the state does not know the time between backup and restore. In that time VMs
+may have read documents, waiting work may have been done, and running work may have ended. So the
+incarnation of every document is raised above any that was read. Work that had not started is
+withdrawn. Running work waits for its driver's answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNKNOWN = "unknown since a backup was restored; its driver is asked"
 
 
 def restored(draft: Draft, restore: Restored) -> None:
-    """Go on from a backup. Costs the whole state. Source: U-2, U-3."""
+    """Continue from a backup. Costs the whole state. Source: U-2, U-3."""
     for name in draft.topology.groups:
         _raise_documents(draft, name, restore.incarnation)
     for number in tuple(draft.maintenances):
@@ -47,7 +47,7 @@ def restored(draft: Draft, restore: Restored) -> None:
 
 
 def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
-    """Count a group as enabled: it may have been since the backup, and have read documents."""
+    """Raise a group's documents and enable it: its VMs may have read since the backup."""
     enrolment = draft.enrolment(group)
     known = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
     views = [
@@ -64,10 +64,10 @@ def _raised(view: View, incarnation: int) -> View:
 
 
 def _doubt(draft: Draft, operation: Operation) -> None:
-    """Leave running work to its driver's answer; it is never begun by a restore.
+    """Leave running work to its driver's answer; a restore never begins it.
 
-    It may have ended since the backup, and its events have left their documents, where they must
-    not return: VMs are shown it by other ids. Source: D-3.
+    It may have ended since the backup, and its old events must not return. So VMs are shown it
+    under new ids. Source: D-3.
     """
     gone = [move_event(event, Move.FAIL) for event in draft.events_of(operation)]
     shown = [replace(event, id=draft.new_guid()) for event in draft.events_of(operation)]

@@ -1,7 +1,7 @@
-"""VMs that left a host for a maintenance return to it: an operation for each, held until then.
+"""The return of VMs to the host that they left for a maintenance: one held operation for each.
 
-Source: F-1, F-3. Each is announced and approved like other work on a VM. They are asked for when
-the VMs have left, so that they outlast whatever becomes of the maintenance.
+Source: F-1, F-3. Each return is announced and approved like other work on a VM. It is requested
+when the VMs have left, so that it does not depend on the maintenance's end.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def return_time_s(asked: CreateMaintenance, policy: NoticePolicy) -> int:
-    """Return how long the VMs of a host take to return, notice included, in seconds; 0: they stay.
+    """Return how long the VMs of a host take to return, in seconds, notice included; 0: they stay.
 
-    They take as long as they took to leave.
+    The return takes as long as the departure did.
     """
     return policy.notice_s[Impact.FREEZE] + asked.move_s if asked.return_vms else 0
 
 
 def followed_by(draft: Draft, maintenance: Maintenance, host: str) -> FollowedBy:
-    """Return what follows once the VMs have left a host.
+    """Return the work that follows once the VMs have left a host.
 
-    Where a driver's scheduler chooses, its VMs stay where it takes them.
+    If a driver's scheduler chooses the destinations, the VMs stay there.
     """
     if maintenance.cause is Cause.LIVE_MIGRATION:
         return FollowedBy.NOTHING
@@ -44,7 +44,7 @@ def followed_by(draft: Draft, maintenance: Maintenance, host: str) -> FollowedBy
 
 
 def plan_returns(draft: Draft, move: Operation) -> None:
-    """Ask that the VMs that a move took away return; costs its VMs."""
+    """Request the return of the VMs that a move took away; costs its VMs."""
     if move.followed_by is not FollowedBy.RETURN:
         return
     traits = TRAITS[Cause.LIVE_MIGRATION]
@@ -77,16 +77,16 @@ def plan_returns(draft: Draft, move: Operation) -> None:
 
 
 def returns_to(draft: Draft, maintenance: int, host: str) -> Iterator[Operation]:
-    """Yield the VMs' returns to a host of a maintenance that have not ended."""
+    """Yield the unfinished returns of VMs to a host of a maintenance."""
     for each in draft.operations_at(("destination", host)):
         if each.is_return and each.maintenance == maintenance:
             yield each
 
 
 def hold(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return why a VM cannot return yet, None if it can.
+    """Return why a VM cannot return yet; None if it can.
 
-    It waits until its maintenance is done with the host, or has ended, and for room there.
+    It waits until its maintenance is done with the host or has ended, and for room there.
     """
     maintenance = draft.maintenances.get(operation.maintenance)
     since_ms = operation.created_ms

@@ -1,4 +1,4 @@
-"""Whether VMs that move have room where they are to go. Source: F-3."""
+"""Whether moving VMs have room on their destinations. Source: F-3."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return that VMs cannot go where they are to go, None if they can.
+    """Return why VMs cannot move to their destinations; None if they can.
 
-    Costs the VMs on their destinations and on their way there.
+    Costs the VMs on the destinations and on their way there.
     """
     topology, now_ms = draft.topology, draft.now_ms
     arriving: Counter[str] = Counter()
@@ -44,9 +44,9 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
-    """Return the memory of VMs on a host and on their way there; None: one is unknown.
+    """Return the memory of VMs on a host and on their way there; None if one is unknown.
 
-    Room is kept for VMs that are yet to return.
+    Room stays reserved for VMs that are yet to return.
     """
     vms = draft.topology.vms
     names = set(draft.topology.vms_on(host))

@@ -1,7 +1,7 @@
-"""The whole state of the control plane, and the changes that one step makes to it.
+"""The whole state of the control plane, and the changes of one step.
 
-A step changes the state in place; what it has done is kept once it is durable, or undone.
-Which change is right is decided in `step.py` and `operation_requests.py`, never here.
+A step changes the state in place. Its changes are kept once they are stored, or undone. `step.py`
+and `operation_requests.py` decide which change is right.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _K = TypeVar("_K", str, int, tuple[int, str])
 _Undo: TypeAlias = "Callable[[], object]"
 
-#: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
+#: The field of `Changes` for the records of each kind; topology first, for foreign keys.
 TABLES: dict[str, str] = {
     "host": "hosts",
     "group": "groups",
@@ -58,32 +58,31 @@ OF_TOPOLOGY = frozenset({"host", "group", "vm"})
 
 @value
 class Image:
-    """What one record became: its row, or None where it is no more.
+    """A change of one record: its new row, or None after its removal.
 
-    As it is read from a store, a row has only the columns in which it differs from the record's
-    image before; `history.Rows` makes it whole.
+    A row read from a store has only the columns that changed; `history.Rows` completes it.
     """
 
     kind: str
     key: str | int
     row: Row | None
-    #: What has changed since the record's image before, where there is one.
+    #: The changed columns; None for a new record.
     changed: Row | None = field(default=None, compare=False)
 
 
 @value
 class Entry:
-    """One entry of history: the change, its actor, and the new values of the records it changed."""
+    """One entry of history: the change, its actor, and the new values of the changed records."""
 
     #: Milliseconds since the epoch, UTC.
     at_ms: int
-    #: Who did it: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
+    #: The actor: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
     actor: str
     #: Stable name of the kind of transition: `operation.announced`.
     action: str
     #: One sentence for people.
     text: str
-    #: The operation it belongs to; 0 for none.
+    #: The operation it belongs to; 0: none.
     operation: int = 0
     event: str = ""
     group: str = ""
@@ -96,65 +95,66 @@ class Entry:
 class State:
     """The whole current state: the fleet, live work, enabled groups and their documents.
 
-    It is changed in place by `put`, `remove`, `lay_out`, `wait` and `wait_for_room`, each of which
-    keeps the indexes and deadlines and notes in a journal what was there before. `keep` forgets
-    the journal, `rollback` undoes all that is in it. Nobody else may see a state that has one: its
-    owner steps it, commits, and keeps it or rolls it back before it does anything else.
+    `put`, `remove`, `lay_out`, `wait` and `wait_for_room` change it in place. Each updates the
+    indexes and deadlines and records the previous values in a journal. `keep` clears the journal,
+    `rollback` undoes all of it. The state must not be shared while the journal has entries: its
+    owner steps it, commits, and then keeps or rolls back.
 
-    Ended operations and events are not here but in the store, except for those that a driver must
-    still hear of.
+    Ended operations and events are only in the store, except for those that a driver must still be
+    notified of.
     """
 
     topology: Topology = field(default_factory=Topology)
     operations: dict[int, Operation] = field(default_factory=dict)
-    #: Operations that ended without their drivers, which are still to be notified. Source: L-7.
+    #: Operations that ended without their drivers, which must still be notified. Source: L-7.
     aborts: dict[int, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
-    #: Maintenances that have not ended, with their plans in force and what they have touched.
+    #: Maintenances that have not ended, their plans in force, and the hosts they have touched.
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
-    #: The maintenance policy that was applied, by its one name; empty before the first one.
+    #: The applied maintenance policy, under its one name; empty before the first.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
-    #: Who may do what: bindings by principal, tokens by their ids. Source: P-2.
+    #: Role bindings by principal, and tokens by id. Source: P-2.
     principals: dict[str, Principal] = field(default_factory=dict)
     tokens: dict[str, AccessToken] = field(default_factory=dict)
-    #: Calls that wait for a second principal, by their numbers. Source: P-8.
+    #: Calls that wait for a second principal, by number. Source: P-8.
     confirmations: dict[int, Confirmation] = field(default_factory=dict)
-    #: Highest operation number ever given out.
+    #: Highest operation number so far.
     last_number: int = 0
-    #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
+    #: Mark of the service's clock: the boot, and how far the clock is ahead of the time since boot,
+    #: in ms. Source: N-4.
     mark: tuple[str, int] = ("", 0)
-    #: When an operation or a maintenance is looked at again, with the reason: its NotBefore, its
-    #: earliest start, or its next wave. In ms since the epoch, UTC, as the two that follow.
+    #: When an operation or a maintenance is due, with the reason: its NotBefore, its earliest
+    #: start, or its next wave. This and the next two are in ms since the epoch, UTC.
     looks: Deadlines[tuple[int, str]] = field(default_factory=Deadlines, repr=False, compare=False)
-    #: When running work should be finished, and when a group last polled; the policy adds a grace
-    #: period to each.
+    #: When running work should end, and when a group last polled; the policy adds a grace period to
+    #: each.
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
-    #: How far maintenances have come.
+    #: Progress of the maintenances.
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
-    #: Where operations are found.
+    #: Index of operations.
     places: Places = field(default_factory=Places, repr=False, compare=False)
-    #: What is taken of each budget, as of when it was `counted`.
+    #: The use of each budget, as of the last `counted`.
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
-    #: Owner -> when work last ended that disturbed them, ms since the epoch UTC. Source: F-3.
+    #: Owner -> end of the last work that disturbed the owner, ms since the epoch UTC. Source: F-3.
     last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    #: Operation that could go on -> the one whose end it waits for, and back.
+    #: Operation -> the operation whose end it waits for, and the reverse.
     waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
-    #: Deadlines up to here are handled by the step that is not kept yet, ms since the epoch UTC.
+    #: The current step handles deadlines up to this time, ms since the epoch UTC.
     ticked_ms: int = field(default=0, repr=False, compare=False)
     _by_group: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
-    #: What undoes each change since the last `keep`, the oldest first.
+    #: Undo functions of each change since the last `keep`, oldest first.
     _undo: list[_Undo] | deque[_Undo] = field(default_factory=list, repr=False, compare=False)
 
     # ---- changing it ---------------------------------------------------------------------------
 
     def put(self, record: Record) -> Record | None:
-        """Write a record that is not of the layout; return the one it replaces, None if none."""
+        """Write a record that is not part of the layout; return the one it replaces, or None."""
         kind, key = KIND_OF[type(record)], key_of(record)
         before = self._write(kind, key, record)
         match record:
@@ -169,50 +169,50 @@ class State:
         return before
 
     def remove(self, record: Record) -> None:
-        """Take a record out that is not of the layout."""
+        """Remove a record that is not part of the layout."""
         kind, key = KIND_OF[type(record)], key_of(record)
         self._write(kind, key, None)
         if isinstance(record, Enrolment):
             self._arm(self.polls, record.group, None)
 
     def lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
-        """Change the layout; return the live operations and the hosts that this may concern.
+        """Change the layout; return the live operations and hosts that the change may affect.
 
-        Costs the records, and who is where they are.
+        Costs the records, and the VMs of their hosts and groups.
 
         Raises:
-            FleetContradiction: the fleet would contradict itself; `rollback` before anything else.
+            FleetContradiction: the new layout is inconsistent; call `rollback` next.
         """
         self._undo.append(partial(self._lay_out, self.topology.before(change)))
         return self._lay_out(change)
 
     def wait(self, number: int, blocker: int) -> None:
-        """Wake an operation when another ends; 0: when none does."""
+        """Wake an operation when another one ends; 0: cancel the wait."""
         before = self.waits.get(number, 0)
         if before != blocker:
             self._undo.append(partial(self._wait, number, before))
             self._wait(number, blocker)
 
     def wait_for_room(self, number: int, subject: Subject | None) -> None:
-        """Wake an operation when a budget may have room for it; None: no longer."""
+        """Wake an operation when a budget may have room for it; None: cancel the wait."""
         before = self.usage.short.get(number)
         if before != subject:
             self._undo.append(partial(self.usage.wait, number, before))
             self.usage.wait(number, subject)
 
     def next_number(self) -> int:
-        """Give out the next operation number."""
+        """Return the next operation number."""
         self._undo.append(partial(self._set, "last_number", self.last_number))
         self.last_number += 1
         return self.last_number
 
     def set_mark(self, mark: tuple[str, int]) -> None:
-        """Keep the mark of the service's clock. See N-4."""
+        """Set the mark of the service's clock. See N-4."""
         self._undo.append(partial(self._set, "mark", self.mark))
         self.mark = mark
 
     def keep(self) -> None:
-        """Forget how to undo what was changed: it is durable."""
+        """Clear the journal after the changes are stored."""
         self._undo.clear()
         if self.ticked_ms:
             self.looks.passed(self.ticked_ms)
@@ -220,18 +220,18 @@ class State:
         self._count_many()
 
     def rollback(self) -> None:
-        """Undo everything since the last `keep`; costs what that was."""
+        """Undo everything since the last `keep`; costs those changes."""
         while self._undo:
             self._undo.pop()()
         self.ticked_ms = 0
         self.places.undecided.clear()
-        # What waits for room is woken by what was counted for the work that takes it.
+        # Removing an operation's counted share must wake the work that waits for that room.
         if self.usage.short:
             self.counted()
         self._count_many()
 
     def adopt(self, changes: Changes) -> None:
-        """Take over what was changed elsewhere and is durable; costs what that touches."""
+        """Apply stored changes of another process; costs the records they touch."""
         assert not self._undo, "a step is neither kept nor rolled back"
         assert changes.last_number >= self.last_number, changes
         self._undo = deque(maxlen=0)
@@ -258,7 +258,7 @@ class State:
         self.keep()
 
     def _count_many(self) -> None:
-        """Count budgets where too much is left to be counted for the next question."""
+        """Update budget counts early if too many changes have accumulated."""
         if len(self.usage.uncounted) > UNCOUNTED_MAX:
             self.counted()
 
@@ -274,7 +274,7 @@ class State:
     def _replace(
         self, kind: str, key: str | int, before: Record | None, after: Record | None
     ) -> None:
-        """Replace one record by another, with its index entries; None: no record."""
+        """Replace a record and its index entries; None: no record."""
         either = after or before
         if isinstance(either, Operation):
             self._replace_operation(before, after)  # type: ignore[arg-type]  # both are of a kind
@@ -316,7 +316,7 @@ class State:
             self.places.put(after, self.topology)
 
     def _follow_operation(self, operation: Operation) -> None:
-        """Keep the deadlines of an operation, and what it waits for."""
+        """Update the deadlines of an operation and its wait."""
         number, state = operation.number, operation.state
         announced = state is OperationState.ANNOUNCED
         running = state is OperationState.RUNNING and operation.alert is Alert.NONE
@@ -332,7 +332,7 @@ class State:
             note_end(self.last_disturbed_ms, operation)
 
     def _follow_maintenance(self, maintenance: Maintenance) -> None:
-        """Keep when a maintenance is due; forget what it has touched once it has ended."""
+        """Update when a maintenance is due; drop its touched hosts once it has ended."""
         number = maintenance.number
         due_ms = maintenance.due_ms if maintenance.running else None
         self._arm(self.looks, (number, "wave"), due_ms)
@@ -342,7 +342,7 @@ class State:
                 self._write("target", target_key(number, host), None)
 
     def _arm(self, deadlines: Deadlines[_K], key: _K, at_ms: int | None) -> None:
-        """Set a deadline; None: there is none any more."""
+        """Set a deadline; None removes it."""
         known = deadlines.noted(key)
         if known[0] != at_ms:
             self._undo.append(partial(deadlines.restore, key, *known))
@@ -365,7 +365,7 @@ class State:
     def _lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
         topology = self.topology
         names = dict.fromkeys(change.vms)
-        for group in change.groups:  # its owner may be another one
+        for group in change.groups:  # its owner may have changed
             names |= dict.fromkeys(topology.vms_in(group))
         for host in change.hosts:
             names |= dict.fromkeys(topology.vms_on(host))
@@ -394,7 +394,7 @@ class State:
         return self.aborts.get(int(key)) if record is None and kind == "operation" else record
 
     def counted(self) -> Usage:
-        """How much of each budget is taken; O(VMs of records changed since the last call)."""
+        """Return the use of each budget; O(VMs of records changed since the last call)."""
         self.usage.count(self.topology, self.operations, self.places)
         return self.usage
 
@@ -418,16 +418,16 @@ class State:
         return self.policies.get(FLEET_POLICY)
 
     def event_ids_of(self, group: str) -> tuple[str, ...]:
-        """Ids of a group's live events."""
+        """Return the ids of a group's live events."""
         return tuple(self._by_group.get(group, ()))
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one step writes: new values by key, None where a record is removed."""
+    """The writes of one step: new values by key, None for removed records."""
 
     last_number: int
-    #: The whole layout, where everything is loaded; a step names the records that change.
+    #: The whole layout when everything is loaded; a step lists only the changed records.
     topology: Topology | None = None
     hosts: dict[str, Host | None] = field(default_factory=dict)
     groups: dict[str, Group | None] = field(default_factory=dict)
@@ -445,7 +445,7 @@ class Changes:
     confirmations: dict[int, Confirmation | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
-    #: The call that asked for it, for the audit. Source: P-7.
+    #: The API call that caused the step, for the audit. Source: P-7.
     call: CallRecord | None = None
 
     @property
@@ -454,11 +454,11 @@ class Changes:
         return bool(self.hosts or self.groups or self.vms)
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
-        """Every record written, as kind, key and value; topology first, for foreign keys."""
+        """Yield every written record as kind, key and value; topology first, for foreign keys."""
         for kind, table in TABLES.items():
             for key, record in getattr(self, table).items():
                 yield kind, key, record
 
     def __bool__(self) -> bool:
-        """Whether anything is written."""
+        """Whether the step writes anything."""
         return bool(self.entries or self.mark) or any(True for _ in self.images())

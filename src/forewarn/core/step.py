@@ -1,39 +1,39 @@
-"""One step of the control plane: a stimulus comes in, and everything that follows goes out.
+"""One step of the control plane: a stimulus goes in, and all its effects come out.
 
 Theory of operation
 ===================
 
-`step` changes the state that it is given and nothing else. The host process commits the changes,
-publishes and begins, in this order: **commit, publish, begin** (L-7). If a stimulus is refused, or
-the commit fails, the state is rolled back. After a crash the process loads the state, steps
-`Recover`, and repeats publish and begin.
+`step` changes only the given state. The host process commits the changes, publishes and begins, in
+this order: **commit, publish, begin** (L-7). If a stimulus is refused, or the commit fails, the
+state is rolled back. After a crash the process loads the state, steps `Recover`, and repeats
+publish and begin.
 
 1.  *The machines.* An operation and its events move by the tables of `lifecycle.py`, a maintenance
-    by those of `maintenance.py`. One joint move of the first two is one function of
+    by those of `maintenance.py`. Each joint move of an operation and its events is one function of
     `transitions.py`.
-2.  *A stimulus acts first.* `_act` calls its function of `handlers.py` or its like. It checks,
-    writes records, and puts what depends on them on the agenda.
-3.  *The agenda* is one ordered set of keys: a rule, and the number or group it is to look at. The
-    loop of `_settle` takes the first key and calls its rule until no key is left.
-4.  *What wakes what.* A rule that finds work that goes first notes it: an operation that waits for
-    another is woken by the end of that one (`State.wait`), one that a budget holds back by what
-    leaves room in the same budget (`State.wait_for_room`). Time wakes work that is due, a driver's
-    report and an approval their own operation, the end of an operation its maintenance, a change
-    of the layout the work on its hosts and VMs. Work whose blocker has neither an operation nor a
-    deadline is never looked at again: a rule about time needs a deadline (`deadlines.py`).
-5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first: what its
-    gate stops must not start. Announced work comes before planned work, which must keep clear of
-    what runs; announced work that keeps clear of nobody comes before other announced work, or two
-    fault domains would be disturbed (G-1). New hosts of a wave come after all that is under way.
-    Documents come last: each is written once for all that a step does.
-6.  *Why it ends.* Each rule moves a record, or notes what it waits for. An operation moves twice
-    at most, from planned to announced to running; what it waits for wakes it once. A maintenance
-    that has announced what it may waits for its hosts, its planner or its gate.
-7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. The rest
-    is returned, and looked at in steps of its own (`Proceed`), so that approvals are answered in
-    between. Conclusions and documents do not count.
+2.  *A stimulus acts first.* `_act` calls the stimulus's function, most in `handlers.py`. The
+    function checks, writes records, and puts their dependents on the agenda.
+3.  *The agenda* is one ordered set of keys: a rule, and the number or group it applies to. The loop
+    of `_settle` takes the first key and calls its rule until no key is left.
+4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
+    another operation (`State.wait`), or by a change that frees room in the same budget
+    (`State.wait_for_room`). Time wakes due work. A driver's report and an approval wake their own
+    operation. The end of an operation wakes its maintenance. A change of the layout wakes the work
+    on its hosts and VMs. Nothing else wakes work, so a rule about time needs a deadline
+    (`deadlines.py`).
+5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first, because
+    its gate may stop work that is about to start. Announced work comes before planned work, which
+    must keep clear of running work. Announced work that needs no clearance comes before other
+    announced work, or two fault domains would be disturbed (G-1). New hosts of a wave follow the
+    work in progress. Documents come last: each is written once, for all changes of the step.
+6.  *Why it ends.* Each rule moves a record, or records its blocker. An operation moves at most
+    twice, from planned to announced to running, and its blocker wakes it once. A maintenance that
+    has announced all it may waits for its hosts, its planner or its gate.
+7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. It returns
+    the rest for steps of their own (`Proceed`), so that approvals are answered in between.
+    Conclusions and documents do not count.
 
-No single stimulus's own rules may live here: they are in `handlers.py` and its like.
+The rules of single stimuli are in `handlers.py` and beside it.
 """
 
 from __future__ import annotations
@@ -70,46 +70,46 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import SingleStimulus, Stimulus
 
-#: Operations that one step announces or starts; the rest follows in steps of its own, so that
-#: approvals are answered in between: with ten groups on a host one takes 7 ms.
+#: Maximum operations that one step announces or starts. Further steps do the rest, so that
+#: approvals are answered in between: with ten groups on a host one step takes 7 ms.
 PORTION_MAX = 8
 
 
 @value
 class FollowUp:
-    """What may be done once changes are shown: count notices from there, begin, abort. L-7."""
+    """Effects that may follow publication: count notices from then, begin and abort work. L-7."""
 
-    #: Announced operations whose notice is not known to be shown.
+    #: Announced operations whose notice is not known to be published.
     announced: tuple[int, ...] = ()
     #: Operations to begin, or to begin again.
     begin: tuple[Operation, ...] = ()
-    #: Operations whose driver must be notified, or notified again, that they ended without it.
+    #: Operations that ended without their drivers, which must be notified, or notified again.
     abort: tuple[Operation, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to be done."""
+        """Whether there are any effects."""
         return bool(self.announced or self.begin or self.abort)
 
     @property
     def operations(self) -> tuple[int, ...]:
-        """Numbers of all the operations it is about."""
+        """Return the numbers of all these operations."""
         running = (operation.number for operation in (*self.begin, *self.abort))
         return tuple(dict.fromkeys((*self.announced, *running)))
 
 
 @value
 class StepResult:
-    """What follows from a step. The order of effects is: commit, publish, begin (and abort)."""
+    """The result of a step. Its effects follow in order: commit, publish, begin (and abort)."""
 
-    #: To be committed in one transaction, and only then kept.
+    #: To be committed in one transaction before `State.keep`.
     changes: Changes
-    #: Operations or the maintenance the stimulus created or was about, in order.
+    #: The operations or the maintenance that the stimulus created or named, in order.
     operations: tuple[int, ...] = ()
     follow_up: FollowUp = FollowUp()
-    #: Operations that may be announced or started, too, and maintenances and orders that have
-    #: more hosts, but not by this step: see `Proceed`.
+    #: Work that exceeds this step's portion: operations to announce or start, maintenances and
+    #: requests with more hosts. See `Proceed`.
     rest: tuple[int, ...] = ()
-    #: Maintenances that need a plan made, beside the writer.
+    #: Maintenances that need a plan; planning runs outside the writer.
     plan: tuple[int, ...] = ()
 
 
@@ -142,13 +142,13 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> StepResult:
     rest = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
-    # The publication of what was not shown has ended already.
+    # The operation has ended, so its publication no longer matters.
     follows = FollowUp() if isinstance(stimulus, stimuli.NotShown) else follow_up(draft)
     return StepResult(draft.changes, about, follows, rest=rest, plan=_to_plan(maintenances))
 
 
 def follow_up(draft: Draft) -> FollowUp:
-    """Nothing begins, and no notice counts, before what a step wrote is shown. Source: L-7."""
+    """Return the effects to run once the step's documents are published. Source: L-7."""
     state = draft.state
     unshown = (number for number, each in draft.changes.operations.items() if each.unnoticed)
     begin = [state.operations[number] for number in draft.begin]
@@ -156,7 +156,7 @@ def follow_up(draft: Draft) -> FollowUp:
 
 
 def _to_plan(maintenances: Mapping[int, Maintenance]) -> tuple[int, ...]:
-    """Return those that need a plan made, or a gate checked. See F-2, F-5."""
+    """Return the maintenances that need a plan or a gate check. See F-2, F-5."""
     wanted = (
         number
         for number, each in maintenances.items()
@@ -166,9 +166,9 @@ def _to_plan(maintenances: Mapping[int, Maintenance]) -> tuple[int, ...]:
 
 
 def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | None:
-    """When the next thing happens by time alone, ms since the epoch UTC; None if nothing will.
+    """Return when the next deadline is, ms since the epoch UTC; None without one.
 
-    Deadlines already past are not named: the caller has stepped `Tick` since.
+    Past deadlines are left out, because the caller has stepped `Tick` since.
     """
     expiry_ms = confirmations.next_expiry_ms(state.confirmations, now_ms)
     deadlines_ms = [] if expiry_ms is None else [expiry_ms]
@@ -186,8 +186,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 # --- what each stimulus does ---------------------------------------------------------------
 
 
-#: What each stimulus does, and the operations or the maintenance it was about; a test holds that
-#: every stimulus has an entry.
+#: The function of each stimulus, which returns the operations or the maintenance concerned. A test
+#: checks that every stimulus has an entry.
 _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,
     stimuli.Approve: approvals.approve,
@@ -263,10 +263,10 @@ def _settle(draft: Draft) -> tuple[int, ...]:
 
 
 def _announce_or_wait(draft: Draft, number: int) -> bool:
-    """Announce planned work if nothing blocks it; else note what wakes it. L-1, G-1.
+    """Announce planned work if nothing blocks it; otherwise record what wakes it. L-1, G-1.
 
-    Only routine work waits to be announced; other work is announced at once (N-2, N-3) and may
-    have to wait before it starts.
+    Only routine work waits before its announcement. Other work is announced at once (N-2, N-3) and
+    may have to wait before it starts.
     """
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.PLANNED:
@@ -279,7 +279,7 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
 
 
 def _start_or_wait(draft: Draft, number: int) -> bool:
-    """Withdraw or start announced work; else note what wakes it. L-1, L-2, G-1, F-3."""
+    """Withdraw or start announced work; otherwise record what wakes it. L-1, L-2, G-1, F-3."""
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.ANNOUNCED:
         return False
@@ -304,15 +304,15 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
 
 
 def _number_of(blocked: Blocker | None) -> int:
-    """Return the operation whose end work waits for; 0: none."""
+    """Return the operation whose end the work waits for; 0: none."""
     return (blocked.operation if blocked else None) or 0
 
 
 def reason_to_start(draft: Draft, operation: Operation) -> str:
-    """Work starts when every event of it is approved, or when NotBefore is reached. Source: L-1.
+    """Return why work may start now: all events approved, or NotBefore reached. Source: L-1.
 
-    Return which of these lets it start now, other work aside; empty if none does. Where no group
-    listens and nobody has approved it, it starts when it was asked to.
+    Empty if neither holds. Other work is not considered. If no group listens and no operator has
+    approved, the work starts at its requested time.
     """
     if (operation.earliest_start_ms or 0) > draft.now_ms:
         return ""
@@ -327,7 +327,7 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
 
 
 def _refresh(draft: Draft, groups: Iterable[str]) -> None:
-    """Bring the documents of groups up to date. Source: D-1."""
+    """Update the documents of groups. Source: D-1."""
     updated = []
     for group in groups:
         if not draft.enabled(group) or group not in draft.topology.groups:

@@ -1,6 +1,6 @@
-"""Everything that can happen to the control plane, as values: requests, approvals, reports, time.
+"""Stimuli of the control plane as values: requests, approvals, reports, time.
 
-Values only; what follows from each is decided in `step.py`.
+Values only; `step.py` decides what follows from each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @value
 class CreateMaintenance:
-    """An operator describes a maintenance; nothing begins yet. Source: F-1."""
+    """An operator creates a maintenance as a draft. Source: F-1."""
 
     cause: Cause
     hosts: tuple[str, ...]
@@ -41,13 +41,13 @@ class CreateMaintenance:
     max_failures: int = 0
     #: Name of the gate that is checked after each wave; empty: none.
     gate: str = ""
-    #: VMs leave each host first, within this many seconds; 0: they stay on it.
+    #: VMs leave each host first, within this many seconds; 0: they stay on the host.
     move_s: int = 0
     #: Whether VMs that left a host return to it after its work.
     return_vms: bool = False
 
     def maintenance(self, number: int, now_ms: int, actor: str) -> Maintenance:
-        """Return the draft that it describes."""
+        """Return the draft of the maintenance."""
         described = {name: getattr(self, name) for name in self.__match_args__}
         del described["return_vms"]
         described["impact"] = self.impact or TRAITS[self.cause].impact
@@ -91,26 +91,26 @@ class CancelMaintenance:
 
 @value
 class PostponeHosts:
-    """An owner, or an operator for one, asks for a later start of some hosts. Source: F-8."""
+    """An owner, or an operator for the owner, asks for a later start of some hosts. Source: F-8."""
 
     maintenance: int
     hosts: tuple[str, ...]
-    #: They do not start before, ms since the epoch UTC.
+    #: Earliest start of the hosts, ms since the epoch UTC.
     until_ms: int
-    #: Who requests it, for people.
+    #: The requesting principal, for people.
     by: str
     reason: str = ""
 
 
 @value
 class PlanMade:
-    """A plan was made and passed the checker; it takes force if its parent is in force. F-2."""
+    """A plan passed the checker; it takes force if its parent is in force. F-2."""
 
     maintenance: int
-    #: As it will be kept.
+    #: The plan to be stored.
     plan: MaintenancePlan
-    #: What it was made by: postponements as the planner reads them, the end of the pause, ms since
-    #: the epoch UTC, and the policy applied.
+    #: The plan's inputs: postponements as the planner reads them, the end of the pause in ms since
+    #: the epoch UTC, and the applied policy.
     postponed: tuple[tuple[str, int, str], ...]
     rests_until_ms: int | None
     policy: AppliedPolicy | None
@@ -118,7 +118,7 @@ class PlanMade:
 
 @value
 class PlanFailed:
-    """No plan could be made; it is tried again later."""
+    """Planning failed; it is tried again later."""
 
     maintenance: int
     reason: str
@@ -126,7 +126,7 @@ class PlanFailed:
 
 @value
 class GateFailed:
-    """Checks after a wave have found that the work does harm. Source: F-5."""
+    """Checks after a wave have failed. Source: F-5."""
 
     maintenance: int
     reason: str
@@ -134,14 +134,14 @@ class GateFailed:
 
 @value
 class GatePassed:
-    """Checks after a wave have found nothing wrong. Source: F-5."""
+    """Checks after a wave have passed. Source: F-5."""
 
     maintenance: int
 
 
 @value
 class ApplyPolicy:
-    """An operator puts a maintenance policy in place of the one in force. Source: F-3."""
+    """An operator replaces the maintenance policy in force. Source: F-3."""
 
     policy: MaintenancePolicy
 
@@ -149,23 +149,23 @@ class ApplyPolicy:
 OperatorWord: TypeAlias = (
     StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance | PostponeHosts
 )
-#: What work beside the writer brings back.
+#: Results of planning and checks, which run outside the writer.
 PlannerReport: TypeAlias = PlanMade | PlanFailed | GatePassed | GateFailed
 MaintenanceStimulus: TypeAlias = CreateMaintenance | OperatorWord | PlannerReport | ApplyPolicy
 
 
-#: Hosts or VMs that one request may name of which all is decided in one step.
+#: Maximum hosts or VMs in one request; one step decides on all of them.
 TARGETS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMaintenance:
-    """Somebody asks for maintenance; all of its targets, or none. Source: O-2."""
+    """A principal requests work: on all of its targets, or on none. Source: O-2."""
 
     cause: Cause
     #: Names of hosts or of VMs, depending on the cause.
     targets: tuple[str, ...]
-    #: Empty values: what the cause says (`impact.TRAITS`).
+    #: Empty values mean the defaults of the cause (`impact.TRAITS`).
     impact: Impact | None = None
     source: Source | None = None
     description: str | None = None
@@ -173,9 +173,10 @@ class RequestMaintenance:
     duration_s: int | None = None
     #: Earliest start, ms since the epoch UTC; None: as early as the notice allows.
     not_before_ms: int | None = None
-    #: Host the VMs are on afterwards; empty: where they are.
+    #: Host of the VMs afterwards; empty: unchanged.
     destination: str = ""
-    #: Whether routine work waits where the same is under way on a target; else it is refused.
+    #: Whether routine work waits if the same work is under way on a target; otherwise it is
+    #: refused.
     queue: bool = False
 
 
@@ -185,23 +186,23 @@ class Approve:
 
     vm: str
     event_ids: tuple[str, ...]
-    #: How the caller was known to be this VM.
+    #: How the caller was recognised as this VM.
     identity: CallerIdentity = CallerIdentity()
-    #: Hosts of the node that hands it on where the VM is not that node's now: it must have been
-    #: when the event was there. Empty: the VM is. Source: M-3, M-5.
+    #: Hosts of the forwarding node if the VM is on another node now: the VM must have been on one
+    #: of them when the event could be approved. Empty: the VM is on the node. Source: M-3, M-5.
     node_hosts: tuple[str, ...] = ()
 
 
 @value
 class Acknowledge:
-    """An operator approves events from outside their VMs, all or none. Source: A-9."""
+    """An operator approves events on behalf of their VMs, all or none. Source: A-9."""
 
     event_ids: tuple[str, ...]
 
 
 @value
 class Cancel:
-    """An operator or user withdraws an operation that has not started. Source: L-3."""
+    """An operator or user cancels an operation that has not started. Source: L-3."""
 
     operation: int
     reason: str = ""
@@ -209,7 +210,7 @@ class Cancel:
 
 @value
 class Complete:
-    """An operator says that a running operation has ended, well or not. Source: L-8."""
+    """An operator reports that a running operation has ended, well or not. Source: L-8."""
 
     operation: int
     failed: bool = False
@@ -240,25 +241,25 @@ class DriverBegun:
 
 @value
 class DriverProgressed:
-    """A driver reports how far an attempt is."""
+    """A driver reports the progress of an attempt."""
 
     operation: int
     attempt: int
-    #: What it does now, as a clause for people; empty: it did not say.
+    #: The current work, as a clause for people; empty: not reported.
     text: str = ""
-    #: How much is done, 0 to 100; -1: it did not say.
+    #: Percentage done, 0 to 100; -1: not reported.
     percent: int = -1
-    #: Where it takes VMs, as (VM, host); those it has reported before need not be named again.
+    #: Destinations of VMs, as (VM, host); earlier reports need not be repeated.
     placements: tuple[tuple[str, str], ...] = ()
 
 
 @value
 class DriverDone:
-    """A driver reports that an attempt has ended well."""
+    """A driver reports that an attempt has succeeded."""
 
     operation: int
     attempt: int
-    #: How long VMs were interrupted, in ms; -1: it was not measured. Source: X-1.
+    #: Interruption of the VMs, in ms; -1: not measured. Source: X-1.
     interruption_ms: int = -1
 
 
@@ -268,7 +269,7 @@ class DriverFailed:
 
     operation: int
     attempt: int
-    #: One line, printable and short enough for history, as all that drivers say.
+    #: The reason, one printable line short enough for history, as all drivers' texts.
     reason: str
 
 
@@ -277,34 +278,34 @@ class DriverAborted:
     """A driver was notified that an operation ended without it. Source: L-7."""
 
     operation: int
-    #: Why it could not be notified, and will not be tried again; empty if it was.
+    #: Why the driver could not be notified, with no further try; empty if it was.
     failed: str = ""
 
 
-#: What a driver says of an operation.
+#: Reports of a driver about an operation.
 DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFailed | DriverAborted
 
 
 @value
 class NoticeShown:
-    """What these operations announce is shown. Source: L-7."""
+    """The announcements of these operations are published. Source: L-7."""
 
     operations: tuple[int, ...]
 
 
 @value
 class NotShown:
-    """Some nodes did not show in time what becomes of these operations. Source: M-4."""
+    """Some nodes did not show the news of these operations in time. Source: M-4."""
 
     operations: tuple[int, ...]
     nodes: tuple[str, ...]
-    #: Whose VMs they serve; empty: all.
+    #: The hosts that the nodes serve; empty: all.
     hosts: tuple[str, ...] = ()
 
 
 @value
 class ClockMarked:
-    """The service's clock has this mark from now on. Source: N-4."""
+    """The service's clock has a new mark. Source: N-4."""
 
     #: See `clock.SystemClock.mark`.
     boot: str
@@ -313,9 +314,9 @@ class ClockMarked:
 
 @value
 class PutOff:
-    """The service's clock is about to go ahead while no time passes. Source: N-4."""
+    """The service's clock is about to be set forward. Source: N-4."""
 
-    #: By how much, in ms; announced work is put off by it.
+    #: The jump in ms; announced work is put off by as much.
     by_ms: int
 
 
@@ -331,69 +332,69 @@ class GroupsPolled:
     """VMs of these groups asked since the last such report. Source: B-2."""
 
     groups: frozenset[str]
-    #: How long ago they did, in ms: a node that was away reports late. Source: F-5.
+    #: How long ago the VMs asked, in ms; a node that was cut off reports late. Source: F-5.
     age_ms: int = 0
 
 
 @value
 class Reports:
-    """Several reports, in order; they cost one transaction."""
+    """Several reports, in order, in one transaction."""
 
     reports: tuple[DriverReport | GroupsPolled, ...]
 
 
 @value
 class ChangeTopology:
-    """The fleet's layout changes: records put, and names taken out, all or nothing."""
+    """The fleet's layout changes: records are written and removed, all or none."""
 
     hosts: tuple[Host, ...] = ()
     groups: tuple[Group, ...] = ()
     vms: tuple[Vm, ...] = ()
     #: (kind, name) pairs; kinds are `host`, `group` and `vm`.
     removed: tuple[tuple[str, str], ...] = ()
-    #: Such pairs again, of what must not be there yet.
+    #: Pairs of the same form that must not exist yet.
     absent: tuple[tuple[str, str], ...] = ()
 
 
 @value
 class Tick:
-    """Time has passed: whatever is due happens."""
+    """Time has passed: everything due happens."""
 
 
 @value
 class Proceed:
-    """The work that an earlier step left for later, since its portion was full, goes on."""
+    """Work that exceeded an earlier step's portion continues."""
 
-    #: Operations that may be announced or started, maintenances that have more hosts.
+    #: Operations to announce or start, and maintenances with more hosts.
     operations: tuple[int, ...]
 
 
 @value
 class Recover:
-    """The service has started again: what a crash cut off is taken up. Source: L-7."""
+    """The service has restarted and continues work that a crash interrupted. Source: L-7."""
 
-    #: How long the service could not be polled, in ms; it counts as silence of no group. B-2.
+    #: How long the service could not be polled, in ms; this time counts as no group's silence. B-2.
     away_ms: int = 0
 
 
 @value
 class Restored:
-    """The state comes from a backup: what was seen since is not in it. Source: U-2, U-3."""
+    """The state comes from a backup and lacks everything since. Source: U-2, U-3."""
 
-    #: What every document goes on from: more than any that was read.
+    #: Base of all documents' incarnations: higher than any that was read.
     incarnation: int
 
 
 @value
 class AskConfirmation:
-    """A call is kept until a second principal confirms it. Source: P-8."""
+    """A call is stored until a second principal confirms it. Source: P-8."""
 
     call: Confirmation
 
 
 @value
 class DropConfirmation:
-    """A call that waits is withdrawn by its principal, or refused by another one. Source: P-8."""
+    """The principal of a waiting call withdraws it, or another one refuses it. Source: P-8."""
 
     number: int
     principal: str
@@ -401,14 +402,14 @@ class DropConfirmation:
 
 @value
 class Confirmed:
-    """A second principal confirms a call, and what it asks is done. Source: P-8."""
+    """A second principal confirms a call, which is then executed. Source: P-8."""
 
     number: int
     principal: str
     act: SingleStimulus
 
 
-#: Command about a maintenance or an operation -> what that would be afterwards, for a refusal.
+#: Command about a maintenance or an operation -> its participle, for a refusal.
 WORDS: dict[type[object], str] = {
     StartMaintenance: "started",
     PauseMaintenance: "paused",
@@ -445,5 +446,5 @@ SingleStimulus: TypeAlias = (
     | AskConfirmation
     | DropConfirmation
 )
-#: What one step decides on.
+#: Stimuli about a single object.
 Stimulus: TypeAlias = SingleStimulus | Reports | Confirmed

@@ -1,4 +1,4 @@
-"""What becomes of a maintenance's host when its operation ends, or its driver or host fails.
+"""The state of a maintenance's host after its operation ends, or its driver or host fails.
 
 Each function costs one host. `waves.py` decides whether the maintenance continues.
 """
@@ -16,17 +16,18 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
 
-#: A host that fails so soon after its service counts as a failure of the maintenance, in seconds.
+#: A host that fails within this many seconds after its service counts as a failure of the
+#: maintenance.
 FAILURE_AFTER_S = 3600
-#: A group that polled so long before a host's work is expected to poll after it, in seconds.
+#: A group that polled within this many seconds before a host's work is expected to poll after it.
 POLLED_BEFORE_S = 3600
 
 
 def operation_ended(draft: Draft, operation: Operation) -> None:
-    """Note how the work on a host has ended; one that was withdrawn is to be done again.
+    """Record the end of the work on a host; a host with withdrawn work is still to be done.
 
-    Where its VMs have left, the maintenance's own work follows at once, before another VM can
-    come: nobody is on the host to get notice of it. See F-1.
+    If its VMs have left, the maintenance's own work follows at once, before another VM can arrive:
+    an empty host needs no notice. See F-1.
     """
     if operation.is_return:
         _vm_returned(draft, operation)
@@ -56,7 +57,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
 
 
 def _vm_returned(draft: Draft, operation: Operation) -> None:
-    """Note that a VM has returned or has not; its host is done after the last one."""
+    """Record that a VM has returned or failed to; the host is done after the last one."""
     target = _target_of(draft, operation)
     if target is None:
         return
@@ -67,7 +68,7 @@ def _vm_returned(draft: Draft, operation: Operation) -> None:
 
 
 def _await_returns(draft: Draft, target: Target) -> None:
-    """Wait for the next VM that returns to a host; without one the host is done."""
+    """Wait for the next returning VM of a host; without one the host is done."""
     left = [each.number for each in returns_to(draft, target.maintenance, target.host)]
     if not left:
         done = replace(target, state=TargetState.DONE, ended_ms=draft.now_ms)
@@ -83,7 +84,7 @@ def _await_returns(draft: Draft, target: Target) -> None:
 
 
 def _target_of(draft: Draft, operation: Operation) -> Target | None:
-    """Return the host that an operation is now the work of; None if it is of no host."""
+    """Return the host whose work an operation is; None if it belongs to no host."""
     if not operation.is_return:
         target = draft.target(operation.maintenance, operation.host)
         return target if target and target.operation == operation.number else None
@@ -126,7 +127,7 @@ def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> 
 
 
 def driver_failed(draft: Draft, operation: Operation) -> None:
-    """Count a host whose driver has failed against the gate. See F-5."""
+    """Count a host with a failed driver against the gate. See F-5."""
     target = _target_of(draft, operation)
     if target is not None:
         reason = _not_returned(operation) if operation.is_return else operation.reason
@@ -147,17 +148,17 @@ def host_failed(draft: Draft, host: str) -> None:
 
 
 def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
-    """Return the groups of the last wave's VMs that polled before, and have not since, sorted.
+    """Return the groups of the last wave that polled before and not since, sorted.
 
-    Those whose last poll was in the hour before their host's work began. Costs the hosts that were
-    touched, and the VMs of the last wave's. See F-5.
+    Considers groups that polled within the hour before their host's work began. Costs the touched
+    hosts, and the VMs of the last wave's. See F-5.
 
     Args:
         draft: the draft to read.
         number: the maintenance.
-        since_ms: polls that count are later than this, too, ms since the epoch UTC: when the
-            service was last back, or its clock last stepped. Until then nobody counted as silent
-            (B-2), and a time ahead of the clock says no more than that it was before that.
+        since_ms: earlier polls do not count, ms since the epoch UTC. It is when the service last
+            restarted or its clock last stepped: no group was silent until then (B-2), and poll
+            times ahead of the clock are inexact.
     """
     maintenance = draft.maintenances.get(number)
     targets = draft.progress(number).targets.values()

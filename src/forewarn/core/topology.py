@@ -1,6 +1,6 @@
-"""Hosts, virtual machines, groups, fault and update domains: who is disturbed, who gets notice.
+"""Hosts, virtual machines, groups, and fault and update domains.
 
-No operation, event or document: only the layout of the fleet.
+Describes only the layout of the fleet: who is disturbed, and who gets notice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from forewarn.values import Word, value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-#: Host or group -> names of its VMs, sorted.
+#: Host or group -> sorted names of its VMs.
 Placements: TypeAlias = "dict[str, tuple[str, ...]]"
 _V = TypeVar("_V")
 _NOBODY: frozenset[str] = frozenset()
@@ -51,7 +51,7 @@ def update_placements(
     left: Mapping[str, _V],
     come: Mapping[str, _V],
 ) -> None:
-    """Index VMs under their new host or group instead of the old; costs the VMs there."""
+    """Move VMs in the index from their old host or group to the new; costs the VMs there."""
     gone: dict[str, set[str]] = {}
     for name, vm in left.items():
         gone.setdefault(place(vm), set()).add(name)
@@ -70,17 +70,17 @@ def update_placements(
 
 
 _R = TypeVar("_R")
-#: An address, or an address with its interface, or an instance id.
+#: What identifies a VM's requests: an address, an address with its interface, or an instance id.
 _Sign: TypeAlias = "str | tuple[str, str]"
 
 _host_of: Callable[[Vm], str] = attrgetter("host")
 _group_of: Callable[[Vm], str] = attrgetter("group")
-#: What a layout consists of.
+#: A record of the layout.
 _TABLES = ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by")
 
 
 class GroupKind(Word):
-    """What makes virtual machines share a document. Source: S-1."""
+    """How virtual machines share a document. Source: S-1."""
 
     AVAILABILITY_SET = "availability-set"
     SCALE_SET = "scale-set"
@@ -89,7 +89,7 @@ class GroupKind(Word):
 
 
 class Health(Word):
-    """What is known of a host's hardware."""
+    """The health of a host's hardware."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -104,16 +104,16 @@ class Host:
     fault_domain: int = 0
     update_domain: int = 0
     zone: str = ""
-    #: Which driver carries work on this host out; empty: the service's default.
+    #: Driver that carries out work on this host; empty: the service's default.
     driver: str = ""
     health: Health = Health.HEALTHY
-    #: Pairs by which people, windows and budgets name many hosts, such as `rack` and `r7`. F-1.
+    #: Labels by which people, windows and budgets select hosts, such as `rack` and `r7`. F-1.
     labels: Labels = ()
-    #: Memory that its VMs may have together, in MiB; 0: unknown, no maintenance moves a VM there.
+    #: Memory for all of its VMs, in MiB; 0: unknown, and no maintenance moves a VM there.
     memory_mib: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a host."""
+        """Refuse an invalid host."""
         check_name("host", self.name)
         check_text("host", self.name, (self.zone, self.driver))
         check_memory("host", self.name, self.memory_mib)
@@ -127,35 +127,35 @@ class Host:
 
     @property
     def fault_zone(self) -> tuple[str, int]:
-        """The fault domain, distinct across zones: equal values may fail together."""
+        """The fault domain, distinct across zones: hosts with equal values may fail together."""
         return (self.zone, self.fault_domain)
 
 
 @value
 class Group:
-    """Virtual machines that share one document, and how they want to be asked."""
+    """Virtual machines that share one document, and their options."""
 
     name: str
     kind: GroupKind = GroupKind.AVAILABILITY_SET
-    #: Whose it is; several owners may share a host.
+    #: The group's owner; several owners may share a host.
     owner: str = ""
-    #: Fault domains a scale set is spread over; 0 if not given. One matters to S-3.
+    #: Number of fault domains of a scale set; 0 if unknown. S-3 depends on a value of 1.
     fault_domain_count: int = 0
-    #: Every VM in Resources must approve. Source: A-7.
+    #: Whether every VM in Resources must approve. Source: A-7.
     strict_approval: bool = False
-    #: User-initiated impacts approved as they are asked for. Source: A-10.
+    #: User-initiated impacts that are approved automatically. Source: A-10.
     automatic_approval: frozenset[Impact] = frozenset()
     #: Terminate notification in seconds, 300 to 900; 0: off. Source: N-1.
     terminate_notice_s: int = 0
-    #: Announce guest image upgrades and reimages. Source: O-2.
+    #: Whether guest image upgrades and reimages are announced. Source: O-2.
     reimage_notice: bool = False
-    #: Its events are approved while all its VMs are known to be off. Source: Z-6.
+    #: Whether its events are approved while all its VMs are known to be off. Source: Z-6.
     approves_when_down: bool = True
-    #: Api-version in which Event Grid and Resource Graph show its events; empty: they do not. Z-6.
+    #: Api-version of its events in Event Grid and Resource Graph; empty: not shown there. Z-6.
     published: str = VERSIONS[-1]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a group."""
+        """Refuse an invalid group."""
         check_name("group", self.name)
         check_text("group", self.name, (self.owner,))
         if self.published and self.published not in VERSIONS:
@@ -183,7 +183,7 @@ class Group:
 
 @value
 class Vm:
-    """A virtual machine: where it runs, who it shares a document with, how it is recognised."""
+    """A virtual machine: its host, its group, and the identity of its requests."""
 
     name: str
     host: str
@@ -191,9 +191,9 @@ class Vm:
     size: str = ""
     gpu: bool = False
     spot: bool = False
-    #: Addresses its requests come from. Source: S-6.
+    #: Source addresses of its requests. Source: S-6.
     addresses: tuple[str, ...] = ()
-    #: Receiving interface, where addresses repeat between networks. Source: S-6.
+    #: Receiving interface, if addresses repeat between networks. Source: S-6.
     interface: str = ""
     #: The id a metadata proxy signs for it. Source: S-6.
     instance_id: str = ""
@@ -203,14 +203,13 @@ class Vm:
     resource_group: str = ""
     subscription: str = ""
     tags: tuple[tuple[str, str], ...] = ()
-    #: Further instance metadata by its dotted names; only metadata nodes know what they mean.
-    #: Source: I-1.
+    #: Extra instance metadata by dotted name; only metadata nodes interpret it. Source: I-1.
     instance: tuple[tuple[str, str], ...] = ()
-    #: Memory it needs on its host, in MiB; 0: unknown, no maintenance moves it.
+    #: Memory it needs on its host, in MiB; 0: unknown, and no maintenance moves it.
     memory_mib: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a virtual machine."""
+        """Refuse an invalid virtual machine."""
         check_name("vm", self.name)
         check_memory("vm", self.name, self.memory_mib)
         if len(self.addresses) > ADDRESSES_MAX or len(self.tags) > TAGS_MAX:
@@ -226,7 +225,7 @@ class Vm:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether it is a GPU machine: said so, or of an N-series size. Source: S-3."""
+        """Whether it is a GPU machine: declared so, or of an N-series size. Source: S-3."""
         return self.gpu or self.size_family == "N"
 
     @property
@@ -241,7 +240,7 @@ class Vm:
 
 
 class LaidOut(Protocol):
-    """Records of the layout that are put, by name, and None where one is taken out."""
+    """Changed records of the layout by name; None for removed ones."""
 
     hosts: dict[str, Host | None]
     groups: dict[str, Group | None]
@@ -250,7 +249,7 @@ class LaidOut(Protocol):
 
 @dataclass(slots=True)
 class FleetChange:
-    """What is to become of the layout, and nothing else; see `LaidOut`."""
+    """A change of the layout; see `LaidOut`."""
 
     hosts: dict[str, Host | None] = field(default_factory=dict)
     groups: dict[str, Group | None] = field(default_factory=dict)
@@ -261,7 +260,7 @@ class FleetChange:
 class Topology:
     """The fleet's layout, whole and consistent.
 
-    It is changed key by key: a change costs what it names and who is there, never the fleet.
+    It is changed key by key: a change costs the named records and the VMs there, never the fleet.
 
     Raises:
         FleetContradiction: a VM names a host or group that is not there, a lone group has two VMs,
@@ -273,13 +272,13 @@ class Topology:
     vms: dict[str, Vm] = field(default_factory=dict)
     _on_host: Placements = field(init=False, repr=False, compare=False)
     _in_group: Placements = field(init=False, repr=False, compare=False)
-    #: Address, or address and interface, or an instance id -> the VM that is recognised by it.
+    #: Address, address and interface, or instance id -> the VM with this identity.
     _known_by: dict[_Sign, str] = field(init=False, repr=False, compare=False)
-    #: Gives the layout that readers share, as long as one of them has it.
+    #: Weak reference to the copy that readers share.
     _reader: Callable[[], Topology | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index the machines and refuse a layout that contradicts itself."""
+        """Index the machines and refuse an inconsistent layout."""
         self._check_placed(self.vms)
         self._on_host, self._in_group, self._known_by = {}, {}, {}
         self._reader = _nobody
@@ -297,9 +296,9 @@ class Topology:
         return topology
 
     def shared(self) -> Topology:
-        """Return an unchanging view of this layout, for readers on other threads; costs nothing.
+        """Return an unchanging view of this layout for readers on other threads, at no cost.
 
-        A change copies the tables first, if a reader still has the view by then.
+        A change copies the tables first if a reader still uses the view.
         """
         shared = self._reader()
         if shared is None:
@@ -320,7 +319,7 @@ class Topology:
         self._reader = _nobody
 
     def before(self, change: LaidOut) -> FleetChange:
-        """Return what undoes a change that is not applied yet, or that was refused half done."""
+        """Return the inverse of a change, which may be unapplied or half applied."""
         return FleetChange(
             {name: self.hosts.get(name) for name in change.hosts},
             {name: self.groups.get(name) for name in change.groups},
@@ -328,10 +327,10 @@ class Topology:
         )
 
     def apply(self, change: LaidOut) -> None:
-        """Put records, and take out where there is None; costs them and who is where they are.
+        """Apply a change; costs its records and the VMs of their hosts and groups.
 
         Raises:
-            FleetContradiction: as for the whole; apply what was `before` to undo it.
+            FleetContradiction: the new layout is inconsistent; apply `before`'s result to undo it.
         """
         if self._reader() is not None:
             self._own_tables()
@@ -349,7 +348,7 @@ class Topology:
         _take_out(self.groups, groups, self._in_group)
 
     def _check_placed(self, placed: Mapping[str, Vm]) -> None:
-        """Refuse the first VM whose host or group is not there; costs the hosts and groups."""
+        """Refuse the first VM whose host or group does not exist; costs the hosts and groups."""
         hosts = {vm.host for vm in placed.values()}
         groups = {vm.group for vm in placed.values()}
         if all(map(self.hosts.__contains__, hosts)) and all(map(self.groups.__contains__, groups)):
@@ -362,7 +361,7 @@ class Topology:
         return vm.host not in self.hosts or vm.group not in self.groups
 
     def _place(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
-        """Write VMs, and who is where; what they were recognised by is free before it is taken."""
+        """Write VMs and their index entries; old identities are freed before new ones are used."""
         known = self.vms
         left = {name: before for name in vms if (before := known.get(name)) is not None}
         for name, before in left.items():
@@ -386,11 +385,11 @@ class Topology:
                 )
 
     def vms_on(self, host: str) -> tuple[str, ...]:
-        """Names of the VMs that run on a host, sorted."""
+        """Return the names of the VMs on a host, sorted."""
         return self._on_host.get(host, ())
 
     def words_on(self, host: str) -> frozenset[str]:
-        """Return what windows may name of a host: labels, zone, groups of its VMs; costs these."""
+        """Return a host's labels, zone and groups, which windows may name; costs these."""
         known = self.hosts.get(host)
         if known is None:
             return frozenset()
@@ -398,28 +397,28 @@ class Topology:
         return words_of(known).union(map(group_word, groups))
 
     def vms_in(self, group: str) -> tuple[str, ...]:
-        """Names of the VMs of a group, sorted."""
+        """Return the names of the VMs of a group, sorted."""
         return self._in_group.get(group, ())
 
     def grouped(self, vms: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Split VM names by group, both sorted: who must get notice of a disturbance of them."""
+        """Group VM names by group, both sorted: these groups must get notice of a disturbance."""
         names: defaultdict[str, list[str]] = defaultdict(list)
         for name in sorted(vms):
             names[self.vms[name].group].append(name)
         return {group: tuple(names[group]) for group in sorted(names)}
 
     def view_of(self, vm: str) -> str:
-        """The key of the document a VM reads: its group's, or one of its own. Source: S-1, S-3."""
+        """Return the key of a VM's document: its group's, or its own. Source: S-1, S-3."""
         group = self.vms[vm].group
         return f"{group}/{vm}" if self.reads_alone(vm) else group
 
     def reads_alone(self, vm: str) -> bool:
-        """Whether a VM reads a document of its own. Source: S-3."""
+        """Whether a VM has a document of its own. Source: S-3."""
         machine = self.vms[vm]
         return machine.has_gpu and self.groups[machine.group].splits_gpus
 
     def views_of(self, group: str) -> tuple[str, ...]:
-        """Keys of every document of a group: the shared one first, then VMs' own."""
+        """Return the keys of all documents of a group: the shared one first, then VMs' own."""
         if not self.groups[group].splits_gpus:
             return (group,)
         views = {self.view_of(vm) for vm in self.vms_in(group)}
@@ -427,7 +426,7 @@ class Topology:
 
 
 def _nobody() -> None:
-    """Return no shared layout: no reader has one."""
+    """Return None: no reader shares the layout."""
 
 
 def _check_lone(topology: Topology, group: str) -> None:
@@ -437,9 +436,9 @@ def _check_lone(topology: Topology, group: str) -> None:
 
 
 def _signs(vm: Vm) -> Sequence[_Sign]:
-    """What a VM's requests are recognised by. Source: S-6."""
+    """Return the identities of a VM's requests. Source: S-6."""
     if not vm.interface and not vm.instance_id:
-        return vm.addresses  # as of nearly all
+        return vm.addresses  # the usual case
     signs: list[_Sign] = [(each, vm.interface) if vm.interface else each for each in vm.addresses]
     if vm.instance_id:
         signs.append((vm.instance_id, "instance id"))

@@ -1,7 +1,7 @@
-"""How an operation and its events move together: planned, announced, started, ended, cancelled.
+"""Joint moves of an operation and its events: planned, announced, started, ended, cancelled.
 
-Each function makes one joint move in a draft and writes its entry of history.
-*Whether* the move is due is decided in `step.py`.
+Each function makes one joint move in a draft and writes its entry of history. `step.py` decides
+when a move is due.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
-    """Write planned operations; begin those that are faults."""
+    """Write planned operations; start those that are faults."""
     for operation in operations:
         assert operation.state is OperationState.PLANNED, operation
         kind = "vm" if operation.of_vm else "host"
@@ -77,9 +77,9 @@ def announce(draft: Draft, operation: Operation) -> Operation:
 
 
 def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
-    """A group's policy may approve users' reboots and redeploys beforehand. Source: A-10.
+    """Return whether a group's policy approves the operation beforehand. Source: A-10.
 
-    Not where a later start is asked for: an approval given now would void that (L-6).
+    Never with a later start: an early approval would override it (L-6).
     """
     return (
         operation.source is Source.USER
@@ -90,7 +90,10 @@ def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
 
 
 def least_not_before_ms(draft: Draft, operation: Operation) -> int:
-    """NotBefore is at least the notice owed after now, in whole seconds. Source: N-1."""
+    """Return a NotBefore that leaves the required notice from now, in whole seconds.
+
+    Source: N-1.
+    """
     owed_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
     lead_ms = max(owed_ms, _prediction_ms(draft, operation))
     earliest = max(draft.now_ms + lead_ms, operation.requested_start_ms or 0)
@@ -98,15 +101,15 @@ def least_not_before_ms(draft: Draft, operation: Operation) -> int:
 
 
 def _prediction_ms(draft: Draft, operation: Operation) -> int:
-    """A predicted failure is announced days ahead, unless its time is chosen. Source: N-2."""
+    """Return when a predicted failure is due: days ahead, or at its chosen time. Source: N-2."""
     predicted = operation.cause is Cause.HARDWARE_DEGRADED and not operation.requested_start_ms
     return draft.policy.prediction_s * SECOND_MS if predicted else 0
 
 
 def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
-    """Give the owed notice again, because it was shown late or never. See N-1, L-7.
+    """Restart the required notice because it was published late or never. See N-1, L-7.
 
-    Twice the delay with which it was shown is added, so that the next try holds.
+    Twice the delay of the late publication is added, so that the next try succeeds.
     """
     assert operation.state is OperationState.ANNOUNCED, operation
     key = deletion_key(operation)
@@ -122,7 +125,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
 
 
 def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
-    """A step of the system clock never shortens promised notice. Source: N-4."""
+    """Move NotBefore later after a step of the system clock: notice never shrinks. Source: N-4."""
     assert operation.state is OperationState.ANNOUNCED, operation
     by_s = -(-by_ms // SECOND_MS)
     shown_ms = operation.notice.shown_ms
@@ -138,7 +141,10 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
 
 
 def start_unannounced(draft: Draft, operation: Operation) -> Operation:
-    """A hardware failure has no notice: its events are first seen Started. Source: L-4."""
+    """Start a hardware failure, without notice: VMs first see its events as Started.
+
+    Source: L-4.
+    """
     operation, events = _with_events(draft, operation)
     running = _running(draft, move_operation(operation, Move.FAULT))
     started = [move_event(event, Move.DUE) for event in events]
@@ -156,21 +162,24 @@ def start(draft: Draft, operation: Operation, why: str) -> Operation:
     started = [move_event(event, Move.DUE) for event in events]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
     _touch(draft, running, started)
-    if any(event.state is EventState.SCHEDULED for event in events):  # an approval has woken them
+    if any(event.state is EventState.SCHEDULED for event in events):  # woken by an approval
         wake_coupled(draft, running, deletion_key(running))
     draft.begin.append(running.number)
     return running
 
 
 def note_blocked(draft: Draft, operation: Operation, why: str) -> None:
-    """Alert people, once, that announced work cannot start although its NotBefore has come."""
+    """Raise an alert, once, that announced work cannot start although NotBefore is reached."""
     assert operation.state is OperationState.ANNOUNCED, operation
     blocked = move_alert(operation, AlertMove.BLOCK)
     draft.put("operation.blocked", f"{blocked.id} is due and cannot start: {why}", blocked)
 
 
 def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> None:
-    """Keep how far a driver is, and where it takes VMs; what cannot be is left out. Source: R-1."""
+    """Record a driver's progress and destinations; invalid destinations are dropped.
+
+    Source: R-1.
+    """
     hosts = draft.topology.hosts
     placements = {
         vm: host for vm, host in report.placements if vm in operation.vms and host in hosts
@@ -196,9 +205,9 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
 def end(
     draft: Draft, operation: Operation, *, failed: bool, reason: str = "", abort: bool = False
 ) -> Operation:
-    """A started event is gone once its operation has ended. Source: L-5.
+    """End an operation and remove its started events from documents. Source: L-5.
 
-    With `abort` it ends without its driver, which must be notified; owed until that is done (L-7).
+    With `abort` it ends without its driver, which must be notified later (L-7).
     """
     move = Move.FAIL if failed else Move.DONE
     ended = replace(
@@ -224,7 +233,7 @@ def end(
 
 
 def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
-    """Work that has not started is withdrawn with no impact. Source: L-3."""
+    """Cancel work that has not started, without impact. Source: L-3."""
     cancelled = replace(
         move_operation(operation, Move.CANCEL),
         ended_ms=draft.now_ms,
@@ -242,7 +251,7 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
 
 
 def _fail_hardware(draft: Draft, operation: Operation) -> None:
-    """A host fails: what was foreseen or announced for it is over. See L-4, N-2."""
+    """Fail a host: predicted and announced work on it ends. See L-4, N-2."""
     lost = operation.cause is Cause.HOST_LOST
     reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
     for other in draft.operations(("host", operation.host)):
@@ -259,7 +268,10 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
 
 
 def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
-    """Each group on a host has its own event, so that none spans domains. Source: G-2, S-5, D-5."""
+    """Create one event per group on a host, so that no event spans domains.
+
+    Source: G-2, S-5, D-5.
+    """
     vms = operation.vms if operation.of_vm else draft.topology.vms_on(operation.host)
     shares = {} if operation.silent else draft.topology.grouped(vms)
     events = [
@@ -279,7 +291,7 @@ def _running(draft: Draft, operation: Operation) -> Operation:
 
 
 def _driver(draft: Draft, operation: Operation) -> str:
-    """Name who carries an operation out that starts now: the driver of the host it is on. R-3."""
+    """Return the driver for an operation that starts now: that of its host. R-3."""
     vm = draft.topology.vms.get(operation.vms[0]) if operation.of_vm else None
     host = draft.topology.hosts.get(vm.host if vm else operation.host)
     return (host.driver if host else "") or draft.default_driver
@@ -330,7 +342,7 @@ def _follow_vms(draft: Draft, ended: Operation) -> None:
 
 
 def _join(draft: Draft, operation: Operation) -> None:
-    """Show the failure to VMs that have arrived on the host meanwhile. See L-4, L-5."""
+    """Show a failure to VMs that have arrived on the host since. See L-4, L-5."""
     present = draft.topology.vms_on(operation.host)
     come = tuple(name for name in present if name not in operation.vms)
     if not come:
@@ -349,7 +361,7 @@ def _join(draft: Draft, operation: Operation) -> None:
 
 
 def _wait_no_more(draft: Draft, operation: Operation) -> None:
-    """Count what only VMs that are gone had not approved as approved. See L-2, A-7."""
+    """Approve events that only deleted VMs had not approved. See L-2, A-7."""
     for event in draft.events_of(operation):
         gone = [name for name in event.resources if name not in draft.topology.vms]
         if not gone or event.state is not EventState.SCHEDULED:
@@ -361,7 +373,7 @@ def _wait_no_more(draft: Draft, operation: Operation) -> None:
 
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:
-    """Withdraw announced work whose host has taken in VMs that got no notice, and plan it again."""
+    """Withdraw announced work whose host received VMs without notice, and plan it again."""
     if operation.maintenance:  # its maintenance plans the host again
         cancel(draft, operation, f"VMs have arrived on {operation.host}")
         return

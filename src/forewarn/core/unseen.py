@@ -1,6 +1,6 @@
-"""Work that VMs could not be shown, because their metadata node or its process is cut off.
+"""Work whose notice VMs could not read because their metadata node is cut off.
 
-Policy says for each impact whether such work waits or goes on; history and `why` name the VMs.
+Policy decides for each impact whether such work waits; history and `why` name the VMs.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.stimulus import NotShown
 
-#: VMs that one sentence of history names.
+#: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20
 
 
 def waits_until_shown(draft: Draft, operation: Operation, vms: tuple[str, ...]) -> bool:
-    """Work whose notice VMs could not be shown waits if policy lists its impact. Source: H-7.
+    """Whether work waits because VMs could not be shown its notice. Source: H-7.
 
-    Its notice does not count until they are shown it. It starts without if every group approves
-    it, or a person does for the group. Work whose notice was shown does not wait again before it
-    begins: its VMs know from when on it may.
+    Policy lists the impacts that wait. The notice counts only once the VMs are shown it. The work
+    starts earlier if every group approves it, or an operator does for the group. Work whose notice
+    was shown does not wait again before it begins: its VMs know its NotBefore.
 
     Args:
         draft: the draft to read.
         operation: a live operation.
-        vms: those of its VMs that are not shown it.
+        vms: its VMs that were not shown the notice.
     """
     waiting_impacts = draft.maintenance_policy.wait_until_shown
     return bool(vms) and operation.unnoticed and operation.impact.value in waiting_impacts
 
 
 def unseen_vms(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the VMs of an operation that listen on these hosts; without hosts, on any."""
+    """Return an operation's listening VMs on these hosts; an empty list means all hosts."""
     vms = draft.topology.vms
     return tuple(
         name
@@ -46,7 +46,7 @@ def unseen_vms(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tu
 
 
 def not_shown(draft: Draft, report: NotShown) -> tuple[int, ...]:
-    """Report which VMs were not shown an operation in time; repeats are left out. M-4, H-7."""
+    """Record which VMs were not shown an operation in time; repeats are left out. M-4, H-7."""
     for number in report.operations:
         operation = draft.operation(number)
         if operation is None:
@@ -69,7 +69,7 @@ def not_shown(draft: Draft, report: NotShown) -> tuple[int, ...]:
 
 
 def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return what work waits for that VMs could not be shown; None if it does not wait."""
+    """Return a blocker that names the VMs not shown the work; None if it does not wait."""
     if not waits_until_shown(draft, operation, operation.unseen_vms):
         return None
     return _blocker(
@@ -80,7 +80,7 @@ def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def unseen_note(operation: Operation) -> Blocker | None:
-    """Return which VMs may not know of work that goes on without them; None: all know."""
+    """Return which VMs may not know of work that goes on regardless; None: all know."""
     if not operation.unseen_vms:
         return None
     text = f"vm {_some(operation.unseen_vms)} may not know of it: their metadata node was cut off"

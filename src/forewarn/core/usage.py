@@ -1,7 +1,6 @@
-"""How much of each budget is taken, counted when it is asked; derived, never durable.
+"""The use of each budget, counted on demand; derived, never stored.
 
-Which limits there are, and what follows where one is reached, is decided in
-`host_admission.py`.
+`host_admission.py` defines the limits and the effect of reaching one.
 """
 
 from __future__ import annotations
@@ -23,38 +22,39 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Topology
 
-#: What is disturbed, see `Operation.budget_key`: a host by its name, or the VMs of an operation.
+#: A disturbed unit, see `Operation.budget_key`: a host by name, or the VMs of an operation.
 Disturbed: TypeAlias = "str | int"
-#: Subjects that something takes, one for each host or VM, and whether it is disturbed already.
+#: Units that use a budget, one per host or VM, and whether each is disturbed already.
 Share: TypeAlias = "tuple[tuple[Subject, ...], bool]"
 
 FLEET: Subject = (Scope.FLEET, "")
-#: Most hosts and operations that a change leaves to be counted: what the next question may cost.
+#: Maximum uncounted changes, which limits the cost of the next query.
 UNCOUNTED_MAX = 100
 
 
 class Usage:
-    """What announced and running work and failed hosts take of each subject of a budget.
+    """The use of each budget by announced and running work and failed hosts.
 
-    As of when that was counted last; `State.counted` does so first.
+    As of the last count; call `State.counted` first.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing taken."""
-        #: By announced and running work and failures; and by running work and failures only.
+        """Start with no use."""
+        #: The first counts announced and running work and failures; the second omits announced
+        #: work.
         self.taken: Counter[Subject] = Counter()
         self.running: Counter[Subject] = Counter()
         self._shares: dict[Disturbed, Share] = {}
-        #: What may take something else by now.
+        #: Hosts and operations whose share may have changed.
         self.uncounted: set[Disturbed] = set()
-        #: Announced operation -> the subject in which it waits for room, and back.
+        #: Announced operation -> the budget in which it waits for room, and the reverse.
         self.short: dict[int, Subject] = {}
         self._waiting: Members[Subject] = Members()
 
     def count(
         self, topology: Topology, operations: Mapping[int, Operation], places: Places
     ) -> None:
-        """Count the changes not counted yet; costs their VMs."""
+        """Count pending changes; costs their VMs."""
         for disturbed in self.uncounted:
             if isinstance(disturbed, str):
                 on = [operations[number] for number in places.of(("host", disturbed))]
@@ -65,7 +65,7 @@ class Usage:
         self.uncounted.clear()
 
     def put(self, disturbed: Disturbed, share: Share | None) -> None:
-        """Count what a host or an operation takes now in place of what it took; costs its VMs."""
+        """Replace the counted share of a host or an operation by its current one; costs its VMs."""
         before = self._shares.pop(disturbed, None)
         if before is not None:
             add(self.taken, self.running, before, sign=-1)
@@ -78,7 +78,7 @@ class Usage:
             self._shares[disturbed] = share
 
     def wait(self, number: int, subject: Subject | None) -> None:
-        """Note in which subject an operation waits for room; None: in no subject."""
+        """Record the budget in which an operation waits for room; None: no budget."""
         before = self.short.pop(number, None)
         if before is not None:
             self._waiting.discard(before, number)
@@ -87,14 +87,14 @@ class Usage:
             self._waiting.add(subject, number)
 
     def waiting(self, disturbed: Disturbed) -> Iterator[int]:
-        """Yield the operations that wait for room where something takes it."""
+        """Yield the operations that wait for room in the budgets of a share."""
         share = self._shares.get(disturbed)
         for subject in dict.fromkeys(share[0]) if share else ():
             yield from self._waiting.of(subject)
 
 
 def add(counts: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:
-    """Add a share to counts, or take it from them."""
+    """Add a share to the counts, or subtract it."""
     subjects, is_running = share
     for subject in subjects:
         counts[subject] += sign
@@ -103,7 +103,7 @@ def add(counts: Counter[Subject], running: Counter[Subject], share: Share, *, si
 
 
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
-    """Return what a host takes with the live operations on it; work twice disturbs it once."""
+    """Return the share of a host with its live operations; two on one host disturb it once."""
     known = topology.hosts.get(name)
     disturbing = [each for each in operations if not each.of_vm and is_disturbing(each)]
     failed = known is not None and known.health is Health.FAILED
@@ -114,7 +114,7 @@ def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]
 
 
 def share_of_vms(topology: Topology, operation: Operation) -> Share | None:
-    """Return what work on a VM takes of the limits for its group and owner."""
+    """Return the share of work on a VM in the limits of its group and owner."""
     if not is_disturbing(operation):
         return None
     running = operation.state is OperationState.RUNNING
@@ -122,7 +122,7 @@ def share_of_vms(topology: Topology, operation: Operation) -> Share | None:
 
 
 def subjects_of_host(topology: Topology, name: str) -> tuple[Subject, ...]:
-    """Return what work on a host takes: one of its places each, one of group and owner a VM."""
+    """Return the share of work on a host: one per place, and one per VM for groups and owners."""
     known = topology.hosts.get(name)
     if known is None:
         return ()
@@ -142,7 +142,7 @@ def _subjects_of_vms(topology: Topology, names: Iterable[str]) -> Iterator[Subje
 
 
 def owners_of(topology: Topology, vms: Iterable[str]) -> frozenset[str]:
-    """Return the owners of those of these VMs that exist and have one."""
+    """Return the owners of the given VMs, without missing VMs and empty owners."""
     known = topology.vms
     return frozenset(
         owner
@@ -163,7 +163,7 @@ def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...
 
 
 def note_end(last_disturbed_ms: dict[str, int], operation: Operation) -> None:
-    """Note that work has ended, for the owners it has disturbed."""
+    """Record the end of work for the owners that it disturbed."""
     assert operation.ended_ms is not None, operation
     for owner in operation.disturbed_owners:
         last_disturbed_ms[owner] = max(operation.ended_ms, last_disturbed_ms.get(owner, 0))

@@ -1,7 +1,7 @@
-"""How a running maintenance goes from wave to wave: announce, wait, go on, stop, finish.
+"""The sequence of waves of a running maintenance: announce, wait, continue, stop, finish.
 
-Source: F-3, F-5, F-6. Plans are made beside; whether one host may be announced is decided in
-`host_admission.py`.
+Source: F-3, F-5, F-6. Planning is separate. `host_admission.py` decides whether one host may be
+announced.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.planning.plan import Wave
 
-#: How long until a plan is made again, in seconds: after one without a wave, after a failure to
-#: make one, and after a wave none of whose hosts could be announced.
+#: Delay before planning again, in seconds: after a plan without a wave, a failed planning, or a
+#: wave without an announceable host.
 PLAN_AGAIN_S = 60
 
 
 def announce_hosts(draft: Draft, number: int, room: int) -> int:
-    """Announce at most this many hosts of a maintenance's wave that is due; return how many.
+    """Announce at most this many hosts of a maintenance's due wave; return how many.
 
-    Costs what it announces, and a look at each host of the wave. See F-3.
+    Costs the announced hosts, and a check of each host of the wave. See F-3.
     """
     maintenance = draft.maintenances.get(number)
     if maintenance is None or not _is_due(draft, maintenance):
@@ -60,13 +60,13 @@ def announce_hosts(draft: Draft, number: int, room: int) -> int:
 def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
     if not maintenance.running or maintenance.due_ms is None or maintenance.due_ms > draft.now_ms:
         return False
-    # Between waves, what was kept announced through a pause ends first.
+    # Between waves, work that stayed announced through a pause ends first.
     between = maintenance.wave is None
     return not between or not draft.progress(maintenance.number).counts[1]
 
 
 def conclude(draft: Draft, number: int) -> None:
-    """Stop a maintenance, end it or its wave, or have its next wave announced. F-1, F-3, F-5."""
+    """Stop a maintenance, end it or its wave, or make its next wave due. F-1, F-3, F-5."""
     maintenance = draft.maintenances.get(number)
     if maintenance is None or not maintenance.running:
         return
@@ -90,7 +90,7 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
     if left and isinstance(phase, Planning | Due):
         _rest_again(draft, maintenance)
     over = isinstance(phase, Working) or (isinstance(phase, Announcing) and not left)
-    if over and left and not in_wave(draft, maintenance):  # all of it was postponed
+    if over and left and not in_wave(draft, maintenance):  # all its hosts were postponed
         plan_again(draft, maintenance)
     elif over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
@@ -105,20 +105,20 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
 
 
 def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
-    """Beyond its failure budget a maintenance is stopped. Source: F-5."""
+    """Stop a maintenance that exceeds its failure budget. Source: F-5."""
     return failed > maintenance.max_failures + maintenance.forgiven
 
 
 def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
-    """Whether hosts of its current wave are worked on or done; costs the hosts touched."""
+    """Whether hosts of the current wave are in work or done; costs the touched hosts."""
     targets = draft.progress(maintenance.number).targets.values()
     return any(each.wave == maintenance.wave for each in targets)
 
 
 def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
-    """Rest after what ends between waves, too: a wave that was stopped ends with its last host.
+    """Start the pause after work that ends between waves: the last hosts of a stopped wave.
 
-    Grows with the hosts that were worked on.
+    Costs the touched hosts.
     """
     policy = draft.maintenance_policy
     rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
@@ -141,7 +141,7 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
 
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
-    """Where serviced hosts turn unhealthy, remaining work is stopped and withdrawn. Source: G-3."""
+    """Stop a maintenance and withdraw its remaining work. Source: G-3."""
     stopped = move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms)
     stopped = move_phase(stopped, Halted(reason, maintenance.wave))
     draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)
@@ -149,9 +149,9 @@ def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
 
 
 def withdraw(draft: Draft, maintenance: Maintenance) -> None:
-    """Withdraw announced work, in portions; it no longer starts. See F-6.
+    """Withdraw announced work, in portions, so that it cannot start. See F-6.
 
-    Costs a look-up for each host that is worked on.
+    Costs a look-up for each host in work.
     """
     for target in draft.progress(maintenance.number).worked_on:
         draft.look_at(target.operation)
@@ -161,7 +161,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     """Return why announced work of a maintenance must be withdrawn; empty if it may start."""
     assert operation.maintenance, operation
     assert operation.state is OperationState.ANNOUNCED, operation
-    if operation.is_return:  # held instead: a VM that is away returns whatever has become of it
+    if operation.is_return:  # held instead: an absent VM returns in any case
         return ""
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or not maintenance.live:
@@ -177,7 +177,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
 
 
 def _crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
-    """Return that VMs are still on a host, or have no room to leave it; empty if not."""
+    """Return a blocker if VMs are still on a host, or have no room to leave it."""
     if not maintenance.move_s:
         return ""
     if operation.cause is not Cause.LIVE_MIGRATION:
@@ -188,9 +188,9 @@ def _crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> st
 
 
 def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
-    """Announce the hosts of the wave that is due, as far as each may be; return how many.
+    """Announce the admissible hosts of the due wave; return how many.
 
-    Where a plan is due instead, it is made now.
+    If a plan is due instead, request it now.
     """
     phase = maintenance.phase
     if not isinstance(phase, Due | Announcing):
@@ -221,10 +221,10 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
 def _announce(
     draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, earliest_start_ms: int | None
 ) -> None:
-    """Announce the work on one host, to start when its wave does."""
+    """Announce the work on one host, to start with its wave."""
     moves = maintenance.move_s and draft.topology.vms_on(host)
     _, interruption_s = TRAITS[maintenance.cause].shown(maintenance.impact)
-    # A reboot interrupts the VMs as long as the work takes; other causes know their time.
+    # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
     asked = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
@@ -259,7 +259,7 @@ def _announce(
 
 
 def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> None:
-    """Wait for the wave to end; if no host of it could be announced, plan again later."""
+    """Wait for the wave's work; if no host could be announced, plan again later."""
     again_ms = draft.now_ms + PLAN_AGAIN_S * SECOND_MS
     if working:
         assert maintenance.wave is not None, maintenance

@@ -1,6 +1,6 @@
-"""Everything a live operation waits for, in words for people: who, what, and until when.
+"""All blockers of a live operation, in words for people: who, what, and until when.
 
-What blocks work is decided in `operation_requests.py` and `step.py`.
+`operation_requests.py` and `step.py` decide what blocks work.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
-    """Whatever waits has a first blocker. Source: F-4.
+    """Return the first blocker of an operation, which every waiting one has. Source: F-4.
 
-    Return all that an operation waits for, the first one first; empty when it has ended.
+    Return all blockers of an operation, the first one first; empty after its end.
     """
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)
@@ -75,7 +75,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
 
 
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocker, ...]:
-    """Return what running work waits for: people, or its driver. See L-8."""
+    """Return the blocker of running work: an operator's decision, or its driver. See L-8."""
     since_ms = waits_since_ms(operation)
     if operation.alert is Alert.STUCK:
         text = f"the driver failed: {operation.reason}; retry, complete or fail it"
@@ -92,12 +92,12 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
     return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)
 
 
-#: What keeps a host from being done until people change the policy or the maintenance.
+#: Blockers of a host that last until people change the policy or the maintenance.
 NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
 
 
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return what a maintenance waits for first, None if it has ended. Costs its working hosts."""
+    """Return the first blocker of a maintenance; None after its end. Costs its working hosts."""
     if not maintenance.live:
         return None
     halted = _why_halted(draft, maintenance)
@@ -129,7 +129,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 
 def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
-    """Return what a wave waits for first; None if it is over, or never was in the plan."""
+    """Return the first blocker of a wave; None if it is over, or not part of the plan."""
     plan = draft.plans.get(maintenance.plan)
     waves = plan.waves if plan else ()
     wave = next((each for each in waves if each.number == number), None)
@@ -141,7 +141,7 @@ def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | N
 
 
 def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
-    """Return what a host of a maintenance waits for first; None if it is done. Costs the hosts."""
+    """Return the first blocker of a maintenance's host; None if it is done. Costs the hosts."""
     if not maintenance.live:
         return None
     target = draft.target(maintenance.number, host)
@@ -168,25 +168,25 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
 
 
 def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
-    """Whether a host that had failed when the plan was made can be planned again."""
+    """Whether a host that had failed at the time of planning can be planned again."""
     known = draft.topology.hosts.get(host)
     failed = known is None or known.health is Health.FAILED
     return blocker.code is Code.HOST_FAILED and not failed
 
 
 def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return what an operation waits for first, None if it has ended."""
+    """Return the first blocker of an operation; None after its end."""
     waiting = why(draft, operation)
     return of_operation(waiting[0], operation) if waiting else None
 
 
 def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
-    """Return the blocker of an operation with its name, for a list of several."""
+    """Return the blocker of an operation with the operation's name, for lists."""
     return replace(blocker, text=f"{operation.id} of {operation.target}: {blocker.text}")
 
 
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return why a host of a draft can never be done now; None if no such host is known."""
+    """Return why a host of a draft can never be done; None if no such host is known."""
     owed_s = draft.policy.notice_s[maintenance.shown_impact]
     owed_s += maintenance.host_s
     deadline_ms = maintenance.deadline_ms
@@ -216,7 +216,7 @@ def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 
 def _planning(maintenance: Maintenance) -> Blocker:
-    """Return that a plan is made, or will be; and why none could be before."""
+    """Return that planning is running or due, and why the last try failed."""
     text = f"no plan of {maintenance.id} could be made: {maintenance.halt_reason}"
     return Blocker(
         Code.PLANNING,
@@ -241,16 +241,16 @@ def _of_host(host: str, blocker: Blocker) -> Blocker:
 
 
 def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
-    """Return what keeps a wave that was due from being announced; costs its hosts at most."""
+    """Return the blocker of a due wave; costs its hosts at most."""
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
         blocker = admission.blocker(host, wave)
-        if blocker is not None and blocker.code is not Code.NOTICE:  # which a new plan gives
+        if blocker is not None and blocker.code is not Code.NOTICE:  # a new plan gives it
             return _of_host(host, blocker)
     return None
 
 
 def _of_wave(wave: Wave) -> Blocker:
-    """Return what a wave waits for, which clears when it is announced."""
+    """Return the blocker of a wave that clears when the wave is announced."""
     waits = wave.waits
     return replace(waits, clears_ms=wave.shown_ms, text=waits.sentence(str(wave.number), "wave"))
