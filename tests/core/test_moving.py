@@ -10,7 +10,7 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import FleetBusy
+from forewarn.core.refusals import FleetBusy, PostponementRefused
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -21,6 +21,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Code
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 
@@ -157,6 +158,20 @@ def test_nothing_follows_the_move_of_a_paused_maintenance() -> None:
     rig.run()
     assert rig.maintenance(number).state is MaintenanceState.DONE
     assert rig.state.topology.vms["v0"].host == "h1"
+
+
+def test_host_whose_work_waits_after_the_move_is_not_postponed() -> None:
+    """Its VMs have left, and a reboot by hand comes first; a later start is refused. F-8."""
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    number = rig.start("h0", move_s=600)
+    move = begun(rig, "h0", "v0", number)
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.finish(move)
+    assert rig.now(by_hand).state is OperationState.RUNNING
+    [work] = [each for each in rig.state.operations.values() if each.maintenance]
+    assert work.state is OperationState.PLANNED
+    with pytest.raises(PostponementRefused, match="its work has started already"):
+        rig.tell(words.PostponeHosts(number, ("h0",), rig.now_ms + 3_600_000, "alice"))
 
 
 def test_no_vm_arrives_where_others_are_on_their_way() -> None:

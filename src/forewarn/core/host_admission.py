@@ -300,7 +300,7 @@ def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
     """Return the latest start of a host by the current plan, ms since the epoch UTC."""
     target = draft.target(maintenance.number, host)
     operation = draft.operation(target.operation) if target else None
-    if operation is not None:
+    if operation is not None and operation.notice.not_before_ms is not None:
         return operation.not_before_ms
     plan = draft.plans.get(maintenance.plan)
     for wave in plan.waves if plan else ():
