@@ -137,7 +137,7 @@ class NodeNoticeChecker:
         return (applied.policy if applied else MaintenancePolicy()).wait_until_shown
 
     def _listening(self, operation: Operation, node: FarNode) -> tuple[str, ...]:
-        """VMs of an operation on a node's own hosts that asked before it was announced."""
+        """VMs of an operation that a node serves, and that asked before it was announced."""
         state = self._states.state
         vms = [state.topology.vms[name] for name in operation.vms if name in state.topology.vms]
         announced_ms = operation.notice.announced_ms or 0
@@ -145,7 +145,9 @@ class NodeNoticeChecker:
             vm.name
             for vm in vms
             for enrolment in (state.enrolments.get(vm.group),)
-            if vm.host in (node.hosts or ()) and enrolment and enrolment.enabled_ms < announced_ms
+            if (node.hosts is None or vm.host in node.hosts)
+            and enrolment
+            and enrolment.enabled_ms < announced_ms
         )
 
     def _behind(
