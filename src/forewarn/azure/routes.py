@@ -40,7 +40,7 @@ _SLASHES = re.compile("//+")
 
 @value
 class ArmResponse:
-    """The response of a route; a body of None is empty."""
+    """The response of a route; None as a body means an empty body."""
 
     value: object = None
     status: int = 200

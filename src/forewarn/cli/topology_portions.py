@@ -1,7 +1,7 @@
 """Upload of a large topology in several requests.
 
 Each part contains some VMs with their hosts and groups, so the server can check and apply each part
-separately, completely or not at all.
+separately and atomically.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class Store(StoreReader):
         self._claimed = True
 
     def commit(self, changes: Changes) -> int:
-        """Make one step durable, completely or not at all; return its last history sequence number.
+        """Make one step durable atomically; return its last history sequence number.
 
         After the return, the step survives a power loss. Source: A-6, L-7.
 

@@ -149,7 +149,7 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
 
 
 def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
-    """Write compressed JSON lines, completely or not at all.
+    """Write compressed JSON lines: the whole file or none.
 
     Raises:
         ExportFailed: the file could not be written.

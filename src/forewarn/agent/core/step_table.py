@@ -200,7 +200,7 @@ class StepTable:
         return False
 
     def is_stuck(self, event_id: str) -> bool:
-        """Return whether undo hooks of an event wait for a retry, and none is running."""
+        """Return whether undo hooks of an event wait for a retry, while no hook runs."""
         mine = [held for held in self._steps.values() if event_id in held.holders]
         return any(map(_waits, mine)) and not any(held.runs for held in mine)
 
