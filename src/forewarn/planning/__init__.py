@@ -1,1 +1,4 @@
-"""PURE: fleet, live state, policy and time in, a plan out. No I/O, no clock, no core."""
+"""The pure planner: turns fleet, live state, policy and time into a plan.
+
+No I/O, no clock, no core.
+"""

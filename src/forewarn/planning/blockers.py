@@ -1,4 +1,4 @@
-"""Why work waits: the one vocabulary of codes, and the sentence of each.
+"""Blockers: the codes for why work waits, and the sentence of each.
 
 Source: F-4. `why`, the API, the page and the log show these values.
 """
@@ -68,15 +68,15 @@ SENTENCES: dict[Code, str] = {
     Code.GATE: "gate {subject} is being checked",
     Code.UNSEEN: "{name} waits until {subject} can be shown it",
 }
-#: Code -> what it means and what ends it, for the reference page of blockers.
+#: Code -> its meaning and its end, for the reference page of blockers.
 MEANINGS: dict[Code, tuple[str, str]] = {
     Code.UNKNOWN_HOST: (
         "A maintenance names a host that has left the fleet.",
         "The host is added again, or the maintenance is cancelled.",
     ),
     Code.HOST_FAILED: (
-        "The host has failed, or VMs are to go to one that has.",
-        "An operator repairs it: `forewarn host repair`.",
+        "The host has failed, or its VMs would move to a failed one.",
+        "An operator repairs the host: `forewarn host repair`.",
     ),
     Code.HOST_BUSY: ("Other work is announced or runs on the host.", "That work ends."),
     Code.VM_BUSY: ("Other work runs on the VM.", "That work ends."),
@@ -87,16 +87,19 @@ MEANINGS: dict[Code, tuple[str, str]] = {
     Code.ARRIVALS: ("Work moves VMs to the host.", "That work ends."),
     Code.BUDGET: (
         "A budget, or `[lifecycle] max_operations`, leaves no room.",
-        "Other work ends, a failed host is repaired, or another policy is applied.",
+        "Other work ends, a failed host is repaired, or a new policy is applied.",
     ),
     Code.CAPACITY: (
-        "The VMs that must leave the host fit nowhere, or their memory is not known.",
+        "No host has room for the VMs that must leave, or their memory is unknown.",
         "Room becomes free on other hosts, or `memory_mib` is set.",
     ),
-    Code.WINDOW: ("No window is open for the host, or a freeze holds.", "The next window opens."),
+    Code.WINDOW: (
+        "No window is open for the host, or a freeze is active.",
+        "The next window opens.",
+    ),
     Code.WINDOW_TOO_SHORT: (
         "No window of the host is ever long enough for the work.",
-        "Another policy is applied, or a maintenance with a shorter duration is created.",
+        "A new policy is applied, or a maintenance with a shorter duration is created.",
     ),
     Code.DEADLINE: (
         "The host cannot be done before the maintenance's deadline.",
@@ -107,44 +110,44 @@ MEANINGS: dict[Code, tuple[str, str]] = {
         "The owner has rested.",
     ),
     Code.PREVIOUS_WAVE: ("An earlier wave is not over.", "The last host of that wave is done."),
-    Code.PAUSE: ("The policy's pause after the last wave runs.", "The pause is over."),
-    Code.NOTICE: ("The VMs have not had their whole notice.", "The notice is over."),
-    Code.POSTPONED: ("The host was postponed on request.", "The time that was granted comes."),
+    Code.PAUSE: ("The policy's pause after the last wave is not over.", "The pause is over."),
+    Code.NOTICE: ("The VMs' notice period is not over.", "The notice is over."),
+    Code.POSTPONED: ("The host was postponed on request.", "The granted time is reached."),
     Code.EARLIEST_START: ("The maintenance has an earliest start.", "That time comes."),
     Code.APPROVAL: (
         "A group has not approved its event.",
-        "The group approves, an operator approves for it, or NotBefore comes.",
+        "The group approves, an operator approves for it, or NotBefore is reached.",
     ),
     Code.COUPLED: (
         "Another deletion of the same request is not approved.",
-        "It is approved, or NotBefore comes.",
+        "That deletion is approved, or NotBefore is reached.",
     ),
-    Code.TIME: ("NotBefore, or an earliest start, has not come.", "That time comes."),
-    Code.DRIVER: ("The driver works.", "The driver reports that the work has ended."),
+    Code.TIME: ("NotBefore, or an earliest start, is not reached.", "That time comes."),
+    Code.DRIVER: ("The driver is at work.", "The driver reports that the work has ended."),
     Code.OPERATOR: (
-        "The driver has failed or waits for people, or the maintenance does not run.",
+        "The driver has failed or waits for an operator, or the maintenance is not running.",
         "An operator ends or retries the operation, or starts or resumes the maintenance.",
     ),
     Code.PLANNING: (
         "A plan is being made, or could not be made.",
-        "The plan takes force; after a failure another is made within a minute.",
+        "The plan comes into force; after a failure, planning is tried again within a minute.",
     ),
     Code.GATE: (
-        "The gate after the last wave is being checked, as often as its `tries` say.",
+        "The gate after the last wave is being checked, up to `tries` times.",
         "The gate passes; if its last try fails, the maintenance is stopped.",
     ),
     Code.UNSEEN: (
         "A metadata node is cut off, so VMs cannot be shown the notice of the work.",
-        "The node shows it, somebody approves for the VMs, or another policy is applied.",
+        "The node shows the notice, somebody approves for the VMs, or a new policy is applied.",
     ),
 }
-#: Subject of a window's blocker where freezes alone close the time, and its sentences.
+#: Subject of a window's blocker if only freezes close the time, and its sentences.
 FREEZE = "a freeze"
 _OF_FREEZES = {
     Code.WINDOW: "{who} waits for a freeze to end",
     Code.WINDOW_TOO_SHORT: "the freezes leave no time that is long enough for {who}",
 }
-#: Subjects of the blocker `capacity` that name no hosts, and their sentences.
+#: Subjects of the blocker `capacity` that are not hosts, and their sentences.
 UNSIZED, NO_OTHER_HOST = "a VM of unknown memory", "no other host"
 _OF_CAPACITY = {
     UNSIZED: "{who} has a VM of unknown memory, which cannot be moved",
@@ -157,22 +160,23 @@ assert set(SENTENCES) == set(MEANINGS) == set(Code), "every code has a sentence 
 
 @value
 class Blocker:
-    """Why an operation, a host, a wave or a maintenance does not go on."""
+    """Why an operation, a host, a wave or a maintenance waits."""
 
     code: Code
-    #: What it waits for: an operation, a budget, a window, a wave, an owner; several by comma.
+    #: The cause of the wait: an operation, a budget, a window, a wave, an owner; several are joined
+    #: by commas.
     subject: str
-    #: Since when it has waited, ms since the epoch UTC.
+    #: Start of the wait, ms since the epoch UTC.
     since_ms: int
-    #: The earliest time at which it can clear, ms since the epoch UTC; 0: unknown.
+    #: The earliest time at which the wait can end, ms since the epoch UTC; 0: unknown.
     clears_ms: int = 0
-    #: The sentence, where it says more than that of its code.
+    #: A sentence more specific than that of the code; empty: the code's.
     text: str = ""
-    #: Number of the operation whose end it waits for; None: another thing.
+    #: Number of the operation whose end it waits for; None: not an operation.
     operation: int | None = field(default=None, compare=False)
 
     def sentence(self, name: str, kind: str = "host") -> str:
-        """Return it as a sentence about a host, or about a wave by its number."""
+        """Return the sentence about a host, or about a wave by its number."""
         if self.text:
             return self.text
         text = _OF_FREEZES.get(self.code) if self.subject == FREEZE else None

@@ -1,4 +1,4 @@
-"""A number of waves that no plan can go below, and the argument for it; no plan is made in here."""
+"""A lower bound on the number of waves of any plan, with its reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from forewarn.planning.policy import Scope, subject_text
 if TYPE_CHECKING:
     from forewarn.planning.packing import Problem
 
-#: Hosts of a clique that the argument names; the rest are counted.
+#: Maximum hosts of a clique that the reason names; it counts the rest.
 _NAMED_MAX = 4
 
 
 def bound_of(problem: Problem) -> WaveBound:
-    """Return the largest of the bounds known for some hosts that share a calendar.
+    """Return the largest lower bound for hosts that share a calendar.
 
     Cost: grows with the groups on them, and for small components with the square of their hosts.
     """
@@ -39,7 +39,7 @@ def together(bounds: list[WaveBound]) -> WaveBound:
 
 
 def _of_limits(problem: Problem) -> WaveBound:
-    """What is wanted of a limit, divided by its room."""
+    """The bound of one limit: the total demand, divided by the limit."""
     wanted = [0] * len(problem.room)
     for amounts in problem.amounts:
         for limit, amount in amounts:
@@ -57,7 +57,7 @@ def _of_limits(problem: Problem) -> WaveBound:
 
 
 def _of_groups(problem: Problem) -> WaveBound:
-    """The fault domains of one group, which are done one after another."""
+    """The bound of one group: its fault domains must be done one after another."""
     zones = [0] * len(problem.groups)
     for group in problem.group_of_slot:
         zones[group] += 1
@@ -69,7 +69,7 @@ def _of_groups(problem: Problem) -> WaveBound:
 
 
 def _of_cliques(problem: Problem) -> WaveBound:
-    """Hosts of which every two share a group in different fault domains."""
+    """Return hosts of which every two share a group in different fault domains."""
     best: list[int] = []
     for part in problem.components():
         if len(best) < len(part) <= colouring.VERTICES_MAX:

@@ -1,7 +1,7 @@
-"""Whether a plan keeps every rule: written apart from the planner, from the rules themselves.
+"""An independent check that a plan keeps every rule.
 
-Source: F-3; invariant 19: a plan in force passes this. Values are shared with the planner, none
-of its functions; what a plan cannot know (approvals, gates) is not judged in here.
+Source: F-3; invariant 19: a plan in force passes this check. The checker shares values with the
+planner, but no functions. It does not judge approvals and gates, which a plan cannot know.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, Plan, PlanEntry
 
     Found = Iterator[tuple[str, str]]
-    #: Host, VMs by group it disturbs there, when it ends, whether it has the host, arrivals.
+    #: Host, VMs by disturbed group, end, whether the work occupies the host, and destinations.
     Work = tuple[str, Counter[str], int, bool, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62
@@ -28,7 +28,7 @@ _FOREVER_MS = 1 << 62
 
 @value
 class Finding:
-    """One rule that a plan breaks, and where."""
+    """One broken rule, and its place in the plan."""
 
     rule: str
     sentence: str
@@ -37,7 +37,7 @@ class Finding:
 def check(
     plan: Plan, fleet: Fleet, *, state: FleetState, policy: MaintenancePolicy
 ) -> tuple[Finding, ...]:
-    """Return every rule that a plan breaks; a plan that breaks none may take force."""
+    """Return every rule that a plan breaks; a plan without any may come into force."""
     return tuple(
         Finding(rule, text)
         for rule, text in _Checker(plan, fleet, state=state, policy=policy).all()
@@ -153,7 +153,7 @@ class _Checker:
             yield entry.host, self.on[entry.host].copy(), self._until(entry), True, True, arrivals
 
     def _until(self, entry: PlanEntry) -> int:
-        """Return when an announced host is done; one that is late takes its time again."""
+        """Return when an announced host is done; late work counts its whole duration again."""
         again = self.plan.made_ms + entry.latest_end_ms - entry.latest_start_ms
         return entry.latest_end_ms if entry.latest_end_ms > self.plan.made_ms else again
 
@@ -191,7 +191,7 @@ class _Checker:
     ) -> Found:
         used: Counter[tuple[Scope, str]] = Counter()
         whole = busy.union(entry.host for entry in entries)
-        for host, on in all_on.items():  # a VM's own work takes nothing of its host's places
+        for host, on in all_on.items():  # work on a VM uses no place of its host
             used.update(self._taken([host] if host in whole else [], on))
         ours = {key for entry in entries for key in self._taken([entry.host], self.on[entry.host])}
         for key in ours & self.limits.keys():
@@ -224,7 +224,7 @@ class _Checker:
         return {self.owner[group] for entry in entries for group in entry.groups} - {""}
 
     def _moved(self, entries: list[PlanEntry], works: list[Work]) -> Found:
-        """Judge where VMs go, then put them there."""
+        """Check the destinations of VMs, then move the VMs there."""
         moves = {move.vm: (entry.host, move.to_host) for entry in entries for move in entry.moves}
         hosts = {entry.host for entry in entries}
         shut = hosts | {host for host, *_ in works}
@@ -244,7 +244,7 @@ class _Checker:
                 yield "capacity", f"{there} has no room for VM {vm}"
             if (here.zone, here.driver) != (place.zone, place.driver) or place.scheduled:
                 yield "moves", f"VM {vm} cannot be moved from {host} to {there}"
-        if self.plan.asked.return_s:  # nobody else arrived on their hosts, so they fit there again
+        if self.plan.asked.return_s:  # no other VM arrived on their hosts, so they have room again
             for vm, (_, there) in moves.items():
                 self.size[there] -= self.fleet.vm_sizes[vm]
             return

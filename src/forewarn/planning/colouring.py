@@ -1,6 +1,6 @@
-"""Colouring of small graphs: DSATUR, a tabu search for one colour less, a greedy clique.
+"""Colouring of small graphs: DSATUR, a tabu search for one colour less, and a greedy clique.
 
-A graph is a list of bit sets: bit w of the v-th is set where v and w may not have one colour.
+A graph is a list of bit sets: bit w of set v means that v and w need different colours.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from forewarn.planning.prng import Prng
 
-#: Vertices up to which these algorithms pay; beyond, bit sets grow long and DSATUR is quadratic.
+#: Maximum vertices for these algorithms; beyond, bit sets grow long and DSATUR is quadratic.
 VERTICES_MAX = 2000
-#: A vertex that lost its colour may not have it back for this many moves, and up to as many more
-#: at random; with 0.6 of those without a colour, from Blöchliger and Zufferey's PartialCol.
+#: A vertex that lost its colour may not return to it for this many moves, plus a random number up
+#: to this, plus 0.6 for each uncoloured vertex. From Blöchliger and Zufferey's PartialCol.
 _TENURE = 10
-#: Pairs of vertex and colour that one step pays for; a choice between more costs more steps.
+#: Pairs of vertex and colour compared per step; larger choices cost more steps.
 _CHEAP_CHOICES = 500
-#: Vertices the clique search starts from.
+#: Start vertices of the clique search.
 _CLIQUE_STARTS = 40
 
 
 def dsatur(adjacent: list[int]) -> list[int]:
-    """Return a colour for each vertex: always the vertex next that sees most colours."""
+    """Return a colour for each vertex; the next vertex is always the one that sees most colours."""
     count = len(adjacent)
     assert count <= VERTICES_MAX, count
     colours, seen = [-1] * count, [0] * count
@@ -41,14 +41,14 @@ def dsatur(adjacent: list[int]) -> list[int]:
 def improved(
     adjacent: list[int], colours: list[int], *, target: int, steps: int, prng: Prng
 ) -> tuple[list[int], int]:
-    """Return a colouring with fewer colours if one is found, and the steps that are left.
+    """Return a colouring with fewer colours if one exists within the steps, and the steps left.
 
     Args:
         adjacent: the graph.
         colours: a valid colouring.
-        target: the number of colours at which it stops.
+        target: stop at this number of colours.
         steps: moves of the search, over all numbers of colours tried.
-        prng: breaks ties.
+        prng: source of randomness, for ties.
     """
     while steps > 0 and (used := max(colours, default=-1) + 1) > target:
         search = _PartialColouring(adjacent, colours, used - 1)
@@ -60,13 +60,13 @@ def improved(
 
 
 class _PartialColouring:
-    """Independent sets of vertices and those outside; a move puts one in, its neighbours out."""
+    """A partial colouring; giving a vertex a colour takes it from its neighbours."""
 
     def __init__(self, adjacent: list[int], colours: list[int], count: int) -> None:
         self._adjacent = adjacent
         self._classes = [0] * count
         self._tabu = [[0] * count for _ in adjacent]
-        #: Vertex without a colour -> for each colour how many neighbours would lose theirs.
+        #: Uncoloured vertex -> for each colour, how many neighbours would lose it.
         self.outside: dict[int, list[int]] = {}
         for vertex, colour in enumerate(colours):
             if colour < count:
@@ -84,7 +84,7 @@ class _PartialColouring:
         return max(0, steps - now)
 
     def colours(self) -> list[int]:
-        """Return the colour of each vertex once all have one."""
+        """Return the colour of each vertex of a complete colouring."""
         assert not self.outside
         colour_of = [-1] * len(self._adjacent)
         for colour, vertices in enumerate(self._classes):
@@ -93,7 +93,7 @@ class _PartialColouring:
         return colour_of
 
     def _best(self, now: int, prng: Prng) -> tuple[int, int]:
-        """Return a vertex and a colour that put the fewest out, not tabu; ties at random."""
+        """Return the best vertex and colour that are not tabu, ties at random."""
         least, candidates = len(self._adjacent) + 1, [(-1, -1)]
         for vertex, costs in self.outside.items():
             if min(costs) > least:
@@ -105,7 +105,7 @@ class _PartialColouring:
                         least, candidates = cost, [(vertex, colour)]
                     else:
                         candidates.append((vertex, colour))
-        if candidates[0][0] < 0:  # all are tabu
+        if candidates[0][0] < 0:  # all moves are tabu
             vertices = list(self.outside)
             return vertices[prng.below(len(vertices))], prng.below(len(self._classes))
         return candidates[prng.below(len(candidates))]
@@ -128,7 +128,7 @@ class _PartialColouring:
 
 
 def clique(adjacent: list[int]) -> list[int]:
-    """Return vertices that are all adjacent to one another, as many as a greedy search finds."""
+    """Return a clique: vertices that are all adjacent, as many as a greedy search reaches."""
     degree = [bits.bit_count() for bits in adjacent]
     starts = sorted(range(len(adjacent)), key=lambda each: (-degree[each], each))[:_CLIQUE_STARTS]
     best: list[int] = []
@@ -146,12 +146,12 @@ def clique(adjacent: list[int]) -> list[int]:
 
 
 def lowest_zero(bits: int) -> int:
-    """Return the number of the lowest bit that is not set."""
+    """Return the position of the lowest bit that is not set."""
     return (~bits & (bits + 1)).bit_length() - 1
 
 
 def members(bits: int) -> list[int]:
-    """Return the numbers of the bits that are set, ascending."""
+    """Return the positions of the set bits, ascending."""
     numbers = []
     while bits:
         low = bits & -bits

@@ -1,4 +1,4 @@
-"""What a plan changes of the one before it; no plan is made in here.
+"""The changes between two successive plans.
 
 Source: F-2.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @value
 class Changed:
-    """A host whose wave or latest start another plan changes."""
+    """A host whose wave or latest start changes in the next plan."""
 
     host: str
     from_wave: int
@@ -26,25 +26,25 @@ class Changed:
 
 @value
 class PlanDifference:
-    """What is other in the second of two plans; every list by name of the host."""
+    """The changes from one plan to the next; every list is sorted by host name."""
 
-    #: Hosts that only the second one has a wave for.
+    #: Hosts that have a wave only in the second plan.
     added: tuple[str, ...]
-    #: Hosts that only the first one has a wave for: done since, blocked, or not asked for.
+    #: Hosts that have a wave only in the first plan: done since, blocked, or removed.
     removed: tuple[str, ...]
     changed: tuple[Changed, ...]
-    #: Hosts that only the second one says are blocked, and those that only the first one says.
+    #: Hosts that only the second plan lists as blocked, and those that only the first one does.
     blocked: tuple[str, ...]
     unblocked: tuple[str, ...]
 
     @property
     def empty(self) -> bool:
-        """Whether both say the same."""
+        """Whether the plans are the same."""
         return self == PlanDifference((), (), (), (), ())
 
 
 def difference(before: Plan, after: Plan) -> PlanDifference:
-    """Return how a plan differs from the one before it."""
+    """Return the changes of a plan from the one before it."""
     old = {entry.host: entry for entry in before.entries}
     new = {entry.host: entry for entry in after.entries}
     changed = [

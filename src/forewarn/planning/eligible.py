@@ -1,4 +1,4 @@
-"""Which hosts can be done, in which calendar; the others with their blocker."""
+"""Splits hosts into those that can be done, by calendar, and those with a blocker."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import Asked, FleetState
     from forewarn.planning.policy import BudgetLimits, MaintenancePolicy
 
-#: How far ahead openings are looked for, where no deadline comes first.
+#: How far ahead to search for openings, unless a deadline comes first.
 HORIZON_MS = SPANS_DAYS_MAX * 86_400_000
 
 
 @value
 class Calendar:
-    """When some hosts may be worked on; hosts with different calendars never share a wave."""
+    """When certain hosts may be worked on; hosts with different calendars never share a wave."""
 
-    #: Windows, by name, that are for them.
+    #: Names of the windows for these hosts.
     windows: tuple[str, ...] = ()
     not_before_ms: int = 0
-    #: Who asked for that.
+    #: The principal who requested the postponement.
     postponed_by: str = ""
     spans: tuple[Span, ...] = ()
 
     @property
     def subject(self) -> str:
-        """The windows as a sentence names them."""
+        """The windows' names for a sentence."""
         return f"window {', '.join(self.windows)}" if self.windows else FREEZE
 
 
 class Calendars:
-    """The calendar of each host; those of one zone, rack and labels are worked out once."""
+    """The calendar of each host, cached by zone, rack and labels."""
 
     def __init__(
         self, policy: MaintenancePolicy, asked: Asked, *, now_ms: int, index: Index
     ) -> None:
-        """Note what calendars depend on."""
+        """Store the inputs of calendars."""
         self._policy = policy
         self._index = index
         named = {group for window in policy.windows for group in window.groups or ()}
         groups = enumerate(index.fleet.groups)
-        #: Group that a window names -> the word for it.
+        #: Group that a window names -> its pair for window matching.
         self._group_words = {n: group_word(each.name) for n, each in groups if each.name in named}
         self._span = (now_ms, min(asked.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
         self._postponed = {
@@ -84,11 +84,11 @@ class Calendars:
 def split_eligible(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
-    """Return the hosts that can be done, by calendar, and the others with their blockers."""
+    """Return the possible hosts by calendar, and the others with their blockers."""
     calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
     settled = {*terms.state.announced, *terms.state.done}
     blocked: list[tuple[str, Blocker]] = []
-    # One object for each calendar, so that a host costs no comparison of spans.
+    # Calendars are shared objects, so that hosts are compared by identity rather than by spans.
     by_identity: dict[int, tuple[Calendar, list[int]]] = {}
     for name in sorted(set(terms.asked.hosts) - settled):
         host = index.number.get(name)
@@ -108,7 +108,7 @@ def split_eligible(
 def _blocker(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, host: int, now_ms: int
 ) -> Blocker | None:
-    """Return the blocker of a host that holds for an unknown time."""
+    """Return the blocker of a host without a known end."""
     groups = index.groups_on[host]
     for code, ends_ms, operation in occupied.obstacles(host, groups):
         if not ends_ms:
@@ -121,7 +121,7 @@ def _blocker(
 
 
 def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
-    """Return why no opening is long enough for a host, None if one is. See F-7."""
+    """Return why no opening is long enough for a host; None if one is. See F-7."""
     if any(end - start >= duration_s * 1000 for start, end in calendar.spans):
         return None
     code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW
@@ -129,11 +129,11 @@ def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
 
 
 class PlanningTerms:
-    """The terms of a plan: the live state, policy, request and time."""
+    """The inputs of a plan: live state, policy, request and time."""
 
     def __init__(
         self, state: FleetState, policy: MaintenancePolicy, *, asked: Asked, now_ms: int
     ) -> None:
-        """Keep them together."""
+        """Store the inputs."""
         assert asked.duration_s > 0
         self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms

@@ -1,6 +1,6 @@
-"""The fleet as the planner sees it: hosts, groups and placements in flat arrays.
+"""The fleet for the planner: hosts, groups and placements in flat arrays.
 
-No name of a VM, no address and no state of an operation: adapters above this room hold those.
+Adapters above this package map VM names and addresses to these arrays.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class FleetHost:
     update_domain: int = 0
     #: Labels as `key=value`.
     labels: tuple[str, ...] = ()
-    #: Size that all VMs on it may have together, in the unit of the VMs' sizes; 0: no VM fits.
+    #: Total size of VMs that fit, in the unit of the VMs' sizes; 0: no VM fits.
     capacity: int = 0
-    #: Name of its driver: VMs move only between hosts of one driver and zone.
+    #: Name of its driver; VMs move only between hosts of one driver and zone.
     driver: str = ""
-    #: Whether its driver's own scheduler chooses where VMs go.
+    #: Whether its driver's own scheduler chooses destinations.
     scheduled: bool = False
 
     @property
@@ -40,18 +40,18 @@ class FleetHost:
 
     @property
     def pool(self) -> tuple[str, str]:
-        """Hosts with the same one can take each other's VMs."""
+        """VMs can move between hosts with equal values."""
         return (self.zone, self.driver)
 
     @property
     def words(self) -> frozenset[str]:
-        """Every `key=value` that is true of it; `zone` and `rack` are keys."""
+        """All its labels as `key=value`, with `zone` and `rack`."""
         return frozenset((f"zone={self.zone}", f"rack={self.rack}", *self.labels))
 
 
 @value
 class FleetGroup:
-    """Virtual machines that share a document, and whose they are."""
+    """Virtual machines that share a document, with their owner."""
 
     name: str
     owner: str = ""
@@ -59,16 +59,16 @@ class FleetGroup:
 
 @dataclass(slots=True)
 class Fleet:
-    """Hosts, groups, and for each VM its host, its group (by index) and its size.
+    """Hosts, groups, and the host, group (by index) and size of each VM.
 
-    Nobody changes a fleet once it is made. The number of a VM is its place in the three arrays.
+    A fleet never changes. The number of a VM is its position in the three arrays.
     """
 
     hosts: tuple[FleetHost, ...]
     groups: tuple[FleetGroup, ...] = ()
     vm_hosts: array[int] = field(default_factory=lambda: array("i"))
     vm_groups: array[int] = field(default_factory=lambda: array("i"))
-    #: 0: unknown; it is not moved.
+    #: 0: unknown; the VM is not moved.
     vm_sizes: array[int] = field(default_factory=lambda: array("i"))
 
     @classmethod
@@ -90,9 +90,9 @@ class Fleet:
 
 
 class Index:
-    """What is looked up in a fleet again and again; made once for a plan.
+    """Lookup tables of a fleet, built once per plan.
 
-    Cost: once over all VMs; 1,000,000 take about two seconds and 200 MiB.
+    Cost: one pass over all VMs; 1,000,000 take about two seconds and 200 MiB.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -104,7 +104,7 @@ class Index:
         self.fault_zone: list[int] = [
             zones.setdefault(host.fault_zone, len(zones)) for host in fleet.hosts
         ]
-        #: Host -> group -> VMs of that group on it.
+        #: Host -> group -> number of VMs of that group on the host.
         self.groups_on: list[dict[int, int]] = [{} for _ in fleet.hosts]
         for host, group in zip(fleet.vm_hosts, fleet.vm_groups, strict=True):
             on = self.groups_on[host]
@@ -115,6 +115,6 @@ class Index:
             self.group_sizes[group] += 1
 
     def owners(self, host: int) -> set[str]:
-        """Owners of VMs on a host."""
+        """Return the owners of VMs on a host."""
         groups = self.fleet.groups
         return {groups[group].owner for group in self.groups_on[host]} - {""}

@@ -1,11 +1,11 @@
-"""Hosts into waves where VMs leave first: each wave is made on the placement the last one left.
+"""Waves of hosts whose VMs leave first: each wave starts from the placement after the last one.
 
-Source: F-3. Nobody arrives on a host of the wave or where work is live, and at every moment the
-VMs on a host and those on their way to it fit there. A VM stays where it went, or returns before
-the wave has ended: nobody else arrives on its host, so it fits. Where a driver's own scheduler
-chooses, its VMs have no destination in the plan, and take no room in it.
+Source: F-3. No VM arrives on a host of the wave or on a host with live work. A host always has room
+for its VMs and those on their way to it. A VM stays at its destination, or returns before the wave
+ends; its old host keeps its room. If a driver's own scheduler chooses, the plan has no destination
+for its VMs and reserves no room.
 
-Cost: grows with the VMs that move, times the fault domains of a zone.
+Cost: O(moved VMs * fault domains of a zone).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from forewarn.planning.occupied import Occupied
     from forewarn.planning.policy import BudgetLimits, Subject
 
-#: Hosts in a row that do not fit into a wave that has some, before the wave is closed.
+#: Successive hosts that do not fit a non-empty wave before the wave is closed.
 _MISSES_MAX = 500
-#: Hosts that a blocker names, those with the most room first.
+#: Maximum hosts that a blocker names, those with the most room first.
 _NAMED_MAX = 5
 
 
 class Placement:
-    """The places of VMs while a plan is carried out, and the room of each host."""
+    """The placement of VMs during a plan, and the free room of each host."""
 
     def __init__(
         self, index: Index, closed: Iterable[int], asked: Iterable[int], *, returning: bool
     ) -> None:
-        """Begin with the current fleet.
+        """Start with the current fleet.
 
         Args:
             index: the fleet.
-            closed: hosts where no VM may arrive.
-            asked: hosts that are yet to be done: VMs go there only where nothing else has room.
+            closed: hosts that no VM may move to.
+            asked: hosts that are yet to be done; VMs move there only if no other host has room.
             returning: whether VMs return after the work on their host.
         """
         self.index, self._returning = index, returning
@@ -72,7 +72,7 @@ class Placement:
         self._open.add(host)
 
     def close(self, host: int) -> bool:
-        """Allow no VM to arrive on a host; return whether any could."""
+        """Forbid VMs to arrive on a host; return whether it was allowed before."""
         if host not in self._open:
             return False
         row = self._row(host)
@@ -81,7 +81,7 @@ class Placement:
         return True
 
     def groups_on(self, host: int) -> dict[int, int]:
-        """VMs by group on a host now."""
+        """Return the VMs on a host now, by group."""
         counts: dict[int, int] = {}
         for vm in self.vms[host]:
             group = self.index.fleet.vm_groups[vm]
@@ -89,10 +89,10 @@ class Placement:
         return counts
 
     def evacuated(self, host: int) -> dict[int, int] | None:
-        """Return a destination for each VM on a closed host, and take the room; None if one lacks.
+        """Reserve a destination for each VM on a closed host; None if a VM has no destination.
 
-        Large VMs are placed first. The room they leave is not free before the wave has ended.
-        Where the driver chooses, each destination is the host itself.
+        Large VMs are placed first. Their old room is not free before the wave ends. If the driver
+        chooses destinations, each is the host itself.
         """
         if self.index.fleet.hosts[host].scheduled:
             return dict.fromkeys(self.vms[host], host)
@@ -114,7 +114,7 @@ class Placement:
         self.open(host)
 
     def _destination(self, host: int, size: int) -> int | None:
-        """Return an open host with room: one done before, of the same fault domain, full."""
+        """Return an open host with room: preferably done, of the same fault domain, and full."""
         own = self.index.fault_zone[host]
         rows = self._pools.get(self.index.fleet.hosts[host].pool, {})
         for undone in (False, True):
@@ -127,7 +127,7 @@ class Placement:
         return None
 
     def arrive(self, moves: dict[int, int], host: int, *, reopen: bool) -> None:
-        """Put the VMs of a host where they are after its wave; the host is done."""
+        """Place the VMs of a host for the time after its wave, and mark the host as done."""
         if self.index.fleet.hosts[host].scheduled:
             pass
         elif self._returning:
@@ -143,27 +143,27 @@ class Placement:
             self.open(host)
 
     def most_room(self, host: int) -> list[str]:
-        """Return the names of the hosts that its VMs could go to if they had more room."""
+        """Return the names of hosts that its VMs could move to with more room."""
         rows = self._pools.get(self.index.fleet.hosts[host].pool, {}).values()
         others = sorted((each for row in rows for each in row if each[1] != host), reverse=True)
         return [self.index.fleet.hosts[other].name for _, other in others[:_NAMED_MAX]]
 
 
 def _fit(row: list[tuple[int, int]], size: int) -> tuple[int, int] | None:
-    """Return the fullest host of a row that has room."""
+    """Return the fullest host of a list that has room."""
     place = bisect_left(row, (size, -1))
     return row[place] if place < len(row) else None
 
 
 class Mover:
-    """Makes batches one after another; those that fit nowhere are left over."""
+    """Builds batches one after another; hosts that fit in no batch remain."""
 
     def __init__(self, placement: Placement, limits: BudgetLimits, occupied: Occupied) -> None:
-        """Store the limits that every wave must respect."""
+        """Store the limits of every wave."""
         self._placement, self._limits, self._occupied = placement, limits, occupied
 
     def batches(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> list[Batch]:
-        """Return batches for hosts, in order of preference; remove those hosts from the list."""
+        """Return batches of hosts, in order of preference; remove those hosts from the list."""
         batches: list[Batch] = []
         while hosts:
             batch = self.batch(hosts, calendar, canary=canary)
@@ -175,7 +175,7 @@ class Mover:
         return batches
 
     def batch(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> Batch:
-        """Return one wave, with no host if none fits, and put the VMs where it takes them."""
+        """Return one wave, empty if no host fits, and move the VMs to their destinations."""
         placement = self._placement
         batch = Batch([], calendar, canary, {}, {})
         assert batch.groups is not None
@@ -201,7 +201,7 @@ class Mover:
         return batch
 
     def _endless(self, host: int) -> tuple[Code, str] | None:
-        """Return which live work without a known end keeps work off, as VMs are placed now."""
+        """Return live work without a known end that blocks a host, by the current placement."""
         groups = self._placement.groups_on(host)
         for code, ends_ms, operation in self._occupied.obstacles(host, groups):
             if not ends_ms:
@@ -209,7 +209,7 @@ class Mover:
         return None
 
     def blocker(self, host: int, now_ms: int) -> Blocker:
-        """Return why a host is left over, as VMs are placed after the last wave."""
+        """Return why a host remains, by the placement after the last wave."""
         placement, used = self._placement, self._occupied.taken
         endless = self._endless(host)
         if endless is not None:
@@ -225,7 +225,7 @@ class Mover:
 
 
 class _Wave:
-    """Hosts taken into one wave, with the rules that hold within it."""
+    """Hosts of one wave, with the rules within it."""
 
     def __init__(
         self, limits: BudgetLimits, occupied_by: dict[Subject, int], placement: Placement
@@ -234,7 +234,7 @@ class _Wave:
         self._used = dict(occupied_by)
         self._zone_of_group: dict[int, int] = {}
         self._destinations: set[int] = set()
-        #: Host -> VM -> where it goes, and whether VMs may arrive on the host afterwards.
+        #: Host -> VM -> its destination, and whether VMs may arrive on the host afterwards.
         self._moves: dict[int, tuple[dict[int, int], bool]] = {}
 
     def admitted(self, host: int) -> dict[int, int] | None:
@@ -263,6 +263,6 @@ class _Wave:
         return moves
 
     def end(self) -> None:
-        """Put the VMs where they went, all at once."""
+        """Move all VMs of the wave to their destinations."""
         for host, (moves, was_open) in self._moves.items():
             self._placement.arrive(moves, host, reopen=was_open)

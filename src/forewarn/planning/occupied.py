@@ -1,6 +1,6 @@
-"""What live work and failures occupy: hosts, groups by fault domain, and room in limits.
+"""Hosts, fault domains of groups, and room in limits that live work and failures occupy.
 
-Source: F-3: failures and work by hand count as planned work does.
+Source: F-3: failures and manual work count like planned work.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, PlanEntry
     from forewarn.planning.policy import BudgetLimits, Subject
 
-#: Why a host waits for live work, until when (0: unknown), and for which.
+#: Why a host waits for live work, until when (0: unknown), and for which work.
 Obstacle = tuple[Code, int, str]
 
 
 def live_work(state: FleetState, now_ms: int) -> list[Live]:
-    """Return everything that occupies hosts now, failures and announced entries included."""
+    """Return everything that occupies hosts now, with failures and announced entries."""
     work = [Live(f"the failure of host {name}", name) for name in state.failed]
     return [*work, *state.live, *announced(state, now_ms)]
 
@@ -36,7 +36,7 @@ def announced(state: FleetState, now_ms: int) -> list[Live]:
 
 
 def _live(entry: PlanEntry, now_ms: int) -> Live:
-    """Return an announced entry as live work; one that is late is given its whole time again."""
+    """Return an announced entry as live work; late work counts its whole duration again."""
     ends_ms = entry.latest_end_ms
     if ends_ms <= now_ms:
         ends_ms = now_ms + entry.latest_end_ms - entry.latest_start_ms
@@ -45,10 +45,10 @@ def _live(entry: PlanEntry, now_ms: int) -> Live:
 
 
 class Occupied:
-    """Live work, looked up by host, group and limit. Cost: grows with the work and its groups."""
+    """Live work by host, group and limit. Cost: grows with the work and its groups."""
 
     def __init__(self, index: Index, limits: BudgetLimits, live: Iterable[Live]) -> None:
-        """Note what each work occupies; work on hosts that are not in the fleet is left out."""
+        """Index what each work occupies; work on hosts outside the fleet is left out."""
         self._index, self._limits = index, limits
         self.live = [work for work in live if work.host in index.number]
         group_of = {group.name: number for number, group in enumerate(index.fleet.groups)}
@@ -68,9 +68,9 @@ class Occupied:
                 disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
                 self._groups.setdefault(group, []).append(disturbed)
             self._counted.append((work, host, groups))
-        #: What work without a known end takes of each limit.
+        #: The share of each limit that work without a known end uses.
         self.taken = self.taken_after(0)
-        #: Hosts where work is live, or VMs are about to arrive.
+        #: Hosts with live work or arriving VMs.
         self.hosts = frozenset([*self._hosts, *(host for _, host, _ in self._counted)])
 
     def _occupy(self, host: int, code: Code, work: Live) -> None:
@@ -83,7 +83,7 @@ class Occupied:
         return {group: 1 for name in work.groups if (group := group_of.get(name, -1)) in on}
 
     def obstacles(self, host: int, groups: Iterable[int]) -> list[Obstacle]:
-        """Return what keeps work off a host, given the groups on it."""
+        """Return the work that blocks a host, given the groups on the host."""
         waits = list(self._hosts.get(host, ()))
         if self._groups:
             zone = self._index.fault_zone[host]
@@ -96,9 +96,10 @@ class Occupied:
         return waits
 
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
-        """Return how much of each limit work takes that ends later, or at an unknown time.
+        """Return the share of each limit that work ending after a time uses.
 
-        With 0, by work without a known end alone. Work twice on a host disturbs it once.
+        Work without a known end always counts; at 0 nothing else does. Two pieces of work on one
+        host disturb it once.
         """
         most: dict[tuple[int, Subject], int] = {}
         for work, host, groups in self._counted:
@@ -112,5 +113,5 @@ class Occupied:
         return usage
 
     def ends(self) -> list[int]:
-        """Return when work ends of which that is known, ascending, each time once."""
+        """Return the known ends of live work, ascending, without duplicates."""
         return sorted({work.ends_ms for work, *_ in self._counted if work.ends_ms})

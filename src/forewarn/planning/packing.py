@@ -1,7 +1,7 @@
-"""Hosts into waves where VMs stay on their hosts: first fit over bit sets, then again and better.
+"""Waves of hosts whose VMs stay: first fit over bit sets, then repeated improvement.
 
-A wave is a bit. For a host, the waves it may not be in are the union of those in which one of its
-groups is disturbed in another fault domain (G-1) and those in which a limit has no room for it.
+Each wave is one bit. The waves forbidden to a host are those that disturb one of its groups in
+another fault domain (G-1), and those in which a limit has no room for it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from forewarn.planning.prng import Prng
 
 
-#: Orders in a row that save no wave, after which no other is tried: a few hosts that cannot be
-#: done in fewer waves would be fitted tens of thousands of times.
+#: Successive orders without a saved wave after which the search ends. Without this limit, a few
+#: hosts that need their waves would be fitted tens of thousands of times.
 FRUITLESS_MAX = 1000
 
 
 class Problem:
-    """Some hosts, by place, with what keeps two of them out of one wave.
+    """A set of hosts, by position, with the rules that keep two of them out of one wave.
 
     Cost: grows with the groups on the hosts; limits that never bind are left out.
     """
@@ -33,17 +33,17 @@ class Problem:
     def __init__(
         self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, usage: dict[Subject, int]
     ) -> None:
-        """Number what binds; `taken` is what other work takes of the limits."""
+        """Number the binding rules; `taken` is the share of the limits that other work uses."""
         self.index = index
         self.hosts = tuple(hosts)
-        #: Place -> number of its fault domain.
+        #: Position -> number of its fault domain.
         self.zones = [index.fault_zone[host] for host in self.hosts]
         self._components: list[list[int]] | None = None
         self._number_slots()
         self._number_limits(limits, usage)
 
     def _number_slots(self) -> None:
-        """Give a number to each group in each fault domain, where it has more than one of them."""
+        """Number each pair of group and fault domain, for groups in more than one domain."""
         zones_of: dict[int, set[int]] = {}
         for host, zone in zip(self.hosts, self.zones, strict=True):
             for group in self.index.groups_on[host]:
@@ -54,7 +54,7 @@ class Problem:
         slot_of: dict[tuple[int, int], int] = {}
         #: Slot -> its group; a slot is one group in one fault domain.
         self.group_of_slot: list[int] = []
-        #: Place -> its slots.
+        #: Position -> its slots.
         self.slots: list[list[int]] = []
         for host, zone in zip(self.hosts, self.zones, strict=True):
             slots = []
@@ -68,26 +68,26 @@ class Problem:
             self.slots.append(slots)
 
     def _number_limits(self, limits: BudgetLimits, usage: dict[Subject, int]) -> None:
-        """Keep the limits that do not have room for all hosts at once."""
+        """Select the limits that do not have room for all hosts at once."""
         wanted: dict[Subject, int] = {}
         amounts = [limits.amounts(host, self.index.groups_on[host]) for host in self.hosts]
         for of_host in amounts:
             for subject, amount in of_host:
                 wanted[subject] = wanted.get(subject, 0) + amount
         room = {each: limits.limit[each] - usage.get(each, 0) for each in wanted}
-        #: Number -> what the limit is for.
+        #: Number -> the subject of the limit.
         self.subjects = [each for each, total in wanted.items() if total > room[each]]
-        #: Number -> how much of it may be disturbed at once.
+        #: Number -> how much of the limit may be disturbed at once.
         self.room = [room[each] for each in self.subjects]
         number = {each: n for n, each in enumerate(self.subjects)}
-        #: Place -> what it takes: (number of the limit, amount).
+        #: Position -> its shares: (number of the limit, amount).
         self.amounts = [
             [(number[each], amount) for each, amount in of_host if each in number]
             for of_host in amounts
         ]
 
     def components(self) -> list[list[int]]:
-        """Return places in sets that no group connects, each ascending; remembered."""
+        """Return sets of positions that no group connects, each ascending; cached."""
         if self._components is None:
             self._components = self._connected()
         return self._components
@@ -114,7 +114,7 @@ class Problem:
         return list(neighbours.values())
 
     def graph(self, places: Sequence[int]) -> list[int]:
-        """Return, for some places, which others of them each conflicts with, as bit sets."""
+        """Return bit sets of the other positions that each position conflicts with."""
         of_slot: dict[int, int] = {}
         of_group: dict[int, int] = {}
         for bit, place in enumerate(places):
@@ -134,12 +134,12 @@ class Problem:
 def first_fit(
     problem: Problem, order: Iterable[int], wanted: Sequence[int] | None = None
 ) -> list[int]:
-    """Return a wave, from 0, for each place: the first that has room, places taken in an order.
+    """Assign each position, in the given order, to the first wave with room; waves start at 0.
 
     Args:
-        problem: the places.
-        order: every place once.
-        wanted: a wave for each place to have if it can; -1 for the first with room.
+        problem: the positions.
+        order: every position once.
+        wanted: the preferred wave of each position; -1 for the first with room.
     """
     waves = [-1] * len(problem.hosts)
     of_group = [0] * len(problem.groups)
@@ -184,18 +184,19 @@ def _full(counts: list[int], room: int, amount: int) -> int:
 
 
 def packed(problem: Problem, target: int, *, steps: int, prng: Prng) -> list[int]:
-    """Return a wave, from 0, for each place; few waves, the fewer the more steps.
+    """Return a wave for each position, from 0; more steps find fewer waves.
 
     Args:
         problem: the places.
-        target: number of waves at which nothing better can be found.
-        steps: places put or exchanged after the first solutions.
-        prng: chooses between equals.
+        target: the lower bound on waves, where the search stops.
+        steps: positions assigned or exchanged after the first solutions.
+        prng: source of randomness, for ties.
     """
     size = len(problem.hosts)
     places = range(size)
     orders = [
-        # Within a fault domain the hosts that conflict least come last: they go with others'.
+        # Within a fault domain, hosts with few conflicts come last, as they fit into existing
+        # waves.
         sorted(places, key=lambda place: (problem.zones[place], -len(problem.slots[place]), place)),
         sorted(places, key=lambda place: (-len(problem.slots[place]), place)),
     ]
@@ -212,10 +213,10 @@ def packed(problem: Problem, target: int, *, steps: int, prng: Prng) -> list[int
 def _repacked(
     problem: Problem, waves: list[int], *, target: int, steps: int, prng: Prng
 ) -> list[int]:
-    """Fit again, wave by wave in another order: that never takes more waves, often fewer.
+    """Fit again, wave by wave in another order, which never needs more waves and often fewer.
 
-    See Culberson's iterated greedy; it holds for every rule that a part of a wave keeps when
-    the wave does, as G-1 and limits are.
+    This is Culberson's iterated greedy. It is valid for every rule that holds for each part of a
+    valid wave, as G-1 and limits do.
     """
     turn = fruitless = 0
     while count_of(waves) > target and steps >= len(waves) and fruitless < FRUITLESS_MAX:
@@ -228,7 +229,7 @@ def _repacked(
 
 
 def _reordered(waves: list[int], turn: int, prng: Prng) -> list[int]:
-    """Return all places, waves kept together: the last first, the largest first, or at random."""
+    """Return all positions wave by wave: last wave first, largest first, or at random."""
     classes = classes_of(waves)
     if turn % 3 == 0:
         classes.reverse()
@@ -240,7 +241,7 @@ def _reordered(waves: list[int], turn: int, prng: Prng) -> list[int]:
 
 
 def _coloured(problem: Problem, target: int, steps: int, prng: Prng) -> tuple[list[int], int]:
-    """Return a colour for each place, limits not heeded, and the steps left; none if too large."""
+    """Return a colour for each position, ignoring limits, and the steps left; empty: too large."""
     colours = [0] * len(problem.hosts)
     parts = [part for part in problem.components() if len(part) > 1]
     if any(len(part) > colouring.VERTICES_MAX for part in parts):
@@ -249,7 +250,7 @@ def _coloured(problem: Problem, target: int, steps: int, prng: Prng) -> tuple[li
     for part in parts:
         graph = problem.graph(part)
         classes.append((part, graph, colouring.dsatur(graph)))
-    # The part with most colours decides how many waves there are; the others follow it down.
+    # The part with most colours sets the number of waves; the other parts follow.
     classes.sort(key=lambda each: -max(each[2]))
     goal = target
     for part, graph, of_part in classes:
@@ -262,12 +263,12 @@ def _coloured(problem: Problem, target: int, steps: int, prng: Prng) -> tuple[li
 
 
 def count_of(waves: list[int]) -> int:
-    """Return how many waves there are."""
+    """Return the number of waves."""
     return max(waves, default=-1) + 1
 
 
 def classes_of(waves: Sequence[int]) -> list[list[int]]:
-    """Return the places of each wave."""
+    """Return the positions of each wave."""
     classes: list[list[int]] = [[] for _ in range(max(waves, default=-1) + 1)]
     for place, wave in enumerate(waves):
         classes[wave].append(place)

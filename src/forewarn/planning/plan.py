@@ -1,4 +1,4 @@
-"""The parts of a plan, and the request it answers; values only, no decision.
+"""The parts of a plan and its request; values only.
 
 Source: F-2. All times are ms since the epoch UTC.
 """
@@ -14,27 +14,27 @@ from forewarn.values import value
 
 @value
 class Asked:
-    """What a maintenance asks for: which hosts, for how long each, and under which conditions."""
+    """The request of a maintenance: its hosts, the duration of each, and the conditions."""
 
     hosts: tuple[str, ...]
-    #: The time the work on each host takes, in seconds; above 0.
+    #: Duration of the work on each host, in seconds; above 0.
     duration_s: int = 600
-    #: VMs leave their host first, within this many seconds; 0: they stay on it.
+    #: VMs leave their host first, within this many seconds; 0: they stay on the host.
     move_s: int = 0
-    #: They return after the work, within this many seconds, notice included; 0: they stay away.
+    #: VMs return after the work, within this many seconds, notice included; 0: they do not return.
     return_s: int = 0
     earliest_ms: int = 0
-    #: When the last host must be done; 0: no deadline.
+    #: Deadline of the last host; 0: no deadline.
     deadline_ms: int = 0
     #: Budgets that the maintenance adds to those of the policy.
     budgets: tuple[Budget, ...] = ()
-    #: Hosts of the canary wave; where it is empty the planner takes the first that may go together.
+    #: Hosts of the canary wave; if empty, the planner uses the first hosts that may share a wave.
     canary_hosts: tuple[str, ...] = ()
-    #: Granted postponements: (host, not before, at whose request).
+    #: Granted postponements: (host, earliest start, requesting principal).
     postponed: tuple[tuple[str, int, str], ...] = ()
     #: The same seed gives the same plan.
     seed: int = 0
-    #: How much work goes into fewer waves: hosts placed or exchanged after the first solution.
+    #: Effort for fewer waves: hosts placed or exchanged after the first solution.
     steps: int = 200_000
 
     @property
@@ -45,15 +45,15 @@ class Asked:
 
 @value
 class Live:
-    """Work that is announced or running: of this maintenance, of another one, or by hand."""
+    """Announced or running work: of this maintenance, of another one, or manual."""
 
     operation: str
     host: str
-    #: Groups with VMs there that it disturbs, where it does not occupy the whole host.
+    #: Groups of the disturbed VMs there, if the work does not occupy the whole host.
     groups: tuple[str, ...] = ()
-    #: When it ends at the latest; 0: unknown.
+    #: Latest end; 0: unknown.
     ends_ms: int = 0
-    #: Hosts where its VMs arrive; empty: they stay.
+    #: Destinations of its VMs; empty: they stay.
     destinations: tuple[str, ...] = ()
     #: Whether it occupies the whole host; work on one VM does not.
     whole_host: bool = True
@@ -63,31 +63,31 @@ class Live:
 
 @value
 class FleetState:
-    """What is true of the fleet now, beside where its VMs are."""
+    """The current state of the fleet apart from the placement of VMs."""
 
-    #: Work that is announced or running, without that of the hosts in `announced`.
+    #: Announced or running work, except on the hosts in `announced`.
     live: tuple[Live, ...] = ()
-    #: Hosts that have failed: they count as disturbed, and no VM arrives there.
+    #: Failed hosts: they count as disturbed, and no VM moves there.
     failed: tuple[str, ...] = ()
     #: Hosts of the plan in force that are done.
     done: tuple[str, ...] = ()
-    #: When owners were last disturbed: (owner, end).
+    #: Ends of the owners' last disturbances: (owner, end).
     owners_disturbed: tuple[tuple[str, int], ...] = ()
-    #: The plan in force, of which a new one is the child.
+    #: The plan in force, which becomes the parent of the new one.
     in_force: Plan | None = None
-    #: Hosts of the plan in force that are announced or running: they stay as they are.
+    #: Announced and running hosts of the plan in force, which stay unchanged.
     announced: tuple[str, ...] = ()
-    #: Number of the last wave that was announced by any plan before; 0: none was.
+    #: Number of the last wave that any plan announced; 0: none.
     last_wave: int = 0
-    #: When the pause after that wave is over; 0: there is none.
+    #: End of the pause after that wave; 0: no pause.
     paused_until_ms: int = 0
 
 
 @value
 class VmMove:
-    """A VM, by its number in the fleet, and the host it goes to before the work starts.
+    """A VM, by its number in the fleet, and its destination before the work starts.
 
-    Empty: its driver's scheduler chooses.
+    Empty if the driver's scheduler chooses the destination.
     """
 
     vm: int
@@ -96,18 +96,18 @@ class VmMove:
 
 @value
 class PlanEntry:
-    """What a plan says of one host that can be done."""
+    """The plan for one host that can be done."""
 
     host: str
     #: Number of its wave, 1 or more.
     wave: int
-    #: When the VMs on it get notice.
+    #: When the VMs on the host get notice.
     shown_ms: int
     earliest_start_ms: int
     latest_start_ms: int
     earliest_end_ms: int
     latest_end_ms: int
-    #: Names of the groups that get notice: all with VMs on the host then.
+    #: Names of the groups that get notice: all with VMs on the host at that time.
     groups: tuple[str, ...] = ()
     moves: tuple[VmMove, ...] = ()
 
@@ -122,14 +122,14 @@ class Wave:
     latest_start_ms: int
     latest_end_ms: int
     hosts: tuple[str, ...]
-    #: What it waits for first.
+    #: The first blocker of the host.
     waits: Blocker
     canary: bool = False
 
 
 @value
 class WaveBound:
-    """A number of waves that no plan for the same can go below, and why."""
+    """A number of waves that no plan for this request can go below, and why."""
 
     waves: int
     argument: str
@@ -137,22 +137,22 @@ class WaveBound:
 
 @value
 class Plan:
-    """Who is done when, who is not and why; never changed, replaced by a child."""
+    """The wave or the blocker of each host; never changed, only replaced by a child."""
 
     id: str
-    #: Id of the plan it takes the place of; empty for a first one.
+    #: Id of the plan that it replaces; empty for a first one.
     parent: str
     made_ms: int
     asked: Asked
-    #: One for each host that can be done, by wave and name.
+    #: One for each host that can be done, ordered by wave and name.
     entries: tuple[PlanEntry, ...]
-    #: Hosts that cannot be done, by name, each with its blocker.
+    #: Hosts that cannot be done, ordered by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...]
-    #: Waves that are not announced, in the order of time.
+    #: Waves that are not announced yet, ordered by time.
     waves: tuple[Wave, ...]
-    #: For the waves that are not announced.
+    #: The bound for these waves.
     bound: WaveBound
-    #: The limits that hold, each resolved to a number; those that never bind are left out.
+    #: The limits in force, each resolved to a number; limits that never bind are left out.
     limits: tuple[tuple[Subject, int], ...] = ()
 
 

@@ -1,6 +1,6 @@
-"""Plans and budgets as JSON text, for the store and for history; and back.
+"""Plans and budgets as JSON text, for the store and for history.
 
-What a plan says of a host is said by its wave; the groups that get notice are known from the fleet.
+Each entry's times come from its wave. The fleet determines the groups that get notice.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 @value
 class PlanBody:
-    """What a plan says."""
+    """The content of a stored plan."""
 
-    #: Those that were to come when it was made.
+    #: The remaining waves at the time of planning.
     waves: tuple[Wave, ...]
-    #: Host -> where its VMs go first, as (VM, host); the host is empty where a driver chooses.
+    #: Host -> destinations of its VMs, as (VM, host); the host is empty if a driver chooses.
     moves: dict[str, tuple[tuple[str, str], ...]]
-    #: Hosts that could not be done, by name, each with its blocker.
+    #: Hosts that could not be done, ordered by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...]
-    #: The number of waves that no plan could go below, and why.
+    #: The lower bound on the number of waves, and why.
     bound: WaveBound
-    #: The budgets that could bind, resolved to numbers when the plan was made.
+    #: The budgets that could bind, resolved to numbers at the time of planning.
     limits: dict[Subject, int]
 
     def __reduce__(self) -> tuple[Callable[[str], PlanBody], tuple[str]]:
-        """Send the text alone to another process: an object for each host takes far longer."""
+        """Pickle only the text: an object for each host takes far longer to send to a process."""
         return read_plan, (plan_text(self),)
 
 
 def plan_text(plan: PlanBody) -> str:
-    """Return a plan as text; costs its hosts and moves."""
+    """Encode a plan; costs its hosts and moves."""
     waves = [
         [
             wave.number,
@@ -68,12 +68,12 @@ def plan_text(plan: PlanBody) -> str:
 
 
 def read_plan(text: str) -> PlanBody:
-    """Read a plan from its text; costs its hosts.
+    """Decode a plan; costs its hosts.
 
     Raises:
         KeyError: a member is missing.
-        TypeError: a member is of another kind.
-        ValueError: it is not JSON, or has an unknown word.
+        TypeError: a member has the wrong type.
+        ValueError: the text is not JSON, or has an unknown word.
     """
     form = json.loads(text)
     waves = tuple(
@@ -95,12 +95,12 @@ def _blocker(code: str, subject: str, since_ms: int, clears_ms: int) -> Blocker:
 
 
 def budgets_text(budgets: tuple[Budget, ...]) -> str:
-    """Return budgets as text."""
+    """Encode budgets."""
     return json.dumps([[b.scope.value, b.limit, int(b.percent), b.name] for b in budgets])
 
 
 def read_budgets(text: str) -> tuple[Budget, ...]:
-    """Return budgets from their text."""
+    """Decode budgets."""
     return tuple(
         Budget(Scope(scope), limit, bool(percent), name)
         for scope, limit, percent, name in json.loads(text)

@@ -1,6 +1,6 @@
-"""From fleet, live state, policy, time and a request to a plan; pure and deterministic.
+"""Makes a plan from fleet, live state, policy, time and a request; pure and deterministic.
 
-Source: F-2, F-3. What plans are made of is in `plan.py`; whether one is right says `checker.py`.
+Source: F-2, F-3. `plan.py` defines the parts of a plan; `checker.py` checks plans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import Asked, FleetState, PlanEntry
     from forewarn.planning.policy import MaintenancePolicy
 
-#: For each canary, hosts that are looked at to find those that may go together.
+#: Hosts examined per canary host to find those that may share a wave.
 _CANARY_CANDIDATES = 50
 
 
@@ -43,7 +43,7 @@ def plan(
 
 
 class _Planning:
-    """One plan in the making."""
+    """One plan in progress."""
 
     def __init__(self, index: Index, terms: PlanningTerms) -> None:
         self._index, self._terms = index, terms
@@ -84,7 +84,7 @@ class _Planning:
     def _batches(
         self, hosts: list[tuple[Calendar, list[int]]]
     ) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
-        """Return the waves to be, canaries first, and hosts whose VMs fit nowhere."""
+        """Return the waves, canaries first, and the hosts whose VMs fit nowhere."""
         canaries = self._canaries(hosts)
         if canaries is None:
             waits = Blocker(Code.PREVIOUS_WAVE, "the canary wave", self._terms.now_ms)
@@ -107,7 +107,7 @@ class _Planning:
         ]
 
     def _classes(self, hosts: list[int]) -> list[list[int]]:
-        """Return places of hosts by wave, as if their VMs stayed; notes the bound."""
+        """Return positions of hosts by wave, if their VMs stayed; stores the bound."""
         problem = Problem(self._index, self._limits, hosts, usage=self._occupied.taken)
         bound = bound_of(problem)
         self._bounds.append((hosts, bound))
@@ -157,9 +157,9 @@ class _Planning:
         return together(bounds)
 
     def _canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int] | None:
-        """Return the hosts of the canary wave; None if none of those named can be done.
+        """Return the hosts of the canary wave; None if no named host can be done.
 
-        Once the plan in force has begun there is no canary wave any more.
+        A plan that has begun needs no canary wave.
         """
         state, asked, number = self._terms.state, self._terms.asked, self._index.number
         able = {host for _, of_calendar in hosts for host in of_calendar}
@@ -172,7 +172,7 @@ class _Planning:
         return before or self._new_canaries(hosts)
 
     def _new_canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int]:
-        """Return the first hosts that may go together, of the calendar that opens first."""
+        """Return the first hosts that may share a wave, of the calendar that opens first."""
         count = self._terms.policy.canary_count
         for calendar, of_calendar in sorted(hosts, key=lambda each: _opens_ms(each[0])):
             if count and (wave := self._wave_of(of_calendar, calendar)):
@@ -180,7 +180,7 @@ class _Planning:
         return set()
 
     def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
-        """Return hosts that may share a wave, the first ones preferred."""
+        """Return hosts that may share a wave, earlier ones preferred."""
         if self._terms.asked.move_s:
             placement = self._placement(hosts)
             mover = Mover(placement, self._limits, self._occupied)
@@ -191,12 +191,12 @@ class _Planning:
 
 
 def _opens_ms(calendar: Calendar) -> int:
-    """Return when a calendar opens first, postponement included."""
+    """Return when a calendar first opens, with postponements."""
     return max(calendar.spans[0][0], calendar.not_before_ms)
 
 
 def _stable(problem: Problem, before: list[int]) -> list[int]:
-    """Return a wave for each place: the one it had where it fits, or where there is room."""
+    """Return a wave for each position: its old one if it still fits, else one with room."""
     order = sorted(range(len(before)), key=lambda place: (before[place] < 0, before[place], place))
     numbers = sorted({wave for wave in before if wave >= 0})
     rank = {wave: place for place, wave in enumerate(numbers)}
@@ -204,7 +204,7 @@ def _stable(problem: Problem, before: list[int]) -> list[int]:
 
 
 def _waves_before(state: FleetState) -> dict[str, int]:
-    """Return the wave that each host has in the plan in force."""
+    """Return the wave of each host in the plan in force."""
     if state.in_force is None:
         return {}
     return {entry.host: entry.wave for entry in state.in_force.entries}
@@ -221,7 +221,7 @@ def _kept(state: FleetState) -> tuple[PlanEntry, ...]:
 def _since(
     state: FleetState, blocked: list[tuple[str, Blocker]]
 ) -> tuple[tuple[str, Blocker], ...]:
-    """Return blockers that were there before with the time since when."""
+    """Return the blockers; those of the previous plan keep the start of their wait."""
     before = dict(state.in_force.blocked) if state.in_force else {}
     blockers = []
     for host, blocker in blocked:

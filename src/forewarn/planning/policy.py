@@ -1,4 +1,4 @@
-"""What an operator allows: budgets, windows, pauses, rests. No file is read in here.
+"""An operator's maintenance policy: budgets, windows, pauses, rests.
 
 Source: F-3, F-7, G-4.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PolicyInvalid(CallerError):
-    """A policy contradicts itself."""
+    """The policy contradicts itself."""
 
     code = "policy-invalid"
     message = "The maintenance policy is invalid: {problem}."
@@ -24,7 +24,7 @@ class PolicyInvalid(CallerError):
 
 
 class Scope(Word):
-    """What a budget counts: hosts in the first four, VMs of the owner or group in the others."""
+    """The unit of a budget: hosts in the first four, VMs of the owner or group in the others."""
 
     FLEET = "fleet"
     ZONE = "zone"
@@ -35,9 +35,9 @@ class Scope(Word):
 
 
 class ConfirmedAct(Word):
-    """What a second principal may have to confirm. Source: P-8."""
+    """Acts that may need a second principal's confirmation. Source: P-8."""
 
-    #: Approving for an owner.
+    #: Approval on behalf of an owner.
     ANSWER = "answer"
     FAIL_HOST = "fail-host"
     START_MAINTENANCE = "start-maintenance"
@@ -48,62 +48,62 @@ class ConfirmedAct(Word):
 class Budget:
     """How many hosts or VMs may be disturbed at once.
 
-    A percentage is of all hosts or VMs in the scope, rounded down, but at least one.
+    A percentage refers to all hosts or VMs in the scope, rounded down, at least 1.
 
     Raises:
-        PolicyInvalid: its number is out of range, or it names nothing where it must.
+        PolicyInvalid: the number is out of range, or a required name is missing.
     """
 
     scope: Scope
     #: 0 or more; as a percentage 1 to 100.
     limit: int
     percent: bool = False
-    #: One zone, rack, owner, group, or label as `key=value`; empty: each one for itself.
+    #: One zone, rack, owner, group, or label as `key=value`; empty: a budget for each.
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a budget."""
+        """Refuse an invalid budget."""
         if self.limit < 0 or (self.percent and not 1 <= self.limit <= 100):
             raise PolicyInvalid(problem=f"a budget of {self.limit} for each {self.scope.value}")
         if self.scope is Scope.LABEL and "=" not in self.name:
             raise PolicyInvalid(problem="a budget for a label names it as key=value")
 
     def most(self, total: int) -> int:
-        """How many of a total may be disturbed at once."""
+        """Return how many of a total may be disturbed at once."""
         return max(1, total * self.limit // 100) if self.percent else self.limit
 
 
 @value
 class MaintenancePolicy:
-    """Everything a plan must respect beside the guarantees that always hold."""
+    """The operator's rules for plans, in addition to the guarantees that always apply."""
 
     budgets: tuple[Budget, ...] = ()
-    #: When work may run; where a host has any, all other time is closed to it.
+    #: When work may run; a host with windows is closed at all other times.
     windows: tuple[Window, ...] = ()
-    #: Spans in which nothing runs, ms since the epoch UTC.
+    #: Spans without any work, ms since the epoch UTC.
     freezes: tuple[Span, ...] = ()
     #: Least time between the end of a wave and the start of the next one.
     pause_s: int = 0
     #: Least time between two disturbances of one owner; 0: none.
     owner_rest_s: int = 0
-    #: Hosts in the first wave, to try the work on; 0: no such wave.
+    #: Hosts in the canary wave, which tries the work first; 0: no such wave.
     canary_count: int = 0
-    #: Least notice, from telling the VMs to the latest start.
+    #: Least notice, from the announcement to the latest start.
     notice_s: int = 900
-    #: Hosts that may fail before a maintenance is stopped, where it does not say.
+    #: Hosts that may fail before a maintenance stops, unless the maintenance sets its own number.
     max_failures: int = 0
-    #: How much later than first planned an owner may have a host done; 0: no later. Source: F-8.
+    #: How much later than first planned an owner may postpone a host; 0: not possible. Source: F-8.
     postpone_max_s: int = 0
-    #: Acts that a second principal must confirm, and the longest time for it. Source: P-8.
+    #: Acts that a second principal must confirm, and the time limit for it. Source: P-8.
     confirm: tuple[ConfirmedAct, ...] = ()
     confirm_within_s: int = 3600
-    #: Maintenances of at most this number of hosts are started without confirmation.
+    #: Maintenances with at most this many hosts start without confirmation.
     confirm_above: int = 0
     #: Impacts, in Azure's words, whose work waits until its VMs are shown it. Source: H-7.
     wait_until_shown: tuple[str, ...] = ("Reboot", "Redeploy")
 
     def windows_of(self, words: frozenset[str]) -> tuple[Window, ...]:
-        """Return the windows that are for a host of which these `key=value` are true."""
+        """Return the windows that apply to a host with these `key=value` pairs."""
         return tuple(each for each in self.windows if each.is_for(words))
 
     def open_spans_of(self, words: frozenset[str], span: Span) -> tuple[Span, ...]:
@@ -111,32 +111,32 @@ class MaintenancePolicy:
         return without(open_spans(self.windows_of(words), *span), self.freezes)
 
     def is_open(self, words: frozenset[str], span: Span) -> bool:
-        """Work fits a window only if all of its span is open. Source: F-7."""
+        """Work fits a window only if its whole span is open. Source: F-7."""
         closed = self.windows_of(words) or self.freezes
         return not closed or self.open_spans_of(words, span) == (span,)
 
 
-#: Scope and name of the subject of a limit, as in `("rack", "r7")`.
+#: Scope and name of the subject of a limit, such as `("rack", "r7")`.
 Subject = tuple[Scope, str]
 
 
 def subject_text(subject: Subject) -> str:
-    """Return what a limit is for: `fleet`, `rack r7`."""
+    """Return the subject of a limit as text: `fleet`, `rack r7`."""
     return f"{subject[0].value} {subject[1]}".strip()
 
 
 class BudgetLimits:
-    """The limits that hold in a fleet: for each subject of a budget the strictest one.
+    """The limits of a fleet: for each subject the strictest budget.
 
-    Cost: grows with hosts, and with VMs where budgets are for owners or groups.
+    Cost: grows with hosts, and with VMs if budgets name owners or groups.
     """
 
     def __init__(self, index: Index, budgets: tuple[Budget, ...]) -> None:
-        """Count the totals and resolve each budget into limits; those that never bind are left out.
+        """Count the totals and resolve each budget to numbers, without those that never bind.
 
         Args:
             index: the fleet.
-            budgets: of the policy and of the maintenance.
+            budgets: those of the policy and of the maintenance.
         """
         self._fleet = index.fleet
         self._scopes = {budget.scope for budget in budgets}
@@ -163,9 +163,9 @@ class BudgetLimits:
     def amounts(
         self, host: int, groups: dict[int, int], *, whole_host: bool = True
     ) -> list[tuple[Subject, int]]:
-        """Return what work on a host takes of each limit, given the VMs by group on it then.
+        """Return the share of each limit that work on a host uses, given its VMs by group.
 
-        Work on a VM of its own, which is not `whole_host`, takes nothing of the host's places.
+        Work on a single VM, which is not `whole_host`, uses no place of the host.
         """
         amounts = dict.fromkeys(self._place(host), 1) if whole_host else {}
         of_group = self._of_group
@@ -183,7 +183,7 @@ class BudgetLimits:
         return subjects
 
     def _place(self, host: int) -> list[Subject]:
-        """Return what a host counts for wherever its VMs come from; one list for equal places."""
+        """Return the limits that count a host by its place: fleet, zone, rack or label."""
         place = self._fleet.hosts[host]
         key = (place.zone, place.rack, place.labels)
         subjects_here = self._of_place.get(key)

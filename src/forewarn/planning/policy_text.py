@@ -1,6 +1,6 @@
-"""A policy as JSON text, for the store and for history; and back. No file that people write.
+"""A policy as JSON text, for the store and for history.
 
-The form of such a file is in `api/policy_file.py`.
+`api/policy_file.py` reads the policy files that people write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from forewarn.planning.plan_text import budgets_text, read_budgets
 from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
 from forewarn.planning.windows import Window
 
-#: Members that are plain numbers.
+#: Members with plain numbers.
 _NUMBERS = (
     "pause_s",
     "owner_rest_s",
@@ -25,7 +25,7 @@ _NUMBERS = (
 
 
 def policy_text(policy: MaintenancePolicy) -> str:
-    """Return a policy as text; the same policy gives the same text."""
+    """Encode a policy; equal policies give equal text."""
     windows = [[getattr(each, name) for name in each.__match_args__] for each in policy.windows]
     form = {
         "budgets": json.loads(budgets_text(policy.budgets)),
@@ -39,7 +39,7 @@ def policy_text(policy: MaintenancePolicy) -> str:
 
 
 def read_policy(text: str) -> MaintenancePolicy:
-    """Return a policy from its text; numbers that are missing have their defaults."""
+    """Decode a policy; missing numbers have their defaults."""
     form = json.loads(text)
     return MaintenancePolicy(
         budgets=read_budgets(json.dumps(form["budgets"])),

@@ -1,6 +1,6 @@
-"""A small generator of integers, so that a seed gives the same plan on every version of Python.
+"""A small generator of integers: a seed gives the same plan on every version of Python.
 
-No other source of randomness may be used in this room; the caller of the planner brings the seed.
+The planner uses no other randomness; its caller chooses the seed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _MASK = (1 << 64) - 1
-#: Any odd constant spreads small seeds; this one is 2**64 over the golden ratio.
+#: An odd constant that spreads small seeds: 2**64 over the golden ratio.
 _SPREAD = 0x9E3779B97F4A7C15
 
 
 class Prng:
-    """Marsaglia's xorshift64: three shifts a number, a period of 2**64 - 1."""
+    """Marsaglia's xorshift64: three shifts per number, a period of 2**64 - 1."""
 
     __slots__ = ("_state",)
 
     def __init__(self, seed: int) -> None:
-        """Begin the stream of a seed; any integer will do."""
+        """Start the sequence of a seed; any integer is valid."""
         self._state = ((seed + 1) * _SPREAD) & _MASK or _SPREAD
 
     def below(self, limit: int) -> int:

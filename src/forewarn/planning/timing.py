@@ -1,7 +1,7 @@
-"""Waves in the order of time: each with its start, what it waits for, or why it comes too late.
+"""Schedules waves: each gets its start and its blocker, or the reason why it is too late.
 
-Two waves never overlap, from telling the VMs of a wave to its end; so whatever holds within a
-wave holds at every moment. Which hosts share a wave is not decided in here.
+Two waves never overlap, from the announcement of a wave to its end. So a rule that holds within
+each wave holds at every moment.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Batch:
-    """Hosts that share a wave, before it has a time."""
+    """Hosts that share a wave, before the wave has a time."""
 
     hosts: list[int]
     calendar: Calendar
     canary: bool = False
-    #: Host -> groups on it when the batch is done, and how many VMs.
+    #: Host -> groups on it at the time of the batch, and their numbers of VMs.
     groups: dict[int, dict[int, int]] | None = None
-    #: Host -> where its VMs go first.
+    #: Host -> destinations of its VMs.
     moves: dict[int, tuple[VmMove, ...]] | None = None
 
     def groups_on(self, index: Index, host: int) -> dict[int, int]:
-        """VMs by group on one of its hosts at that time."""
+        """Return the VMs on one of its hosts at that time, by group."""
         return self.groups[host] if self.groups is not None else index.groups_on[host]
 
 
-#: A time before which a wave may not be announced, or may not start; why, and whom it waits for.
+#: An earliest announcement or start of a wave, its reason, and the subject it waits for.
 _Earliest = tuple[int, Code, str]
 
 
 class Timetable:
-    """Batches become waves one by one; it remembers what the next one must wait for."""
+    """Turns batches into waves one by one, and tracks the limits for the next one."""
 
     def __init__(
         self, index: Index, limits: BudgetLimits, *, occupied: Occupied, terms: PlanningTerms
     ) -> None:
-        """Begin after the announced and running hosts of the plan in force."""
+        """Start after the announced and running hosts of the plan in force."""
         self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
         self._rested = dict(terms.state.owners_disturbed)
         self._last, self._ends_ms = _last_touched(terms), 0
@@ -61,23 +61,24 @@ class Timetable:
                 self._rest(index.owners(index.number[work.host]), work.ends_ms)
         self._duration_ms = terms.asked.host_s * 1000
         self._taken: dict[int, dict[Subject, int]] = {}
-        #: By identity of a batch, since it is asked for again with every wave before it.
+        #: Keyed by the identity of a batch; every earlier wave asks for it again.
         self._owners: dict[int, frozenset[str]] = {}
         self._live_after: dict[int, list[_Earliest]] = {}
-        #: What became of the batches.
+        #: The resulting waves and blocked hosts.
         self.waves: list[Wave] = []
         self.entries: list[PlanEntry] = []
         self.late: list[tuple[str, Blocker]] = []
 
     def add_all(self, batches: list[Batch], *, dependent: bool) -> None:
-        """Give every batch a time: canaries first, then those that can start first.
+        """Schedule every batch: canaries first, then those that can start first.
 
         Args:
             batches: each with at least one host.
-            dependent: whether each needs the moves of those before it: they keep their order, and
-                no batch follows one that comes too late, as after a canary.
+            dependent: whether each batch depends on the moves of earlier ones. Dependent batches
+                keep their order, and none follows a batch that is too late; the same applies after
+                a canary.
 
-        Cost: where calendars differ or owners rest, grows with the square of the batches.
+        Cost: with several calendars or resting owners, grows with the square of the batches.
         """
         left = batches = sorted(batches, key=lambda batch: not batch.canary)
         one_calendar = len({id(batch.calendar) for batch in left}) < 2
@@ -162,7 +163,7 @@ class Timetable:
         return self._terms.policy.notice_s * 1000
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
-        """Return the earliest and the latest start, 0 if there is none, and what it awaits."""
+        """Return the earliest and the latest start, 0 if there is none, and the blocker."""
         announced = self._announced_after(batch)
         started = self._started_after(batch)
         notice_ms = self._notice_ms
@@ -183,7 +184,7 @@ class Timetable:
         return 0, 0, Blocker(Code.WINDOW, batch.calendar.subject, self._terms.now_ms)
 
     def _announced_after(self, batch: Batch) -> list[_Earliest]:
-        """Return the times before which the VMs of a batch may not get notice."""
+        """Return the earliest times at which the VMs of a batch may get notice."""
         reasons: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
         if self._ends_ms:
             reasons.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))
@@ -192,7 +193,7 @@ class Timetable:
         return reasons
 
     def _live_after_of(self, batch: Batch) -> list[_Earliest]:
-        """Return when live work has left the hosts, groups and limits of a batch; remembered."""
+        """Return when live work leaves the hosts, groups and limits of a batch; cached."""
         reasons = self._live_after.get(id(batch))
         if reasons is None:
             reasons = self._live_after[id(batch)] = self._room_after(batch)
@@ -203,7 +204,7 @@ class Timetable:
         return reasons
 
     def _owners_of(self, batch: Batch) -> frozenset[str]:
-        """Return the owners of the VMs that a batch disturbs; remembered."""
+        """Return the owners of the VMs that a batch disturbs; cached."""
         owners = self._owners.get(id(batch))
         if owners is None:
             groups = self._index.fleet.groups
@@ -213,7 +214,7 @@ class Timetable:
         return owners
 
     def _started_after(self, batch: Batch) -> list[_Earliest]:
-        """Return the times before which a batch may not start, however early it is approved."""
+        """Return the earliest start times of a batch, however early it is approved."""
         asked, policy, calendar = self._terms.asked, self._terms.policy, batch.calendar
         reasons: list[_Earliest] = [(asked.earliest_ms, Code.EARLIEST_START, "")]
         reasons.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
@@ -233,7 +234,7 @@ class Timetable:
         return reasons
 
     def _room_after(self, batch: Batch) -> list[_Earliest]:
-        """Return when live work has left enough room in every limit for a batch."""
+        """Return when live work leaves enough room in every limit for a batch."""
         used: dict[Subject, int] = {}
         for host in batch.hosts:
             for subject, amount in self._limits.amounts(host, batch.groups_on(self._index, host)):

@@ -1,4 +1,4 @@
-"""Whether windows are open at each minute of a time, as a clock on the wall there reads it.
+"""Checks windows minute by minute with local time, independent of `windows.py`.
 
 Source: F-7.
 """
@@ -17,7 +17,7 @@ _MINUTE_MS = 60_000
 
 @functools.lru_cache(4096)
 def open_throughout(windows: tuple[Window, ...], start_ms: int, end_ms: int) -> bool:
-    """Whether at each moment of a time at least one of some windows is open.
+    """Whether at least one of some windows is open at every minute of a span.
 
     Cost: grows with the minutes.
     """
@@ -26,7 +26,7 @@ def open_throughout(windows: tuple[Window, ...], start_ms: int, end_ms: int) -> 
 
 
 def _reads_open(window: Window, at_ms: int) -> bool:
-    """Whether a clock on the wall shows a time within a window at a moment."""
+    """Whether the local time at a moment is within a window."""
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are windows
 
     wall = dt.datetime.fromtimestamp(at_ms / 1000, ZoneInfo(window.time_zone))

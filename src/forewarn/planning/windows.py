@@ -1,8 +1,8 @@
-"""When routine work may run: windows in local time, and the spans they open.
+"""Maintenance windows in local time, and the spans they open.
 
-Source: F-7. A moment is open when a clock on the wall there shows a time within the window;
-daylight saving can therefore shorten or lengthen a window, but never opens closed time.
-Time zones come from `zoneinfo`, which is read as data: the same name gives the same answers.
+Source: F-7. A moment is open if its local time is within the window. Daylight saving can therefore
+shorten or lengthen a window, but never opens closed time. Time zones come from `zoneinfo`, which
+counts as data: the same name gives the same answers.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 _DAY_S = 86_400
 _DAY_MIN = 1440
-#: How far apart offsets are compared: no zone has two changes of its offset so close together.
+#: Distance of compared offsets: no zone changes its offset twice within this time.
 _SAMPLE_S = 6 * 3600
-#: Longest time that may be asked for, in days; a little more than a year.
+#: Maximum length of a requested time, in days; a little more than a year.
 SPANS_DAYS_MAX = 800
-#: What windows open is worked out once for each such block of time, in seconds.
+#: Length of the blocks, in seconds, for which open time is computed and cached.
 _BLOCK_S = 32 * _DAY_S
-#: Blocks of one window each that are kept; the longest time that may be asked for has 26.
+#: Cached blocks, each of one window; the longest allowed time has 26.
 _BLOCKS_MAX = 1024
-#: Sets of windows whose open time is kept, each for one run of blocks.
+#: Cached sets of windows, each for one run of blocks.
 _RUNS_MAX = 32
 
 Span = tuple[int, int]
 
 
 class WindowInvalid(CallerError):
-    """A maintenance window contradicts itself."""
+    """The maintenance window contradicts itself."""
 
     code = "window-invalid"
     message = "Window {name!r} is invalid: {problem}."
@@ -45,7 +45,7 @@ class WindowInvalid(CallerError):
 
 @value
 class Window:
-    """A recurring time in which routine work may run on the hosts that it is for.
+    """A recurring time in which routine work may run on certain hosts.
 
     Raises:
         WindowInvalid: its time zone, weekdays, times or dates are not valid.
@@ -58,20 +58,21 @@ class Window:
     weekdays: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
     #: Minutes after local midnight, 0 to 1439.
     from_min: int = 0
-    #: Minutes after local midnight, 1 to 1440; not above `from_min`: on the following day.
+    #: Minutes after local midnight, 1 to 1440; if not above `from_min`, on the following day.
     to_min: int = _DAY_MIN
-    #: Local dates left out, as `2028-02-29`: nothing runs then, whenever the window opened.
+    #: Local dates without work, such as `2028-02-29`, even in a window that opened the day before.
     except_dates: tuple[str, ...] = ()
-    #: The hosts it is for, as `key=value`; empty: all.
+    #: Labels of its hosts, as `key=value`; empty: all hosts.
     hosts: tuple[str, ...] = ()
-    #: Of these only hosts with VMs of one of these groups; None: all; empty: none. Source: Z-7.
+    #: Restricts those hosts to hosts with VMs of one of these groups; None: no restriction; empty:
+    #: no host. Source: Z-7.
     groups: tuple[str, ...] | None = None
-    #: First and last local date on which it opens, as `2028-02-29`; empty: no limit.
+    #: First and last local date on which it opens, such as `2028-02-29`; empty: no limit.
     first_date: str = ""
     last_date: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a window."""
+        """Refuse an invalid window."""
         problem = ""
         if not self.weekdays or not set(self.weekdays) <= set(range(7)):
             problem = "weekdays are 0 (Monday) to 6 (Sunday), at least one"
@@ -92,7 +93,7 @@ class Window:
             raise WindowInvalid(name=self.name, problem=problem) from error
 
     def is_for(self, words: frozenset[str]) -> bool:
-        """Whether it is for a host of which these `key=value` and groups are true."""
+        """Whether it applies to a host with these `key=value` pairs and groups."""
         if self.groups is not None and words.isdisjoint(map(group_word, self.groups)):
             return False
         return words.issuperset(self.hosts)
@@ -104,15 +105,15 @@ class Window:
 
 
 def group_word(group: str) -> str:
-    """Return the word that says that a host has VMs of a group."""
+    """Return the pair that marks a host as having VMs of a group."""
     return f"group {group}"
 
 
 def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Span, ...]:
-    """Return when at least one of some windows is open: spans in ms UTC, ascending, apart.
+    """Return when at least one of some windows is open: sorted, separate spans in ms UTC.
 
     Args:
-        windows: the windows; none of them means always open.
+        windows: the windows; an empty list means always open.
         from_ms: ms since the epoch UTC.
         to_ms: the same; a span of more than `SPANS_DAYS_MAX` days is cut off there.
     """
@@ -134,7 +135,7 @@ def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Spa
 
 
 def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return spans in order, those that touch or overlap as one."""
+    """Return sorted spans; those that touch or overlap are merged."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:
@@ -147,7 +148,7 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
-    """Return spans with the parts that others cover cut out."""
+    """Return spans without the parts that others cover."""
     left: list[Span] = []
     closed = merged(closed)
     for start, end in spans:
@@ -162,7 +163,7 @@ def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
 
 @functools.lru_cache(_RUNS_MAX)
 def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple[Span, ...]:
-    """Return when at least one of some windows is open in a run of blocks, `end` not included."""
+    """Return when at least one window is open in a run of blocks, `end` excluded."""
     return merged(
         span for window in windows for block in range(first, end) for span in _spans(window, block)
     )
@@ -170,7 +171,7 @@ def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple
 
 @functools.lru_cache(_BLOCKS_MAX)
 def _spans(window: Window, block: int) -> tuple[Span, ...]:
-    """Return the spans of a window in one block: local days cut to stretches of one offset."""
+    """Return the spans of a window in one block, where each piece has a constant offset."""
     spans: list[Span] = []
     for start_s, end_s, offset_s in _stretches(window.time_zone, block):
         first_day = (start_s + offset_s) // _DAY_S - 1
@@ -185,7 +186,7 @@ def _spans(window: Window, block: int) -> tuple[Span, ...]:
 
 
 def _local_spans(window: Window, day: int) -> list[Span]:
-    """Return what a window opens that begins on a local day, in seconds of local time."""
+    """Return the time that a window opens from one local day on, in seconds of local time."""
     left_out = _days(window.except_dates)
     if (day + 3) % 7 not in window.weekdays or day in left_out:  # day 0 was a Thursday
         return []
@@ -209,7 +210,7 @@ def _days(dates: tuple[str, ...]) -> frozenset[int]:
 
 @functools.lru_cache(_BLOCKS_MAX)
 def _stretches(name: str, block: int) -> tuple[tuple[int, int, int], ...]:
-    """Return a block's stretches with one offset from UTC: (from, to, offset), all in seconds."""
+    """Return a block's stretches of constant UTC offset: (from, to, offset), in seconds."""
     zone = _zone(name)
     from_s, to_s = block * _BLOCK_S, (block + 1) * _BLOCK_S
     stretches: list[tuple[int, int, int]] = []
