@@ -1,6 +1,6 @@
-"""Faults on demand: what the emulator can do to an answer. Source: E-10.
+"""Faults that the emulator can inject into answers. Source: E-10.
 
-No fault is thought up in here; the emulator decides, this says what it can ask for.
+The emulator decides on faults; this module defines the possible ones.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @value
 class InjectedFault:
-    """What happens to one answer; the parts may be combined."""
+    """The fault of one answer; the parts may be combined."""
 
     hold_s: float = 0.0
-    """Hold the answer this long, in real seconds."""
+    """Delay the answer by this many real seconds."""
     answer: Response | None = None
     """Answer this instead (410, 429, 500, an empty 200 …)."""
     reset: bool = False
@@ -28,19 +28,19 @@ class InjectedFault:
     truncate: bool = False
     """Send half of the body, then close the connection."""
     incarnation_ahead: int = 0
-    """Show an incarnation this much higher over the same events."""
+    """Show an incarnation this much higher, with the same events."""
 
 
 class Fault(Protocol):
-    """Decides about each request; `MetadataServer.set_fault` installs it at run time."""
+    """Decides on the fault of each request; `MetadataServer.set_fault` installs it at run time."""
 
     def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault | None:
-        """Return what happens to this request of this VM; None: nothing."""
+        """Return the fault of this VM's request; None: no fault."""
 
 
 @value
 class Outdated:
-    """Gives every VM one answer, since what this process shows may be old. Source: H-3."""
+    """Gives every VM one answer while this process may serve outdated documents. Source: H-3."""
 
     answer: Response
 
@@ -51,7 +51,7 @@ class Outdated:
 
 
 class Absence(Protocol):
-    """Decides about requests of nobody; `MetadataServer.set_absence` installs it."""
+    """Decides on requests of unknown callers; `MetadataServer.set_absence` installs it."""
 
     def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
-        """Return whether it is held, then reset, or reset at once; None: it is answered 404."""
+        """Return whether to delay and then reset, or to reset at once; None: answer 404."""

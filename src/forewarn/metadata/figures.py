@@ -1,7 +1,7 @@
-"""What a metadata process counts of itself; plain whole numbers, raised where answers are rare.
+"""Counters of a metadata process: plain integers, raised where answers are rare.
 
-Answers from memory, which are nearly all, are not counted one by one: the groups that asked are,
-once a second, as their marks are handed on.
+Most answers come from memory and are not counted one by one. Instead the service counts the groups
+that asked, once a second, when it reports their polls.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass
 class Figures:
     """Counts since the start of the process."""
 
-    #: Documents that were asked for, each once for every second in which it was.
+    #: Documents that were requested; one counts once for each second with a request.
     documents_polled: int = 0
     #: Requests answered 429.
     throttled: int = 0
-    #: Requests of nobody, answered 404.
+    #: Requests of unknown callers, answered 404.
     unknown_callers: int = 0
-    #: Approvals, by how they were answered: 200, refused, 503.
+    #: Approvals by answer: 200, refused, 503.
     approvals_accepted: int = 0
     approvals_refused: int = 0
     approvals_unanswered: int = 0
-    #: Changes of documents that were taken over.
+    #: Document changes received.
     changes: int = 0
 
     def counts(self) -> dict[str, int]:
-        """Return all of them by name."""
+        """Return all counters by name."""
         return asdict(self)

@@ -1,6 +1,6 @@
-"""Which VM is asking: by its address, by a proxy's signed headers, or by name in the emulator.
+"""Identifies the calling VM: by address, by a proxy's signed headers, or by name in the emulator.
 
-No answer may be made in here: who is not recognised is simply nobody. Source: S-6.
+An unrecognised caller is unknown; the responder answers it. Source: S-6.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 UNIX = "unix"
-"""Address of every peer on a Unix socket; the socket's path is its interface."""
+"""Peer address of every Unix-socket connection; the socket's path is the interface."""
 
 
 class Peer(NamedTuple):
-    """The other end of a connection."""
+    """The peer of a connection."""
 
     address: str
     interface: str = ""
 
 
 class IdentifiedVm(NamedTuple):
-    """Who asks, and how that is known."""
+    """The caller, and how it was identified."""
 
     caller: Caller | None
     by_peer: bool
-    """Whether only the connection decided, so that its next request is the same VM's."""
+    """Whether the connection alone decided, so that its next request comes from the same VM."""
     signed: bool = False
-    """Whether a proxy's signature vouches for it."""
+    """Whether a proxy's signature vouches for the caller."""
     behind: Peer | None = None
-    """Where a metadata provider says that it is: its address, and the provider's id."""
+    """The address and provider id that a metadata provider reports for the caller."""
 
 
 class Callers:
@@ -48,7 +48,7 @@ class Callers:
         self._secret = settings.proxy_secret.encode()
         self._proxies = frozenset(canonical(each) for each in settings.proxy_addresses)
         self._by_vm: dict[str, Caller] = {}
-        #: By the address alone where it counts on any interface, as nearly all do.
+        #: VMs by address alone, if it is valid on any interface, as nearly all are.
         self._by_address: dict[Peer | str, str] = {}
         self._by_instance_id: dict[str, str] = {}
         self._with_interface = 0
@@ -60,11 +60,11 @@ class Callers:
 
     @property
     def count(self) -> int:
-        """How many VMs may ask."""
+        """Return how many VMs may ask."""
         return len(self._by_vm)
 
     def apply(self, change: DocumentChange) -> bool:
-        """Take over who may ask; returns whether anybody's identity moved."""
+        """Update the VMs that may ask; return whether any identity changed."""
         gone = change.gone
         if change.whole:
             named = {caller.vm for caller in change.callers}
@@ -73,7 +73,9 @@ class Callers:
         for vm in gone:
             addresses = self._addresses_of(vm) if self._settings.default_vm else ()
             self._remove(vm)
-            self._by_address.update(dict.fromkeys(addresses, ""))  # not the default VM's instead
+            self._by_address.update(
+                dict.fromkeys(addresses, "")
+            )  # must not fall back to the default VM
         for caller in moved:
             if caller.vm in self._by_vm:
                 self._remove(caller.vm)
@@ -82,11 +84,11 @@ class Callers:
         return bool(gone or moved)
 
     def named(self, vm: str) -> Caller | None:
-        """Return the VM of this name; None if there is none."""
+        """Return the VM of this name; None if it does not exist."""
         return self._by_vm.get(vm)
 
     def find(self, peer: Peer, request: HttpRequest) -> IdentifiedVm:
-        """Return who asks. Source: S-6."""
+        """Return the caller of a request. Source: S-6."""
         if self._settings.vm_by_query and "vm" in request.query:
             return IdentifiedVm(self._by_vm.get(request.query["vm"]), by_peer=False)
         if peer.address in self._proxies:
@@ -101,7 +103,7 @@ class Callers:
         return IdentifiedVm(self.by_peer(peer), by_peer=True)
 
     def is_shared(self, peer: Peer) -> bool:
-        """Whether many VMs may ask from this address, each saying who it is."""
+        """Whether many VMs may ask from this address, each naming itself."""
         return self._settings.vm_by_query or peer.address in self._proxies
 
     def by_peer(self, peer: Peer) -> Caller | None:
@@ -118,17 +120,17 @@ class Callers:
         return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True)
 
     def _behind_provider(self, provider: str, request: HttpRequest) -> IdentifiedVm:
-        """Return the VM that has an address at a provider, whose id is its interface."""
+        """Return the VM with this address at a provider, whose id is its interface."""
         if not self._vouches(provider, request.headers.get("x-metadata-provider-signature", "")):
             return IdentifiedVm(None, by_peer=False)
-        # More than one address means that the VM has sent one, too: which is whose is not known.
+        # Several addresses mean that the VM has sent one, too, so they cannot be told apart.
         address = canonical(request.headers.get("x-forwarded-for", "").strip())
         behind = Peer(address, provider)
         vm = self._by_address.get(behind, "") if provider else ""
         return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True, behind=behind)
 
     def _vouches(self, claimed: str, signature: str) -> bool:
-        """Whether a signature is right."""
+        """Whether a signature is valid."""
         right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
         signature_bytes = signature.lower().encode("latin-1")
         return bool(self._secret) and hmac.compare_digest(right.encode(), signature_bytes)
@@ -161,12 +163,12 @@ class Callers:
 
 
 def _place(address: str, interface: str) -> Peer | str:
-    """Return where a VM asks from, as it is looked up."""
+    """Return a VM's address and interface as a look-up key."""
     return Peer(canonical(address), interface) if interface else canonical(address)
 
 
 def known_by(identified: IdentifiedVm, peer: Peer) -> CallerIdentity:
-    """Return by what a VM was known. Source: S-6."""
+    """Return how a VM was identified. Source: S-6."""
     assert identified.caller is not None
     if identified.behind is not None:
         peer = identified.behind
@@ -181,7 +183,7 @@ def known_by(identified: IdentifiedVm, peer: Peer) -> CallerIdentity:
 def canonical(address: str) -> str:
     """Return an IP address in the system's form, without scope; other text unchanged.
 
-    An IPv4 address seen through an IPv6 socket is the IPv4 address.
+    An IPv4-mapped IPv6 address becomes the IPv4 address.
     """
     bare = address.partition("%")[0] if "%" in address else address
     if ":" not in bare:

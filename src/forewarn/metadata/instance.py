@@ -1,6 +1,6 @@
-"""Instance metadata: `/metadata/instance` and the list of its versions; pure.
+"""Instance metadata: answers to `/metadata/instance` and `/metadata/versions`; pure.
 
-No HTTP status may be chosen in here but by raising; no event and no document. Source: I-1 to I-4.
+Raised errors choose the HTTP status. Source: I-1 to I-4.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
 SUBNET_PREFIX = 24
-"""Length of a subnet that nobody has said, as the public cloud has them by default."""
+"""Default prefix length of a subnet, as in the public cloud."""
 SUBNET_PREFIX_V6 = 64
 """The same for IPv6, where the public cloud allows no other."""
 
 
 class InstancePathUnknown(CallerError):
-    """There is no such part of the instance's metadata."""
+    """The instance's metadata has no such part."""
 
     code = "instance-path-unknown"
     status = 404
@@ -41,7 +41,7 @@ class InstancePathUnknown(CallerError):
 
 
 class InstanceFormatInvalid(CallerError):
-    """The part asked for cannot be given in this format. Source: I-2."""
+    """The requested part cannot be given in this format. Source: I-2."""
 
     code = "instance-format-invalid"
     message = "Bad request. {reason}"
@@ -49,7 +49,7 @@ class InstanceFormatInvalid(CallerError):
 
 
 def versions_body() -> bytes:
-    """Return what `/metadata/versions` shows. Source: I-3."""
+    """Return the answer to `/metadata/versions`. Source: I-3."""
     return compact({"apiVersions": list(INSTANCE_VERSIONS)})
 
 
@@ -57,13 +57,13 @@ def render(caller: Caller, version: str, *, path: str, form: str) -> tuple[bytes
     """Return a part of the VM's metadata and whether it is plain text.
 
     Args:
-        caller: The VM that asks.
+        caller: The calling VM.
         version: One of `INSTANCE_VERSIONS`.
-        path: What follows `/metadata/instance`, in its own case; the parts match without.
-        form: The `format` of the query; empty where none was given.
+        path: The rest of the path after `/metadata/instance`; parts match in any case.
+        form: The `format` of the query; empty if it was not given.
 
     Raises:
-        InstancePathUnknown: there is no such part.
+        InstancePathUnknown: the part does not exist.
         InstanceFormatInvalid: a leaf without `format=text`, or more than a leaf with it.
     """
     part = _walk(_instance(caller, version), [each for each in path.split("/") if each])
@@ -116,7 +116,7 @@ def _compute(caller: Caller, version: str) -> dict[str, object]:
 
 
 def _put(part: dict[str, object], name: str, value: object) -> None:
-    """Put a value where its dotted name says."""
+    """Set a value under its dotted name."""
     *parents, leaf = name.split(".")
     at = part
     for parent in parents:
@@ -128,13 +128,13 @@ def _put(part: dict[str, object], name: str, value: object) -> None:
 
 
 def instance_number(scale_set: str, vm: str) -> str:
-    """Return the number of an instance, `web_3` being 3 of the scale set `web`; empty: none."""
+    """Return the number of a scale-set instance, such as 3 for `web_3`; empty: none."""
     prefix, separator, number = vm.rpartition("_")
     return number if separator and prefix == scale_set and number.isdecimal() else ""
 
 
 def resource_id(vm: str, *, subscription: str, resource_group: str, scale_set: str) -> str:
-    """Return the name that Azure's own tools know a VM by; an instance's has its number."""
+    """Return the VM's name in Azure's own tools; a scale-set instance's has its number."""
     kind, number = "virtualMachines", instance_number(scale_set, vm) if scale_set else ""
     if number:
         kind = f"virtualMachineScaleSets/{scale_set}/virtualMachines"
@@ -144,7 +144,7 @@ def resource_id(vm: str, *, subscription: str, resource_group: str, scale_set: s
 
 
 def _tags(tags: object) -> dict[str, Fact]:
-    """Return both forms of a VM's tags, where they are given by their names."""
+    """Return both forms of a VM's tags, given by tag name."""
     if not isinstance(tags, Mapping):
         return {}
     named = sorted((str(name), str(value)) for name, value in tags.items())
@@ -155,13 +155,13 @@ def _tags(tags: object) -> dict[str, Fact]:
 
 
 def _public_keys(keys: str, *, user: str) -> list[dict[str, str]]:
-    """Return SSH keys, one a line, with the file that each belongs into."""
+    """Return SSH keys, one per line, each with its file."""
     path = KEYS_PATH.format(user=user) if user else ""
     return [{"keyData": each, "path": path} for each in keys.splitlines() if each.strip()]
 
 
 def _data_disk(line: str, version: str) -> dict[str, object]:
-    """Return a disk written as `DATA_DISKS_PATTERN` says, with all that the version knows."""
+    """Return a disk in the form of `DATA_DISKS_PATTERN`, with all attributes of the version."""
     members = dict(word.split("=", 1) for word in line.split(" "))
     disk: dict[str, object] = {}
     for name, (since, default) in DATA_DISK.items():
@@ -171,7 +171,7 @@ def _data_disk(line: str, version: str) -> dict[str, object]:
 
 
 def _interfaces(caller: Caller) -> object:
-    """Return the network interfaces given as facts, or one made from the VM's addresses."""
+    """Return the network interfaces in the VM's facts, or one built from its addresses."""
     given = caller.instance.get("interface")
     if given:
         return given
@@ -196,13 +196,13 @@ def _interfaces(caller: Caller) -> object:
 
 
 def _mac_of(addresses: list[str]) -> str:
-    """Return a locally administered hardware address made from the first IPv4 address."""
+    """Return a locally administered hardware address derived from the first IPv4 address."""
     octets = [int(each) for each in (addresses or ["0.0.0.0"])[0].split(".")]  # noqa: S104 - no host
     return "0242" + "".join(f"{each:02X}" for each in octets)
 
 
 def _subnet(text: str) -> dict[str, str]:
-    """Return a subnet written `ADDRESS/PREFIX`, its host part cleared."""
+    """Return a subnet from `ADDRESS/PREFIX`, with the host part cleared."""
     network = ipaddress.ip_network(text, strict=False)
     return {"address": str(network.network_address), "prefix": str(network.prefixlen)}
 
@@ -253,7 +253,7 @@ def _walk(root: Mapping[str, object], parts: list[str]) -> object:
 
 
 def _listing(part: object) -> str:
-    """Return the names below this part, one a line, as the public service lists them."""
+    """Return the names below this part, one per line, as the public service lists them."""
     if isinstance(part, Mapping):
         inner: list[tuple[str, object]] = list(part.items())
     else:

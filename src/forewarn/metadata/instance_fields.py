@@ -1,4 +1,4 @@
-"""The attributes of instance metadata: since which api-version each is there, and its default.
+"""Attributes of instance metadata, with the first api-version and the default of each.
 
 Facts of a VM have the same dotted names. Source: I-1, I-3. Versions:
 https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
@@ -19,7 +19,7 @@ INSTANCE_VERSIONS = (
 )
 """The api-versions of instance metadata, ascending: 35 of them. Source: I-3."""
 
-#: Where a VM is that says nothing about it; Azure Resource Manager shows the same.
+#: Location of a VM without one; Azure Resource Manager shows the same.
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 DEFAULT_RESOURCE_GROUP = "default"
 
@@ -97,7 +97,7 @@ LISTS: dict[str, str] = {
     "storageProfile.dataDisks": _DISK,
     "tagsList": "2019-06-04",
 }
-"""List in `compute`, by its dotted name -> first version with it; empty unless said."""
+"""List in `compute`, by its dotted name -> first version with it; empty by default."""
 
 _ULTRA = "2021-05-01"
 """First version that distinguishes ultra disks from others."""
@@ -122,7 +122,7 @@ DATA_DISK: dict[str, tuple[str, str]] = {
 _WORD = f"({'|'.join(DATA_DISK)})=[^ \\n]*".replace(".", r"\.")
 _LINE = f"{_WORD}( {_WORD})*"
 DATA_DISKS_PATTERN = f"({_LINE}(\\n{_LINE})*\\n?)?"
-"""How data disks are written: one a line, its attributes as `NAME=VALUE` between spaces."""
+"""Form of data disks: one per line, with attributes as `NAME=VALUE` between spaces."""
 
 FROM_TOPOLOGY = frozenset(
     {
@@ -131,7 +131,7 @@ FROM_TOPOLOGY = frozenset(
         *("vmId", "vmScaleSetName", "vmSize", "zone"),
     }
 )
-"""Attributes that follow from other members of the topology."""
+"""Attributes derived from other members of the topology."""
 
 SETTABLE = tuple(name for name in COMPUTE if name not in FROM_TOPOLOGY)
 """Attributes that the member `instance` of a VM may set."""
@@ -144,4 +144,4 @@ SAME_AS: dict[str, str] = {
     "storageProfile.imageReference.version": "version",
     "storageProfile.osDisk.osType": "osType",
 }
-"""Attribute -> the one whose value it has unless it is said."""
+"""Attribute -> the attribute that provides its default."""

@@ -1,4 +1,4 @@
-"""What is remembered of each VM: its token bucket and its last poll. Source: E-6, B-5."""
+"""Rate limit and last poll of each VM. Source: E-6, B-5."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PARTS = 1024
 
 
 class Bucket:
-    """The tokens of one VM, as one number: the time when all of them will be back.
+    """The tokens of one VM, as one number: the time at which all of them will be back.
 
-    Time is counted in tokens here, 1 being the time in which one comes back: so taking one is
-    adding 1. It goes in parts of a token that a float holds exactly: so a burst is exact.
+    The unit of time is the return of one token, so taking a token adds 1. Times are rounded to
+    parts of a token that a float represents exactly, so a burst is exact.
     """
 
     __slots__ = ("_cost", "_full_at", "polled_tick", "user_agent")
@@ -26,21 +26,21 @@ class Bucket:
         """Start full.
 
         Args:
-            cost: tokens of a request; of a VM that meets several processes each has a share.
+            cost: tokens per request; a VM that reaches several processes has a share in each.
         """
         self._full_at = 0.0
         self._cost = float(cost)
         self.polled_tick = 0
         """Second of the service's count in which the VM polled last."""
         self.user_agent: str | None = None
-        """User-Agent of that poll; None: it has not polled."""
+        """User-Agent of that poll; None: the VM has not polled."""
 
     def take(self, now: float, full_at_max: float) -> bool:
-        """Take one token; False where there is none.
+        """Take one token; return False if none is left.
 
         Args:
-            now: the time, in tokens.
-            full_at_max: a bucket that will be full later than this has no token.
+            now: the current time, in tokens.
+            full_at_max: a bucket that is full only after this time has no token.
         """
         full_at = self._full_at
         if full_at > full_at_max:
@@ -50,24 +50,24 @@ class Bucket:
 
 
 class RateLimit:
-    """The buckets by VM name; only VMs that are known have one, and it goes when they go."""
+    """Buckets by VM name, for known VMs only; a removed VM's bucket goes, too."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
-        """Allow `rate_per_s` requests a second and `burst` at once; 0 a second: any number."""
+        """Allow `rate_per_s` requests a second and `burst` at once; a rate of 0: unlimited."""
         assert rate_per_s >= 0
         assert burst >= 1
         self._rate_per_s = rate_per_s
         self._spare = burst - 1.0 if rate_per_s else math.inf
         self._buckets: dict[str, Bucket] = {}
         self.shared = 0
-        """Processes that count each for itself, between which addresses choose; 0: this one."""
+        """Processes that count separately, with clients assigned by address; 0: only this one."""
 
     def bucket(self, vm: str, addresses: Iterable[str] = ()) -> Bucket:
         """Return a VM's bucket; the same one as long as the VM is known.
 
         Args:
             vm: its name.
-            addresses: all it asks from; the limit holds for them together.
+            addresses: all of its addresses, which share one limit.
         """
         bucket = self._buckets.get(vm)
         if bucket is None:
@@ -84,21 +84,21 @@ class RateLimit:
         return list(self._buckets)
 
     def times(self, now_s: float) -> tuple[float, float]:
-        """Return what `Bucket.take` wants at monotonic time `now_s`."""
+        """Return the arguments of `Bucket.take` at monotonic time `now_s`."""
         now = math.floor(now_s * self._rate_per_s * _PARTS) / _PARTS
         return now, now + self._spare
 
     def retry_after_s(self) -> int:
-        """Return the whole seconds after which a refused VM has a token again."""
+        """Return how many whole seconds until a refused VM has a token again."""
         assert self._rate_per_s > 0
         return max(1, int(-(-1.0 // self._rate_per_s)))
 
     def forget(self, vms: Iterable[str]) -> None:
-        """Forget VMs that are gone."""
+        """Remove the buckets of removed VMs."""
         for vm in vms:
             self._buckets.pop(vm, None)
 
     def keep(self, vms: Iterable[str]) -> None:
-        """Forget all VMs but these."""
+        """Remove the buckets of all VMs but these."""
         kept = frozenset(vms)
         self.forget([vm for vm in self._buckets if vm not in kept])

@@ -1,4 +1,4 @@
-"""What one request gets, as a value: bytes to send, a hold until some time, or a reset."""
+"""Decides on each request: bytes to send, a hold until some time, or a reset."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ KNOWN_MAX = 1024
 """Requests remembered by their bytes; each client program in use sends one or two."""
 
 KNOWN_BYTES_MAX = 2048
-"""Longest request remembered; the longest seen from a real client has 600 bytes."""
+"""Longest request remembered; the longest observed from a real client has 600 bytes."""
 
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
 CUT = InjectedFault(reset=True)
-"""What a request of nobody gets that was held."""
+"""Answer to a held request of an unknown caller."""
 FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
@@ -63,18 +63,18 @@ class Send(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Keep the request until its view changes or what it asks for is answered."""
+    """Hold the request until its view changes or its approval is decided."""
 
     until_s: float
-    """When to answer at the latest, on the clock `now_s` is of."""
+    """Latest time of the answer, on the clock of `now_s`."""
     then_respond: bool = False
-    """Whether a fault delays the request: it is answered only then. Source: E-10."""
+    """Whether a fault delays the request until then. Source: E-10."""
     approval: ApprovalRequest | None = None
-    """Hand this to the control plane; its answer is the request's."""
+    """Pass this to the control plane, which decides on the answer."""
     outcome: tuple[str, str] | None = None
     """Ask the control plane for the outcome of this VM's event, by its id. Source: X-1."""
     enable: bool = False
-    """Have the VM's group enabled; its view changes with that. Source: B-1."""
+    """Enable the VM's group, which changes its view. Source: B-1."""
 
 
 class Reset(NamedTuple):
@@ -85,7 +85,7 @@ Reaction: TypeAlias = Send | Hold | Reset
 
 
 class Responder:
-    """What a metadata node knows, and what each request gets by it."""
+    """The knowledge of a metadata node, and the answers that follow from it."""
 
     def __init__(self, settings: MetadataSettings) -> None:
         """Start without any VM or document."""
@@ -96,31 +96,34 @@ class Responder:
         self.fault: Fault | None = None
         self.absence: Absence | None = None
         self.give_token: Callable[[str, str], Response] | None = None
-        """Gives a VM, by its name, a token for a resource; None: nobody does. Source: Z-3."""
+        """Issues a VM, by its name, a token for a resource; None: tokens are not available.
+
+        Source: Z-3.
+        """
         self.attest: Callable[[Caller, str, str], Response] | None = None
-        """Signs what a VM is, by api-version and nonce; None: nobody does. Source: I-1."""
+        """Signs attested documents, by api-version and nonce; None: not available. Source: I-1."""
         self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
         self.polled: dict[PublishedView, None] = {}
-        """Views whose VMs asked since somebody emptied this. Source: B-2."""
+        """Views whose VMs have asked since the set was last emptied. Source: B-2."""
         self.figures = Figures()
 
     def apply(self, change: DocumentChange) -> bool:
-        """Take over who may ask; returns whether anybody's identity moved."""
+        """Update the VMs that may ask; return whether any identity changed."""
         moved = self.callers.apply(change)
         if moved:
             if change.whole:
                 self.limit.keep(caller.vm for caller in change.callers)
             self.limit.forget(change.gone)
-            if self.limit.shared:  # its addresses may meet other processes
+            if self.limit.shared:  # its addresses may reach other processes
                 self.limit.forget(caller.vm for caller in change.callers)
         return moved
 
     def bucket(self, caller: Caller) -> Bucket:
-        """Return the remaining requests of a VM's rate limit."""
+        """Return the token bucket of a VM."""
         return self.limit.bucket(caller.vm, caller.addresses)
 
     def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
-        """Read a request's head, and note what it means where it has no body."""
+        """Parse a request's head; remember the meaning of a request without a body."""
         request = requests.parse_head(raw[:-4])
         meaning = request, route(request, self.settings)
         if request.length == 0:
@@ -131,15 +134,17 @@ class Responder:
                 self.known[raw] = meaning
         return meaning
 
-    # One request: first `admit`, then `respond` once its body is here.
+    # Each request goes through `admit`, then `respond` once its body has arrived.
 
     def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Send | None:
-        """Return the refusal of a request that is not heard, whatever its body says, or None."""
+        """Return the refusal of a request regardless of its body, or None."""
         identified = self.callers.find(peer, asked.request)
         if identified.caller is None:
             if self.absence is not None and self.absence.fault_for(peer, asked.request) is not None:
                 return None
-            asked.close = asked.close or identified.by_peer  # its next one is nobody's either
+            asked.close = (
+                asked.close or identified.by_peer
+            )  # the caller of its next request is unknown, too
             self.figures.unknown_callers += 1
             return self._answer(asked, NOT_FOUND)
         asked.caller = identified.caller
@@ -156,8 +161,8 @@ class Responder:
         return None
 
     def respond(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
-        """Return what an admitted request gets, now that all of it is here."""
-        if asked.request.length:  # its body took time to come
+        """Return the answer to an admitted request that has arrived completely."""
+        if asked.request.length:  # its body took time to arrive
             asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
             return self._of_nobody(asked, peer, now_s)
@@ -168,18 +173,18 @@ class Responder:
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
 
     def respond_again(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
-        """Return what a held request gets for its caller as of now. Source: S-4."""
+        """Return the current answer to a held request, for its caller. Source: S-4."""
         asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
             return self._of_nobody(asked, peer, now_s)
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
 
     def look_again(self, asked: PendingRequest, now_s: float) -> Send | Hold:
-        """Return what a request for a document gets after its view changed. Source: E-9, B-1."""
+        """Return the answer to a document request after a change of its view. Source: E-9, B-1."""
         view, action = asked.view, asked.routed.action
         assert view is not None
         assert isinstance(action, ShowDocument)
-        if not view.enabled:  # never yet, or no longer
+        if not view.enabled:  # not enabled yet, or no longer
             if not asked.enable_by_s:
                 asked.enable_by_s = now_s + self.settings.enable_timeout_s
             return Hold(asked.enable_by_s, enable=True)
@@ -190,7 +195,7 @@ class Responder:
         return self._document(asked, view, action, ahead=ahead)
 
     def late(self, asked: PendingRequest, now_s: float) -> Send:
-        """Return the answer to a request whose longest hold time has passed."""
+        """Return the answer to a request whose hold time is over."""
         asked.ends_s = 0.0
         if asked.view is not None and asked.view.enabled:
             shown = self.look_again(asked, now_s)
@@ -201,7 +206,7 @@ class Responder:
         return self._answer(asked, BUSY)
 
     def decided(self, asked: PendingRequest, answer: RequestAnswer | None) -> Send:
-        """Return what the control plane decided; None: nothing. Source: A-1, A-3, A-6, X-1."""
+        """Return the control plane's decision; None: no answer. Source: A-1, A-3, A-6, X-1."""
         if isinstance(asked.routed.action, ShowOutcome):
             if answer is None:
                 return self._answer(asked, BUSY)
@@ -224,7 +229,7 @@ class Responder:
         return Pieces(head, answer.body, close=True, old=False)
 
     def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
-        """Answer 404, or do what the emulator has for a VM that is gone. Source: E-10."""
+        """Answer 404, or as the emulator decides for a removed VM. Source: E-10."""
         gone = None if self.absence is None else self.absence.fault_for(peer, asked.request)
         if gone is None:
             return self._answer(asked, NOT_FOUND)
@@ -269,13 +274,16 @@ class Responder:
         return self._answer(asked, action.answer)
 
     def _token(self, caller: Caller, action: GiveToken) -> Response:
-        """Return a token; where nothing gives any, the VM has no identity. Source: Z-3."""
+        """Return a token; without an issuer, the answer says that the VM has no identity.
+
+        Source: Z-3.
+        """
         if action.refusal or self.give_token is None:
             return action.refusal or NO_IDENTITY
         return self.give_token(caller.vm, action.resource)
 
     def _attested(self, caller: Caller, action: AttestInstance) -> Response:
-        """Return a signed document; where nothing signs, the path does not exist. Source: I-1."""
+        """Return a signed document; without a signer, the path does not exist. Source: I-1."""
         if self.attest is None:
             return NOT_FOUND
         return action.refusal or self.attest(caller, action.version, action.nonce)
@@ -283,14 +291,14 @@ class Responder:
     def _approve(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
     ) -> Reaction:
-        """Hand the approval on and hold the answer until it is durable. Source: A-6."""
+        """Pass the approval on and hold the answer until it is durable. Source: A-6."""
         try:
             event_ids = read_approval(asked.body)
         except CallerError as error:
             return self._answer(asked, refused(error))
         identified = self.callers.find(peer, asked.request)
         assert identified.caller is caller
-        known = known_by(identified, peer)  # the control plane looks once more
+        known = known_by(identified, peer)  # the control plane checks again
         request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
         return Hold(now_s + self.settings.approve_timeout_s, approval=request)
 
@@ -308,18 +316,18 @@ class Responder:
 
 
 def _sent(asked: PendingRequest, head: bytes, body: bytes, *, is_document: bool = False) -> Send:
-    """Return the answer as it is sent: without half its body where a fault says so. E-10."""
+    """Encode the answer; a fault may cut half of its body. E-10."""
     if asked.request.method == "HEAD":
         body = b""
     pieces = Pieces(head, body, asked.close, asked.request.old)
     if asked.disturbance is not None and asked.disturbance.truncate:
-        asked.close = True  # the connection closes after that, which the answer does not say
+        asked.close = True  # the connection closes afterwards, without a header that says so
         pieces = pieces._replace(body=body[: len(body) // 2])
     return Send(pieces, is_document)
 
 
 def too_many(retry_after_s: int) -> Response:
-    """Return the answer to a VM above its rate. Source: E-6."""
+    """Return the answer to a VM that exceeds its rate. Source: E-6."""
     headers = (("Retry-After", str(retry_after_s)),)
     return Response(429, b"Throttle Result: Too Many Requests", TEXT, headers)
 

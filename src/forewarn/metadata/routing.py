@@ -1,6 +1,6 @@
-"""What a request asks for: an action made of the request and the settings alone; pure.
+"""Maps a request to an action, from the request and the settings alone; pure.
 
-An action is made once for all requests of the same bytes.
+Requests with the same bytes share one action.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ATTESTED_PATH = "/metadata/attested/document"
 OUTCOMES_PATH = "/forewarn/outcomes/"
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105 - a path
 
-#: Clients written in the year in which the header came may leave it out. Source: E-2.
+#: Api-versions of the year that introduced the header; their clients may omit it. Source: E-2.
 HEADERLESS_YEAR = "2017-"
 ATTESTED_SINCE = "2018-10-01"
 NONCE_DIGITS_MAX = 10
@@ -41,10 +41,10 @@ VERSION_INVALID = (
     "Bad request. api-version is invalid or was not specified in the request. "
     "For more information refer to aka.ms/azureimds"
 )
-VERSION_NOT_FOUND = b'{ "error": "Not found. Invalid version requested" }'  # spaces as seen
+VERSION_NOT_FOUND = b'{ "error": "Not found. Invalid version requested" }'  # spaces as observed
 
 NOT_FOUND = refusal(404, "Not found")
-#: As the public service says it: to a 404 every SDK of Azure tries again for 20 s and more.
+#: The public service's text. After a 404, Azure's SDKs retry for 20 s and more.
 NO_IDENTITY = Response(
     400, compact({"error": "invalid_request", "error_description": "Identity not found"})
 )
@@ -52,7 +52,7 @@ HOST_REFUSED = refusal(400, "Bad request. The Host header names another host")
 
 
 class MetadataQueryInvalid(CallerError):
-    """A query parameter means nothing or stands twice. Source: E-8, E-9."""
+    """A query parameter is invalid or occurs twice. Source: E-8, E-9."""
 
     code = "metadata-query-invalid"
     message = "Bad request. {reason}"
@@ -68,19 +68,19 @@ class RefuseRequest:
 
 @value
 class ShowDocument:
-    """Show the VM's document, perhaps only once it has changed."""
+    """Show the VM's document, at once or after a change."""
 
     version: str
     unless: str = ""
     """`If-None-Match`, as sent. Source: E-7."""
     wait_s: float = 0.0
-    """How long to wait for another incarnation than `incarnation`. Source: E-9."""
+    """How long to wait for an incarnation other than `incarnation`. Source: E-9."""
     incarnation: int = 0
 
 
 @value
 class ApproveEvents:
-    """Approve events of the VM; the ids are read when the body is here."""
+    """Approve events of the VM; their ids are in the body."""
 
 
 @value
@@ -94,20 +94,20 @@ class DescribeInstance:
 
 @value
 class GiveToken:
-    """Give the VM an access token for a resource, if it has an identity. Source: Z-3."""
+    """Issue the VM an access token for a resource, if it has an identity. Source: Z-3."""
 
     resource: str
-    #: What is wrong with the request.
+    #: The problem of the request.
     refusal: Response | None
 
 
 @value
 class AttestInstance:
-    """Give the VM a signed document about itself, where there is somebody who signs. I-1."""
+    """Return a signed document about the VM, if a signer exists. I-1."""
 
     version: str
     nonce: str
-    #: What is wrong with the request, where somebody would sign.
+    #: The problem of the request, if a signer exists.
     refusal: Response | None
 
 
@@ -131,13 +131,13 @@ RequestAction = (
 
 @value
 class RoutedRequest:
-    """An action and what has to be known about the caller before it counts."""
+    """An action and the caller's properties that it requires."""
 
     action: RequestAction
     forwarded: bool
-    """Whether it came through a proxy; only a signed one may. Source: E-4, S-6."""
+    """Whether the request came through a proxy, which must have signed it. Source: E-4, S-6."""
     if_signed: RequestAction | None = None
-    """What is done instead where a proxy's signature is right: it drops the VM's headers."""
+    """The action after a valid proxy signature, which drops the VM's headers."""
 
 
 def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
@@ -157,12 +157,12 @@ def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
 
 
 def refused(error: CallerError) -> Response:
-    """Return the answer to a caller's error."""
+    """Return the answer for an error of the caller."""
     return refusal(error.status, str(error))
 
 
 def event_versions(settings: MetadataSettings) -> tuple[str, ...]:
-    """Return the api-versions of Scheduled Events that are served, ascending. Source: V-4."""
+    """Return the supported api-versions of Scheduled Events, ascending. Source: V-4."""
     versions = (*VERSIONS, PREVIEW_VERSION) if settings.preview else VERSIONS
     return tuple(each for each in versions if each >= settings.min_api_version)
 
@@ -260,7 +260,7 @@ def _not_allowed(allow: str) -> Response:
 def _may_lack_header(
     request: HttpRequest, versions: tuple[str, ...], settings: MetadataSettings
 ) -> bool:
-    """Whether the request is of the age in which the header was not enforced. Source: E-2."""
+    """Whether the request has an api-version that does not require the header. Source: E-2."""
     version = request.query.get("api-version", "")
     if version not in versions or request.repeated == "api-version":
         return False
@@ -281,7 +281,7 @@ def _wrong_version(
 ) -> Response | None:
     version = request.query.get("api-version", "")
     if request.repeated and request.repeated != "api-version":
-        raise MetadataQueryInvalid(reason=f"The query parameter {request.repeated} stands twice.")
+        raise MetadataQueryInvalid(reason=f"The query parameter {request.repeated} occurs twice.")
     if version in versions and not request.repeated:
         return None
     unknown = version and version != "latest" and not request.repeated

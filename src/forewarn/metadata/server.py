@@ -1,4 +1,4 @@
-"""The metadata service as one object: start, stop, and what goes through it.
+"""The metadata service as one object: start, stop, and installed handlers.
 
 No request may be read in here and no command line.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 STOP_S = 0.8
-"""How long answers under way may take once the service is stopped."""
+"""How long running answers may take after a stop."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop for a process that does little but serve VMs."""
+    """Return an event loop for a process that mostly serves VMs."""
     if sys.platform != "linux":
         return asyncio.new_event_loop()
     from forewarn.metadata.http.event_loop import PollingEventLoop  # noqa: PLC0415  Linux only
@@ -50,14 +50,14 @@ class MetadataServer:
         ids: Ids | None = None,
         portable: bool = sys.platform != "linux",
     ) -> None:
-        """Open nothing yet.
+        """Store the parts; `start` opens the sockets.
 
         Args:
-            settings: How to serve.
-            upstream: Where approvals and polls are reported.
+            settings: Limits and options.
+            upstream: Receiver of approvals and polls.
             clock: The service's clock, for the `Date` header.
-            ids: For `x-ms-request-id`.
-            portable: Whether to do without epoll.
+            ids: Source of `x-ms-request-id`.
+            portable: Whether to avoid epoll.
         """
         self._settings = settings
         self._upstream = upstream
@@ -69,15 +69,15 @@ class MetadataServer:
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, listen: Sequence[str], *, shared: int = 0) -> tuple[str, ...]:
-        """Listen on these addresses; returns where it really listens.
+        """Listen on these addresses; return the actual ones.
 
         Args:
             listen: `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
                 takes any free one.
-            shared: How many processes listen on the same ports; 0: this one alone.
+            shared: Number of processes on the same ports; 0: only this one.
 
         Raises:
-            AddressInvalid: an address cannot be read; nothing was opened.
+            AddressInvalid: an address is malformed; nothing was opened.
             AddressUnavailable: the system refuses an address; nothing stays open.
         """
         service = self.service
@@ -103,9 +103,9 @@ class MetadataServer:
 
     @property
     def service(self) -> MetadataService:
-        """What all its connections share; it begins at the first use, on the event loop.
+        """The state that all its connections share, created at first use on the event loop.
 
-        That may come before `start`, so that VMs are known once it listens.
+        It may be used before `start`, so that VMs are known when the service begins to listen.
         """
         if self._service is None:
             self._service = MetadataService(
@@ -126,7 +126,7 @@ class MetadataServer:
         self.service.responder.attest = attest
 
     def figures(self) -> dict[str, int]:
-        """Return what it has counted, and how much there is; nothing while it does not run."""
+        """Return its counters and current numbers; empty while it does not run."""
         service = self._service
         if service is None:
             return {}
@@ -141,7 +141,7 @@ class MetadataServer:
         return self._service.user_agents if self._service else {}
 
     async def stop(self) -> None:
-        """Stop accepting, answer what has arrived, close; done within a second."""
+        """Stop accepting, answer received requests and close, within a second."""
         service, transport = self._service, self._transport
         if service is None or transport is None:
             return
@@ -155,14 +155,14 @@ class MetadataServer:
             await asyncio.wait([service.emptied], timeout=STOP_S)
         for connection in service.connections:
             connection.abandon()
-        await asyncio.sleep(0)  # lets transports say that they are gone
+        await asyncio.sleep(0)  # lets transports report their close
         transport.close()
         service.last_polls()
         self._service = self._transport = None
 
     @property
     def _counts_addresses(self) -> bool:
-        """Whether the limit is each address's; behind a proxy it is that of many VMs. S-6."""
+        """Whether the rate limit is per address; behind a proxy many VMs share one. S-6."""
         return self._settings.rate_per_s > 0 and not self._settings.proxy_addresses
 
     def _new_transport(self, service: MetadataService) -> EpollTransport | AsyncioTransport:

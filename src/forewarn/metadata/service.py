@@ -1,6 +1,6 @@
-"""What all connections of one metadata service share: documents, callers, the second's date.
+"""The shared state of a metadata service's connections: documents, callers, the date header.
 
-Everything happens on the event loop's thread.
+Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ VIEWS_BY_ADDRESS_MAX = 65_536
 """Addresses whose view is remembered for connections that send one request and close."""
 
 ROUND_S = 60
-"""Seconds in which each VM's last poll is reported once, if there was one."""
+"""Interval in seconds at which each VM's last poll is reported, if it polled."""
 DAY_S = 86_400
 
 _LOG = logging.getLogger(__name__)
 
 
 class _Round:
-    """The VMs that a round of reports has still to look at."""
+    """The VMs that this round of reports has not examined yet."""
 
     def __init__(self, vms: list[str], tick: int, from_tick: int) -> None:
         self.vms = vms
         self.size = len(vms) // ROUND_S + 1
         self.tick = tick
         self.from_tick = from_tick
-        """Polls since this second are reported."""
+        """The round reports polls since this second."""
         self.tally: Counter[str] = Counter()
 
 
@@ -60,30 +60,30 @@ class MetadataService:
     def __init__(
         self, settings: MetadataSettings, upstream: Upstream, *, clock: Clock, ids: Ids
     ) -> None:
-        """Start without any VM or document; call on the event loop."""
+        """Start without VMs or documents; call on the event loop."""
         self.settings = settings
         self.upstream = upstream
         self.loop = asyncio.get_running_loop()
         self.responder = Responder(settings)
         self.views_by_address: dict[str, tuple[PublishedView, Bucket]] = {}
-        """Peer address -> what its VM is shown and its tokens, where the address says who asks."""
+        """Peer address -> its VM's answers and tokens, if the address identifies the caller."""
         self.connections = OpenConnections(settings, self.responder.callers, fds_max=fd_limit())
         self.tick = 0
         """Whole seconds since the start, on the monotonic clock."""
         self.stopping = False
         self.emptied: asyncio.Future[None] | None = None
-        """Done once the last connection is closed; only while stopping."""
+        """Done once the last connection is closed; set only while stopping."""
         self._clock = clock
         self._ids = ids
         self._round = _Round([], 0, 0)
         self.user_agents: Counter[str] = Counter()
         """VMs that polled within a day, by client, as of the last round."""
         self.dated = 0
-        """Number of the date that answers carry now; each new date has another."""
+        """Number of the current date header; each new date has another."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
         self._set_date()
 
-    # What connections use.
+    # Used by connections.
 
     def remembers(self, raw: bytes) -> bool:
         """Whether the answer to a request of these bytes may be remembered."""
@@ -92,10 +92,10 @@ class MetadataService:
         return len(raw) <= KNOWN_BYTES_MAX
 
     def answer(self, known: Remembered) -> bytes:
-        """Return a remembered answer with the present date.
+        """Return a remembered answer with the current date.
 
-        Who is answered from memory is not seen: the first such answer of each second is the mark
-        that the group asked. Source: B-2.
+        Answers from memory skip the poll count, so the first one in each second records that the
+        group asked. Source: B-2.
         """
         if known.dated != self.dated:
             self.responder.polled[known.view] = None
@@ -105,7 +105,7 @@ class MetadataService:
         return known.answer
 
     def times(self) -> tuple[float, float]:
-        """Return what `Bucket.take` has to know of the time."""
+        """Return the time arguments of `Bucket.take`."""
         return self.responder.limit.times(self.loop.time())
 
     def now_s(self) -> float:
@@ -113,7 +113,7 @@ class MetadataService:
         return self.loop.time()
 
     def enable(self, asked: PendingRequest) -> None:
-        """Enable the VM's group, unless that is under way. Source: B-1."""
+        """Enable the VM's group, unless this is already in progress. Source: B-1."""
         view, caller = asked.view, asked.caller
         assert view is not None
         assert caller is not None
@@ -128,20 +128,20 @@ class MetadataService:
             self.views_by_address[peer.address] = view, bucket
 
     def joined(self, pieces: Pieces) -> bytes:
-        """Return an answer with the present date."""
+        """Return an answer with the current date."""
         return pieces.head + self.tail(close=pieces.close, old=pieces.old) + pieces.body
 
     def tail(self, *, close: bool, old: bool) -> bytes:
-        """Return the rest of an answer's head: the date and what depends on the connection."""
+        """Return the rest of an answer's head: the date and the connection headers."""
         tail = self._tails[close or self.stopping, old]
         if self.settings.request_id:
             return tail[:29] + f"\r\nx-ms-request-id: {self._request_id()}".encode() + tail[29:]
         return tail
 
-    # What the server uses.
+    # Used by the server.
 
     def apply(self, change: DocumentChange) -> None:
-        """Take over a change of the feed."""
+        """Apply a change of the feed."""
         self.responder.figures.changes += 1
         moved: list[OpenConnection] = []
         of_callers = change.callers or change.gone or change.whole
@@ -152,25 +152,25 @@ class MetadataService:
                     moved.append(connection)
                 self.connections.move(connection)
         self.responder.snapshot.publish(change.publications, whole=change.whole)
-        for connection in moved:  # only now: its new document may be in the same change
+        for connection in moved:  # only now, because the same change may contain its new document
             connection.answer_again()
 
     def group_of(self, vm: str) -> str:
-        """Return the group of a VM; empty if there is none of that name."""
+        """Return the group of a VM; empty if the VM does not exist."""
         caller = self.responder.callers.named(vm)
         return caller.group if caller is not None else ""
 
     def set_fault(self, fault: Fault | None) -> None:
-        """Disturb answers from now on, or no more; what was remembered is forgotten."""
+        """Start or stop injecting faults; remembered answers are dropped."""
         self.responder.fault = fault
         self.responder.snapshot.forget()
 
     def clock_moved(self) -> None:
-        """Show the clock's new time at once, not with the next second."""
+        """Show the clock's new time at once instead of in the next second."""
         self._set_date()
 
     def second(self) -> None:
-        """Run the tasks of each second: the date, poll marks, slow and silent connections."""
+        """Run the tasks of each second: date, poll reports, slow and silent connections."""
         self.tick += 1
         self._set_date()
         self.last_polls()
@@ -178,27 +178,27 @@ class MetadataService:
         self.connections.sweep(self.tick)
 
     def forget(self, connection: OpenConnection) -> None:
-        """Strike a closed connection off."""
+        """Remove a closed connection."""
         self.connections.remove(connection)
         if self.emptied is not None and not self.connections and not self.emptied.done():
             self.emptied.set_result(None)
 
     def last_polls(self) -> None:
-        """Hand on the poll marks of the last, unfinished second."""
+        """Report the polls of the last, unfinished second."""
         polled, self.responder.polled = self.responder.polled, {}
         if polled:
             self.responder.figures.documents_polled += len(polled)
             self.upstream.polled(frozenset(view.group for view in polled))
 
     def poll_of(self, vm: str) -> VmPoll | None:
-        """Return the last poll of a VM at any node; None: unknown. From any thread."""
+        """Return the last poll of a VM at any node; None: unknown. Callable from any thread."""
         bucket = self.responder.limit.known(vm)
         if bucket is None or bucket.user_agent is None:
             return None
         return VmPoll(vm, bucket.user_agent, max(self.tick - bucket.polled_tick, 0))
 
     def note_polls(self, polls: Sequence[VmPoll]) -> None:
-        """Note the last polls that a node reports; those of unknown VMs are ignored."""
+        """Record the last polls that a node reports; those of unknown VMs are ignored."""
         for poll in polls:
             caller = self.responder.callers.named(poll.vm)
             if caller is None:
@@ -208,9 +208,9 @@ class MetadataService:
                 bucket.polled_tick, bucket.user_agent = tick, poll.user_agent
 
     def _report_vms(self) -> None:
-        """Report which VMs polled since the round before; costs a part of the VMs each second.
+        """Report the VMs that polled since the last round; each second costs a part of the VMs.
 
-        A poll only stores its second and client. A round over all VMs takes about a minute.
+        A poll only stores its second and client, so a round over all VMs takes about a minute.
         """
         vms = self._round.vms
         if not vms:
@@ -233,7 +233,7 @@ class MetadataService:
             self.upstream.vms_polled(polls)
 
     def _enable(self, view: PublishedView, vm: str) -> None:
-        """Enable the group after the delay; its answers are held until then. Source: B-1.
+        """Enable the group after the delay; its requests are held until then. Source: B-1.
 
         The delay comes first: events announced during it require no notice (B-3), and events
         announced after it are shown immediately (N-1).
@@ -242,7 +242,7 @@ class MetadataService:
         self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, vm)
 
     def _ask_to_enable(self, view: PublishedView, vm: str) -> None:
-        if view.enabled or self.stopping:  # another node was first
+        if view.enabled or self.stopping:  # another node enabled it first
             view.enabling = False
             return
         self.upstream.enable(vm).add_done_callback(partial(self._enabled, view))

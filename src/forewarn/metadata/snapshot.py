@@ -1,6 +1,6 @@
 """Published documents, one view for each group (or VM, S-3), ready to be sent.
 
-Everything here happens on the event loop's thread.
+Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Publication
 
 READY_MAX = 32
-"""Most remembered requests of one view: versions times the clients in use, with room."""
+"""Maximum remembered requests of one view: versions times the clients in use, with a margin."""
 
 
 class Pieces(NamedTuple):
-    """An answer but for its date."""
+    """An answer except for its date."""
 
     head: bytes
-    """Up to the date."""
+    """The bytes before the date."""
     body: bytes
     close: bool
     """Whether the connection closes after it."""
@@ -31,14 +31,14 @@ class Pieces(NamedTuple):
 
 
 class Waiter(Protocol):
-    """A held request that wants to know when its view changes."""
+    """A held request that is notified when its view changes."""
 
     def view_changed(self) -> None:
-        """Look at the view again; called on the event loop, once for each change."""
+        """Check the view again; called on the event loop, once for each change."""
 
 
 class Rendered:
-    """One document in one api-version: everything of its answer but the date."""
+    """One document in one api-version: its whole answer except for the date."""
 
     __slots__ = ("_server", "body", "etag", "head")
 
@@ -55,7 +55,7 @@ class Rendered:
 
 
 class Remembered:
-    """The answer to requests of certain bytes, for as long as the document stays the same."""
+    """The answer to requests of certain bytes, valid until the document changes."""
 
     __slots__ = ("answer", "dated", "pieces", "user_agent", "view")
 
@@ -65,13 +65,13 @@ class Remembered:
         self.user_agent = user_agent
         self.pieces = pieces
         self.answer = b""
-        """All of it, with the date of `dated`."""
+        """The whole answer, with the date numbered `dated`."""
         self.dated = -1
-        """Which date that is; see `Service.dated`."""
+        """The number of that date; see `Service.dated`."""
 
 
 class PublishedView:
-    """What one group, or one VM of it, is shown now."""
+    """The current document of one group, or of one VM of the group."""
 
     __slots__ = (
         "_rendered",
@@ -87,7 +87,7 @@ class PublishedView:
     )
 
     def __init__(self, name: str, server: str) -> None:
-        """Start as a view nobody has published yet: not enabled, empty. Source: B-1."""
+        """Start as an unpublished view: not enabled, empty. Source: B-1."""
         self.name = name
         self.group = name.partition("/")[0]
         self.enabled = False
@@ -96,15 +96,15 @@ class PublishedView:
         self.ready: dict[bytes, Remembered] = {}
         """Request bytes -> the answer, for connections that stay."""
         self.ready_last: dict[bytes, Remembered] = {}
-        """The same for connections that close with the answer."""
+        """The same for connections that close after the answer."""
         self.waiters: dict[Waiter, None] = {}
         self._server = server
         self._rendered: dict[str, Rendered] = {}
 
     def publish(self, publication: Publication) -> None:
-        """Show another document from now on and wake those who wait for it.
+        """Replace the document and wake the requests that wait for a change.
 
-        The versions that were ever asked for are rendered at once, the others when they are.
+        Versions requested before are rendered at once, others on request.
         """
         assert publication.view == self.name
         changed = publication.document != self.document
@@ -122,7 +122,7 @@ class PublishedView:
             waiter.view_changed()
 
     def rendered(self, version: str) -> Rendered:
-        """Return the document as this version shows it."""
+        """Return the document in an api-version."""
         rendering = self._rendered.get(version)
         if rendering is None:
             rendering = Rendered(self.document, version, server=self._server)
@@ -130,12 +130,12 @@ class PublishedView:
         return rendering
 
     def ahead(self, version: str, *, by: int) -> Rendered:
-        """Return the document with an incarnation that moved without a change. Source: E-10."""
+        """Return the document with an incarnation that grew without a change. Source: E-10."""
         moved = Document(self.document.incarnation + by, self.document.events)
         return Rendered(moved, version, server=self._server)
 
     def remember(self, request: bytes, pieces: Pieces, user_agent: str) -> None:
-        """Answer these very bytes with these pieces until the document is over."""
+        """Remember the answer to these request bytes until the document changes."""
         ready = self.ready_last if pieces.close else self.ready
         if request not in ready:
             if len(ready) >= READY_MAX:
@@ -143,7 +143,7 @@ class PublishedView:
             ready[request] = Remembered(self, pieces, user_agent)
 
     def forget(self) -> None:
-        """Forget the remembered answers: their document is over."""
+        """Drop the remembered answers after the document changed."""
         self.ready.clear()
         self.ready_last.clear()
 
@@ -161,14 +161,14 @@ class Snapshot:
         return len(self._views)
 
     def view(self, name: str) -> PublishedView:
-        """Return a view; one that was never published is there, not enabled."""
+        """Return a view; an unpublished one is created, not enabled."""
         view = self._views.get(name)
         if view is None:
             view = self._views[name] = PublishedView(name, self._server)
         return view
 
     def publish(self, publications: tuple[Publication, ...], *, whole: bool) -> None:
-        """Take over new documents; `whole` drops every view that is not among them."""
+        """Apply new documents; `whole` drops every view that is not among them."""
         for publication in publications:
             self.view(publication.view).publish(publication)
         if whole:
@@ -177,14 +177,14 @@ class Snapshot:
                 self._withdraw(name)
 
     def forget(self) -> None:
-        """Forget every remembered answer."""
+        """Drop every remembered answer."""
         for view in self._views.values():
             view.forget()
 
     def _withdraw(self, name: str) -> None:
-        """Show a view to nobody; forget it, unless somebody waits until it is shown. Source: B-1.
+        """Stop showing a view; drop it unless a held request waits for it. Source: B-1.
 
-        A held request refers to this object: the next published view must reach it.
+        A held request refers to this object, so the next published view must reuse it.
         """
         view = self._views[name]
         view.enabled = False

@@ -1,11 +1,10 @@
 """A metadata worker: `python -m forewarn.metadata.worker_process --feed … --listen …`.
 
-No setting may be invented in here: they come as JSON on standard input, one object with the
-fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
-first snapshot of the feed, prints one line of JSON with its addresses and then its figures every
-few seconds, and ends on SIGTERM or SIGINT, or when its standard input closes: a worker never
-outlives the process that started it. It ends with 1 where it fails at what the feed says
-time and again, so that it is started again.
+The settings arrive as JSON on standard input: one object with the fields of `MetadataSettings` that
+differ from their defaults. The process serves once it has the first snapshot of the feed. It prints
+one line of JSON with its addresses, and then its counters every few seconds. It ends on SIGTERM or
+SIGINT, or when its standard input closes, so a worker never outlives its parent. It exits with 1
+after repeated failures to apply the feed, so that the parent starts it again.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ if TYPE_CHECKING:
 
 SETTINGS_BYTES_MAX = 1024 * 1024
 FIGURES_S = 5.0
-"""How often a worker sends the service its figures."""
+"""Interval at which a worker sends its counters to the service."""
 STEP_LOOK_S = 60.0
-"""How often a worker looks whether the system's clock was stepped, as the service does."""
+"""Interval at which a worker checks for steps of the system's clock, as the service does."""
 
 
 class Worker:
-    """A metadata server and the follower that feeds it."""
+    """A metadata server and the follower of its feed."""
 
     def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
-        """Wire the two up; call on the event loop."""
+        """Connect the two; call on the event loop."""
         self.follower = Follower(feed, self._apply, identity=NodeIdentity(name))
         self.clock = SystemClock()
         self.server = MetadataServer(settings, self.follower, clock=self.clock)
@@ -53,7 +52,7 @@ class Worker:
 
 
 def read_settings(text: str) -> MetadataSettings:
-    """Read the settings of one worker; lists become tuples."""
+    """Parse the settings of one worker; lists become tuples."""
     form = json.loads(text or "{}")
     fields: dict[str, object] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in form.items()
@@ -68,19 +67,21 @@ class WorkerPlace:
     feed: str
     """`unix:PATH` or `HOST:PORT`."""
     name: str
-    """How the feed and the log call it."""
+    """The worker's name in the feed and the log."""
     listen: tuple[str, ...]
     processes: int
-    """How many share the addresses."""
+    """Number of workers that share the addresses."""
 
 
 async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
-    """Serve until stopped, or until the feed cannot be followed; return the exit status."""
+    """Serve until stopped or until the feed fails for good; return the exit status."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    with contextlib.suppress(ValueError, OSError):  # a terminal's or /dev/null's never closes
+    with contextlib.suppress(
+        ValueError, OSError
+    ):  # standard input of a terminal or /dev/null never closes
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
     worker = Worker(settings, place.feed, place.name)
     follower = worker.follower
@@ -91,7 +92,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     )
     over = (stopped, failed)
     await asyncio.wait((followed, *over), return_when=asyncio.FIRST_COMPLETED)
-    # Before the first snapshot nobody is known, and every caller would get 404.
+    # Before the first snapshot no VM is known, and every caller would get 404.
     if followed.done():
         bound = await worker.server.start(place.listen, shared=place.processes)
         _say({"metadata": bound})
@@ -106,7 +107,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
 
 
 def _follow_system_clock(clock: SystemClock) -> None:
-    """Take steps over as they come: no promise is kept here, only the Date header is made."""
+    """Follow clock steps at once: only the Date header depends on this clock."""
     clock.adopt()
     asyncio.get_running_loop().call_later(STEP_LOOK_S, _follow_system_clock, clock)
 
@@ -117,14 +118,14 @@ def _say(fact: object) -> None:
 
 
 def _tell_figures(server: MetadataServer) -> None:
-    """Write the figures now and then again; one that stops has no more of them."""
-    with contextlib.suppress(OSError):  # the parent is gone: that ends this process, too
+    """Write the counters at an interval until the worker stops."""
+    with contextlib.suppress(OSError):  # the parent has exited, so this process ends, too
         _say(server.figures())
     asyncio.get_running_loop().call_later(FIGURES_S, _tell_figures, server)
 
 
 def _parent_said(ended: asyncio.Event) -> None:
-    """End when the parent's end of standard input closes; it says nothing else."""
+    """End when the parent closes standard input; other input is ignored."""
     if not os.read(sys.stdin.fileno(), 1):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         ended.set()
@@ -135,15 +136,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.worker_process")
     parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
-    parser.add_argument("--of", type=int, default=1, help="how many processes serve it")
-    parser.add_argument("--name", default="worker", help="how the feed and the log call it")
+    parser.add_argument("--of", type=int, default=1, help="number of processes that serve it")
+    parser.add_argument("--name", default="worker", help="name in the feed and the log")
     options = parser.parse_args(arguments)
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
     place = WorkerPlace(options.feed, options.name, tuple(options.listen), options.of)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(work(settings, place))
-    except ForewarnError as error:  # its parent says what that means for the service
+    except ForewarnError as error:  # its parent reports the consequence for the service
         sys.stderr.write(f"forewarn: {error}\n")
         return 1
 

@@ -1,4 +1,4 @@
-"""Where the metadata service listens: addresses as text, and the sockets for them."""
+"""Listening addresses of the metadata service: their text form, and their sockets."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
 _IP_PKTINFO = 8  # Linux; the socket module does not name these two
 _IP_PKTOPTIONS = 9
 _STREAM = int(socket.SOCK_STREAM)
-_UNIX_MODE = 0o666  # all who may reach the directory may ask, as with a port
+_UNIX_MODE = 0o666  # any user with access to the directory may ask, as with a port
 
 
 class AddressInvalid(CallerError):
-    """An address to listen on cannot be read."""
+    """A listening address is malformed."""
 
     code = "address-invalid"
     message = "{text!r} is not an address to listen on."
     advice = (
-        "Write IPV4:PORT, localhost:PORT, IPV4%INTERFACE:PORT, [IPV6]:PORT or unix:PATH; other"
-        " names are not looked up."
+        "Write IPV4:PORT, localhost:PORT, IPV4%INTERFACE:PORT, [IPV6]:PORT or unix:PATH; other "
+        "names are not resolved."
     )
 
 
 class AddressUnavailable(OurError):
-    """The system does not let us listen on an address."""
+    """The system refuses to listen on an address."""
 
     code = "address-unavailable"
     status = 503
     message = "Cannot listen on {text}: {reason}."
     advice = (
-        "Check that the address is on this machine, the port free, and you are allowed to use it;"
-        " or choose another with `--listen` or [listen] metadata."
+        "Check that the address is on this machine, that the port is free and that you may use "
+        "it, or choose another with `--listen` or [listen] metadata."
     )
 
 
 @value
 class Address:
-    """One place to listen on."""
+    """One address to listen on."""
 
     host: str
     """IPv4 or IPv6 address; the path of a Unix socket."""
     port: int = 0
     interface: str = ""
-    """Only what comes in by this network interface."""
+    """Accept only connections through this network interface."""
     is_unix: bool = False
 
     def __str__(self) -> str:
-        """Return the text `parse` reads."""
+        """Return the text form that `parse` reads."""
         if self.is_unix:
             return f"unix:{self.host}"
         host = f"{self.host}%{self.interface}" if self.interface else self.host
@@ -70,42 +70,42 @@ class Listener:
 
     sock: socket.socket
     address: Address
-    """Where it really listens."""
+    """The actual address, with the port that the system chose."""
     family: int
-    """Of the socket, as a plain number."""
+    """The socket's file descriptor."""
 
     @property
     def interface(self) -> str:
-        """What connections through it say of their interface."""
+        """How to read the interface of its connections."""
         return self.address.host if self.address.is_unix else self.address.interface
 
     @property
     def is_unix(self) -> bool:
-        """Whether its peers have no address."""
+        """Whether peers have no address (a Unix socket)."""
         return self.address.is_unix
 
     @property
     def is_plain(self) -> bool:
-        """Whether a peer's address alone says who it is."""
+        """Whether a peer's address alone identifies it."""
         return not self.address.is_unix and not self.address.interface
 
     def accept(self) -> tuple[int, str]:
-        """Accept one connection: its descriptor and the peer's address as the system writes it.
+        """Accept one connection: its descriptor and the peer's address in the system's form.
 
         Raises:
-            BlockingIOError: nobody is waiting.
+            BlockingIOError: no connection is waiting.
         """
-        # `socket.accept` wraps three enums around values that are known already, for each of the
-        # tens of thousands of connections a second.
+        # `socket.accept` wraps three enums around known values, for each of the tens of thousands
+        # of connections a second.
         fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
         return fd, peer[0] if isinstance(peer, tuple) else ""
 
     def socket(self, fd: int) -> socket.socket:
-        """Return the socket of a connection that was accepted."""
+        """Return the socket of an accepted connection."""
         return cast("socket.socket", socket.SocketType(self.family, _STREAM, 0, fd))
 
     def close(self) -> None:
-        """Stop listening; a Unix socket's file goes too."""
+        """Stop listening, and remove the file of a Unix socket."""
         self.sock.close()
         if self.address.is_unix:
             _unlink_socket(self.address.host)
@@ -117,7 +117,7 @@ def parse(text: str) -> Address:
     `localhost` is 127.0.0.1; no other name is looked up.
 
     Raises:
-        AddressInvalid: it is none of them.
+        AddressInvalid: the text has none of these forms.
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return Address(text.removeprefix("unix:"), is_unix=True)
@@ -158,16 +158,16 @@ def open_listener(address: Address, *, shared: bool = False) -> Listener:
 
 
 def interface_of(sock: socket.socket) -> str:
-    """Return the interface a connection came in by, where the system knows it. Source: S-6."""
+    """Return the interface of a connection, if the system knows it. Source: S-6."""
     if sys.platform != "linux":
         return ""
     try:
         if sock.family == socket.AF_INET6:
-            # What a connection's multicast would leave by is, unless somebody sets it, the
-            # interface its first packet came in by; only a link-local peer has a scope.
+            # Unless changed, a connection's outgoing multicast interface is the one its first
+            # packet came in by; only a link-local peer has a scope.
             index = sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF)
             return socket.if_indextoname(index) if index else ""
-        # The kernel keeps the packet info of the connection's first packet: cmsghdr, then the
+        # The kernel stores the packet info of the connection's first packet: cmsghdr, then the
         # index of the interface as the first member of in_pktinfo.
         kept = sock.getsockopt(socket.IPPROTO_IP, _IP_PKTOPTIONS, 64)
         header = struct.calcsize("@Lii")
@@ -214,7 +214,7 @@ def _name_of(address: Address) -> str | tuple[str, int] | tuple[str, int, int, i
 
 
 def _unlink_socket(path: str) -> None:
-    """Remove a Unix socket's file left over by an earlier run, and nothing else."""
+    """Remove a Unix socket's file left over by an earlier run; refuse any other file."""
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
             os.unlink(path)  # noqa: PTH108

@@ -1,6 +1,6 @@
-"""The transport for every other system: one transport of the event loop for each connection.
+"""The transport for systems without epoll: one asyncio transport per connection.
 
-Windows and macOS have no epoll; this serves the same connections there, slower.
+Windows and macOS have no epoll. There this transport serves the same connections, more slowly.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 LINGER_S = 2.0  # as in the transport for Linux
 WRITE_HIGH_BYTES = 64 * 1024
 NOBODYS_CLIENT = ConnectedClient("", is_known=False)
-"""Whose a connection is before its transport is there; it has none."""
+"""Placeholder owner of a connection before its transport exists."""
 
 
 class StreamConnection(Connection, asyncio.Protocol):
-    """A connection on a transport of the event loop."""
+    """A connection on an asyncio transport."""
 
     __slots__ = ("_lingering", "_listener", "_transport")
 
     def __init__(self, service: MetadataService, listener: Listener) -> None:
-        """Wait for the transport."""
+        """Start without a transport."""
         super().__init__(service, Peer(UNIX, listener.interface), NOBODYS_CLIENT)
         self._listener = listener
         self._lingering = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Learn who is at the other end."""
+        """Identify the peer."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._listener.is_unix:
@@ -56,33 +56,33 @@ class StreamConnection(Connection, asyncio.Protocol):
         connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answer from memory, or take it to the long way."""
+        """Answer from memory, or process the request in full."""
         if not self.answered(data):
             self.received(data)
 
     def eof_received(self) -> bool:
-        """Keep the connection until what was asked is answered."""
+        """Keep the connection until received requests are answered."""
         self.received_eof()
         return True
 
     def pause_writing(self) -> None:
-        """Stop answering: the client does not read."""
+        """Stop answering while the client does not read."""
         self.stalled = True
         self.ready = NOTHING
 
     def resume_writing(self) -> None:
-        """Go on answering."""
+        """Resume answering."""
         if not self.over:
             self.unstalled()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  of the interface
-        """Forget everything."""
+        """Drop all state."""
         self.lost()
         self._transport = None
         self.service.forget(self)
 
     def drain(self) -> None:
-        """Close idle connections; the transport has read all received bytes."""
+        """Close the connection if it is idle; the transport has read all received bytes."""
         self.stop()
 
     def _write(self, octets: bytes) -> None:
@@ -120,7 +120,7 @@ class StreamConnection(Connection, asyncio.Protocol):
 
 
 class AsyncioTransport:
-    """Listens by the event loop's own servers."""
+    """Listens with asyncio servers."""
 
     def __init__(self, service: MetadataService) -> None:
         """Start without any server."""
@@ -128,7 +128,7 @@ class AsyncioTransport:
         self._servers: list[tuple[asyncio.Server, Listener]] = []
 
     async def listen(self, listener: Listener) -> None:
-        """Accept connections from now on."""
+        """Start accepting connections."""
 
         def connection() -> StreamConnection:
             return StreamConnection(self.service, listener)
@@ -141,7 +141,7 @@ class AsyncioTransport:
         self._servers.append((server, listener))
 
     def stop_listening(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         for server, listener in self._servers:
             server.close()
             listener.close()
@@ -153,4 +153,4 @@ class AsyncioTransport:
             cast("StreamConnection", connection).drain()
 
     def close(self) -> None:
-        """Do nothing: the servers are gone."""
+        """Do nothing: the servers are closed already."""

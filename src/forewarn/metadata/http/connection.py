@@ -1,6 +1,6 @@
-"""One connection without its socket: bytes in, answers out in order, requests held meanwhile.
+"""One connection without its socket: turns received bytes into answers, in order.
 
-Everything happens on the event loop's thread.
+Some requests are held meanwhile. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from forewarn.metadata.snapshot import PublishedView, Remembered
     from forewarn.replication.messages import RequestAnswer
 
-PIPELINE_BYTES_MAX = 128 * 1024  # kept while an answer is held; then the transport stops reading
+PIPELINE_BYTES_MAX = (
+    128 * 1024
+)  # buffered while an answer is held; beyond this the transport stops reading
 WRITE_BYTES_MAX = 64 * 1024  # answers to pipelined requests gathered for one write
 NOTHING: dict[bytes, Remembered] = {}
-"""What a connection remembers that must not answer from memory; stays empty."""
+"""Placeholder memory of a connection that must not answer from memory; stays empty."""
 NOBODYS = Bucket()
-"""The tokens of such a connection, which are never used."""
+"""The unused rate-limit tokens of such a connection."""
 
 
 class Connection:
@@ -63,18 +65,18 @@ class Connection:
         self.service = service
         self.peer = peer
         self.client = client
-        """Whose connection it counts as."""
+        """The caller that this connection counts for."""
         self.ready = NOTHING
-        """Request bytes -> the answer; empty while anything is under way."""
+        """Request bytes -> the answer; empty while a request is in progress."""
         self.bucket = NOBODYS
-        """Where an answer of `ready` takes its token from."""
+        """The token bucket for answers of `ready`."""
         self.stamp = service.tick
-        """Second of the last sign of life."""
+        """Second of the last activity."""
         self.since = service.tick
-        """Second the unfinished request began; meaningless while there is none."""
+        """Second in which the unfinished request began; meaningless without one."""
         self.eof = False
         self.over = False
-        """Whether nothing more will be answered here."""
+        """Whether the connection answers no more requests."""
         self.stalled = False
         """Whether the client does not read its answers."""
         self.reading = True
@@ -83,25 +85,25 @@ class Connection:
         self.held: PendingRequest | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # What a transport calls.
+    # Called by transports.
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of this connection is under way."""
+        """Whether no request is in progress."""
         return self.held is None and not self._reader.begun and not self.stalled
 
     @property
     def unfinished(self) -> bool:
-        """Whether a request has begun to arrive and is not here yet."""
+        """Whether a request has arrived in part."""
         return self.held is None and self._reader.begun and not self.stalled
 
     def enter(self, view: PublishedView, bucket: Bucket) -> None:
-        """Answer from memory from the first request on: the address alone says who asks."""
+        """Answer from memory from the first request on: the address identifies the caller."""
         self.ready = self._home = view.ready
         self.bucket = bucket
 
     def answered(self, octets: bytes) -> bool:
-        """Answer from memory; False where these bytes are not remembered, or no token is left."""
+        """Answer from memory; return False for unknown bytes or without a token."""
         service, answer = self.service, self.ready.get(octets)
         if answer is None or not self.bucket.take(*service.times()):
             return False
@@ -111,11 +113,13 @@ class Connection:
         return True
 
     def received(self, octets: bytes) -> None:
-        """Take bytes from the client."""
+        """Process received bytes."""
         if self.over:
             return
         self.stamp = self.service.tick
-        if not self._reader.begun and self.client.is_known:  # nobody else's time starts again
+        if (
+            not self._reader.begun and self.client.is_known
+        ):  # more bytes do not restart the time limit
             self.since = self.service.tick
         self._reader.push(octets)
         if self.held is None and not self.stalled:
@@ -125,20 +129,20 @@ class Connection:
             self._read(wanted=False)
 
     def received_eof(self) -> None:
-        """Take note that the client will send no more; what was asked is still answered."""
+        """Note that the client will send no more; received requests are still answered."""
         self.eof = True
         if self.held is None and not self.stalled and not self.over:
             self._finish()
 
     def unstalled(self) -> None:
-        """Go on after the client has read its answers."""
+        """Continue after the client has read its answers."""
         self.stalled = False
         self.stamp = self.service.tick
         if not self.over and self.held is None:
             self._go_on()
 
     def lost(self) -> None:
-        """Forget everything: the connection is gone."""
+        """Drop all state of a closed connection."""
         self.over = True
         self._let_go()
         self._reader.clear()
@@ -150,7 +154,7 @@ class Connection:
         self._reset()
 
     def stop(self) -> None:
-        """Close if idle, else with the answer under way; a wait is answered now."""
+        """Close if idle, otherwise after the current answer; held requests are answered now."""
         if self.over:
             return
         if self.held is None:
@@ -161,7 +165,7 @@ class Connection:
             self._time_up()
 
     def make_way(self) -> bool:
-        """Close for a newcomer's sake; False where an approval is under way."""
+        """Close to make room for a new connection; False during an approval."""
         held = self.held
         if held is not None and isinstance(held.routed.action, ApproveEvents):
             return False
@@ -176,7 +180,10 @@ class Connection:
         self._break_off(requests.RequestSlow())
 
     def identity_moved(self) -> bool:
-        """Ask again who this is; returns whether a held answer must be another's. S-4, S-6."""
+        """Identify the caller again; return whether a held answer now belongs to another.
+
+        S-4, S-6.
+        """
         self.ready = self._home = NOTHING
         callers = self.service.responder.callers
         if callers.interfaces_matter and not self.peer.interface and self.peer.address != UNIX:
@@ -192,7 +199,7 @@ class Connection:
         return True
 
     def answer_again(self) -> None:
-        """Answer a held request for its caller as of now."""
+        """Answer a held request now, for its current caller."""
         held = self._let_go()
         if held is None:
             return
@@ -204,7 +211,7 @@ class Connection:
             self._done(held, octets)
 
     def view_changed(self) -> None:
-        """Look at the view again: what was waited for may be there."""
+        """Check the view again, for held requests."""
         held = self.held
         if held is None:
             return
@@ -218,7 +225,7 @@ class Connection:
         if reaction.enable:
             self.service.enable(held)
 
-    # One request after the other.
+    # Requests are processed one after another.
 
     def _advance(self) -> None:
         out: list[bytes] = []
@@ -248,9 +255,9 @@ class Connection:
         self._settle()
 
     def _answer_next(self) -> tuple[PendingRequest | None, bytes | None]:
-        """Return the next request and its answer, each None while it is not here.
+        """Return the next request and its answer; each is None until it is available.
 
-        Who asks and how often is judged before a byte of the body is looked at.
+        The caller and the rate are checked before any byte of the body is read.
         """
         service, reader = self.service, self._reader
         responder, asked = service.responder, reader.pending
@@ -270,9 +277,9 @@ class Connection:
         return asked, self._octets(asked, reaction)
 
     def _refused(self, asked: PendingRequest, refusal: Send) -> bytes:
-        """Return a refusal; it ends the connection where more has come or must come.
+        """Return a refusal; it closes the connection if more data has arrived or must arrive.
 
-        So a flood of requests costs one answer and not one for each; behind a proxy the next
+        So a flood of requests costs one answer rather than one for each. Behind a proxy the next
         request may be another VM's.
         """
         length = asked.request.length
@@ -283,7 +290,7 @@ class Connection:
         return self.service.joined(refusal.pieces)
 
     def _remember(self, asked: PendingRequest) -> None:
-        """Answer from memory from now on who was answered this; also at new connections."""
+        """Answer this request from memory from now on, also on new connections."""
         assert asked.caller is not None
         assert asked.view is not None
         self._home = asked.view.ready
@@ -291,7 +298,7 @@ class Connection:
         self.service.remember_address(self.peer, asked.view, self.bucket)
 
     def _octets(self, asked: PendingRequest, reaction: Reaction) -> bytes | None:
-        """Do what a request gets: return its answer, or None where there is none now."""
+        """Carry out a request; return its answer, or None if there is none yet."""
         if isinstance(reaction, Hold):
             self._hold(asked, reaction)
             return None
@@ -310,17 +317,17 @@ class Connection:
             out.clear()
 
     def _settle(self) -> None:
-        """Answer from memory from now on if nothing is under way."""
+        """Answer from memory from now on if no request is in progress."""
         if self.over:
             return
         self.ready = self._home if self.idle else NOTHING
         if self.eof and self.held is None and not self.stalled:
             self._finish()
 
-    # Holding an answer.
+    # Holding answers.
 
     def _hold(self, asked: PendingRequest, hold: Hold) -> None:
-        """Keep a request until its view changes, its approval is decided or its time is up."""
+        """Hold a request until its view changes, its approval is decided or its time is over."""
         assert self.held is None
         service, until_s = self.service, hold.until_s
         if service.stopping:
@@ -360,7 +367,7 @@ class Connection:
         self._done(held, octets)
 
     def _done(self, held: PendingRequest, octets: bytes) -> None:
-        """Send an answer that was held and go on with what came meanwhile."""
+        """Send a held answer and continue with the requests received since."""
         self.stamp = self.since = self.service.tick
         self._write(octets)
         if held.close or self.service.stopping:
@@ -389,7 +396,7 @@ class Connection:
         self._close(linger=linger)
 
     def _break_off(self, error: CallerError) -> None:
-        """Refuse what cannot be understood; nothing after it can be either."""
+        """Refuse a malformed request; nothing after it can be parsed."""
         self.over = True
         self.ready = self._home = NOTHING
         self._write(self.service.joined(self.service.responder.malformed(error)))
@@ -398,11 +405,11 @@ class Connection:
     # --- what each transport does in its own way ---------------------------------------------
 
     def _write(self, octets: bytes) -> None:
-        """Send, now or as soon as the client reads; sets `stalled` where it does not."""
+        """Send now, or when the client reads; sets `stalled` if it does not."""
         raise NotImplementedError
 
     def _close(self, *, linger: bool) -> None:
-        """Close once everything is sent; `linger`: read on for a while, unheard."""
+        """Close once everything is sent; with `linger`, read and discard for a while."""
         raise NotImplementedError
 
     def _reset(self) -> None:
@@ -414,5 +421,5 @@ class Connection:
         raise NotImplementedError
 
     def _interface(self) -> str:
-        """Return the interface it came in by, where the system knows it."""
+        """Return the interface of the connection, if the system knows it."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""An event loop for processes that mostly serve VMs: polls are answered before asyncio hears.
+"""An event loop for processes that mostly serve VMs: it answers polls before asyncio runs.
 
-A node that is polled a hundred times a second sleeps between any two, and asyncio's own way from
-the kernel to a callback costs as much as the answer. Here the loop sleeps on the transport's set
-of sockets, in which asyncio's own set is one more. Linux only.
+A node with a hundred polls a second sleeps between any two, and asyncio's own path from the kernel
+to a callback costs as much as the answer. This loop sleeps on the transport's set of sockets, which
+includes asyncio's own set. Linux only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from select import epoll
 
 EVENTS_MAX = 256  # sockets served in one round
-ROUNDS_MAX = 4  # rounds before the event loop's other work has its turn
+ROUNDS_MAX = 4  # rounds before the event loop's other work runs
 
 Events: TypeAlias = list[tuple[int, int]]
 
@@ -25,9 +25,9 @@ Events: TypeAlias = list[tuple[int, int]]
 def watch(
     loop: asyncio.AbstractEventLoop, sockets: epoll, serve: Callable[[Events], bool]
 ) -> Callable[[], object]:
-    """Make an event loop serve the sockets of a set; return a function that ends it.
+    """Make an event loop serve the sockets of a set; return a function that stops it.
 
-    `serve` gets the ready events, and returns whether the event loop may have more to do then.
+    `serve` gets the ready events, and returns whether the event loop may have more work then.
     """
     if isinstance(loop, PollingEventLoop) and not loop.selector.is_given:
         loop.selector.give(sockets, serve)
@@ -37,7 +37,7 @@ def watch(
         for _ in range(ROUNDS_MAX):
             events = sockets.poll(0, EVENTS_MAX)
             serve(events)
-            if len(events) <= 1:  # one alone is seldom followed at once
+            if len(events) <= 1:  # a single event is seldom followed at once by another
                 return
 
     loop.add_reader(sockets.fileno(), ready)
@@ -45,10 +45,10 @@ def watch(
 
 
 class PollingSelector(selectors.EpollSelector):
-    """asyncio's selector, behind sockets that are served by somebody else."""
+    """asyncio's selector, combined with sockets that another function serves."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """Begin as asyncio's alone; `now_s` is the event loop's clock."""
+        """Start with asyncio's sockets only; `now_s` is the event loop's clock."""
         super().__init__()
         self._now_s = now_s
         self._sockets: epoll | None = None
@@ -56,21 +56,21 @@ class PollingSelector(selectors.EpollSelector):
 
     @property
     def is_given(self) -> bool:
-        """Whether there are such sockets."""
+        """Whether there are such other sockets."""
         return self._sockets is not None
 
     def give(self, sockets: epoll, serve: Callable[[Events], bool]) -> None:
-        """Serve the sockets of another set from now on, see `watch`."""
+        """Start serving the sockets of another set, see `watch`."""
         assert not self.is_given
         sockets.register(self.fileno(), selectors.EVENT_READ)
         self._sockets, self._serve = sockets, serve
 
     def take_back(self) -> None:
-        """Serve only asyncio again; the set is about to be closed."""
+        """Serve only asyncio again, before the other set is closed."""
         self._sockets, self._serve = None, _nobody
 
     def select(self, timeout_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return asyncio's ready events within `timeout_s` seconds; meanwhile serve the others."""
+        """Serve the other sockets until asyncio has events, at most `timeout_s`; return these."""
         sockets, serve, now_s = self._sockets, self._serve, self._now_s
         if sockets is None:
             return super().select(timeout_s)
@@ -90,7 +90,7 @@ class PollingEventLoop(asyncio.SelectorEventLoop):
     """asyncio's event loop on such a selector."""
 
     def __init__(self) -> None:
-        """Begin without anybody else's sockets."""
+        """Start without other sockets."""
         self.selector = PollingSelector(self.time)
         super().__init__(self.selector)
 

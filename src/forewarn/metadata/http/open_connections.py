@@ -1,7 +1,6 @@
-"""All open connections of one service: who has how many, and which of them makes way.
+"""All open connections of one service: limits per caller, and which one closes first.
 
-Admitting one costs the same however many there are: a few of those that were looked at longest
-ago are compared, never all.
+Admission has a constant cost: it compares a few connections, those examined longest ago.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 LOOKS_MAX = 8
-"""Connections compared where one must make way."""
+"""Connections compared to find one to close."""
 
 UNKNOWN_SHARE = 4
-"""Callers whom no VM owns have at most one in this many of all connections."""
+"""Unknown callers share at most one in this many of all connections."""
 
 UNKNOWN_REQUEST_S = 2
-"""Seconds of the service's count in which such a caller's request must have come: 1 to 2 s."""
+"""Maximum age of such a caller's request, in seconds of the service's count: 1 to 2 s."""
 
 OVER, STUCK, IDLE, FRESH, HELD = range(5)
-"""How much is lost with a connection: it ends anyway; its request began in an earlier second;
-nothing is under way; its request began just now; it waits for an answer.
+"""The loss when a connection closes, in rising order: it ends anyway; its request began in an
+earlier second; it is idle; its request began just now; it waits for an answer.
 """
 
 RESERVED_SHARE, RESERVED_FDS_MAX = 4, 1024
-"""File descriptors left to the operator API and the store: one in four, and at most this many."""
+"""File descriptors reserved for the operator API and the store: one in four, at most this."""
 
 
 class OpenConnection(Protocol):
-    """What is known about a connection here."""
+    """The part of a connection that this module uses."""
 
     peer: Peer
     client: ConnectedClient
     stamp: int
-    """Second of the last sign of life."""
+    """Second of the last activity."""
     since: int
     """Second in which an unfinished request began."""
     over: bool
@@ -47,27 +46,27 @@ class OpenConnection(Protocol):
 
     @property
     def ready(self) -> Mapping[bytes, object]:
-        """What it answers from memory; empty while anything is under way."""
+        """Its answers from memory; empty while a request is in progress."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is under way."""
+        """Whether no request is in progress."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether a request has begun to arrive and is not here yet."""
+        """Whether a request has arrived in part."""
 
     def identity_moved(self) -> bool:
-        """Ask again who this is; returns whether a held answer must be another's."""
+        """Identify the caller again; return whether a held answer now belongs to another."""
 
     def answer_again(self) -> None:
-        """Answer a held request for its caller as of now."""
+        """Answer a held request now, for its current caller."""
 
     def make_way(self) -> bool:
-        """Close for a newcomer's sake; False where an approval is under way."""
+        """Close to make room for a new connection; False during an approval."""
 
     def stop(self) -> None:
-        """Close if idle, else with the answer under way."""
+        """Close if idle, otherwise after the current answer."""
 
     def slow(self) -> None:
         """Refuse a request that did not arrive in time."""
@@ -77,19 +76,19 @@ class OpenConnection(Protocol):
 
 
 class ConnectedClient:
-    """Who opens connections: one VM, one address that no VM owns, or all behind the proxies."""
+    """One opener of connections: a VM, an address without a VM, or all callers behind proxies."""
 
     __slots__ = ("connections", "is_known", "name")
 
     def __init__(self, name: str, *, is_known: bool) -> None:
-        """Start without a connection; who shares an address has no name."""
+        """Start without a connection; callers that share an address have no name."""
         self.name = name
         self.is_known = is_known
         self.connections: dict[OpenConnection, None] = {}
 
     @property
     def is_shared(self) -> bool:
-        """Whether these are the connections of many VMs."""
+        """Whether the connections belong to many VMs."""
         return self.is_known and not self.name
 
 
@@ -100,14 +99,14 @@ class OpenConnections:
         """Start empty.
 
         Args:
-            settings: Whose limits hold.
-            callers: Who owns which address.
-            fds_max: How many file descriptors the process may have; 0: nobody knows.
+            settings: Settings with the limits.
+            callers: The VM of each address.
+            fds_max: How many file descriptors the process may have; 0: unknown.
         """
         reserved = min(fds_max // RESERVED_SHARE, RESERVED_FDS_MAX)
         limit = settings.max_connections
         self.limit = min(limit, max(fds_max - reserved, 1)) if fds_max else limit
-        """Most connections at a time; the operator API uses the remaining descriptors."""
+        """Maximum connections; the operator API uses the remaining descriptors."""
         self._unknown_limit = min(
             settings.max_unknown_connections, max(self.limit // UNKNOWN_SHARE, 1)
         )
@@ -120,27 +119,27 @@ class OpenConnections:
         self._vms: dict[str, ConnectedClient] = {}
         self._addresses: dict[str, ConnectedClient] = {}
         self._shared = ConnectedClient("", is_known=True)
-        """Those behind the proxies, and in the emulator those who say who they are."""
+        """All callers behind proxies, and in the emulator all callers that name themselves."""
 
     def __len__(self) -> int:
         """Return the number of open connections."""
         return len(self._known) + len(self._unknown)
 
     def __iter__(self) -> Iterator[OpenConnection]:
-        """Go through a copy of them."""
+        """Iterate over a copy of the connections."""
         return iter((*self._known, *self._unknown))
 
     def admit(self, peer: Peer) -> ConnectedClient | None:
-        """Return whose new connection this is, after another one made way if one must; or None."""
+        """Return the caller of a new connection, closing another one if needed; None: refuse."""
         client = self._client_of(peer)
         if client is self._shared:
             may = True
-        elif client.is_known:  # a VM that has lost count may ask all the same
+        elif client.is_known:  # a VM that has lost count of its connections may still ask
             connections = client.connections
             may = len(connections) < self._client_limit or self._one_makes_way(
                 connections, worth_max=IDLE
             )
-        else:  # nobody is owed anything: refusing is the least work
+        else:  # these callers have no claim, and refusing costs least
             is_free = len(self._unknown) < self._unknown_limit
             may = is_free and len(client.connections) < self._client_limit
         if may and len(self) >= self.limit:
@@ -148,7 +147,7 @@ class OpenConnections:
         return client if may else None
 
     def add(self, connection: OpenConnection) -> None:
-        """Count a connection whose client was admitted."""
+        """Count an admitted connection."""
         client = connection.client
         client.connections[connection] = None
         if client is not self._shared:
@@ -156,7 +155,7 @@ class OpenConnections:
         (self._known if client.is_known else self._unknown)[connection] = None
 
     def remove(self, connection: OpenConnection) -> None:
-        """Strike a closed connection off; nothing where it is not here."""
+        """Remove a closed connection, if it is counted here."""
         client = connection.client
         if client.connections.pop(connection, self) is self:
             return
@@ -165,7 +164,7 @@ class OpenConnections:
         del (self._known if client.is_known else self._unknown)[connection]
 
     def move(self, connection: OpenConnection) -> None:
-        """Count a connection as that of the VM that has its address now."""
+        """Count a connection for the VM that has its address now."""
         client = self._client_of(connection.peer)
         if client is not connection.client:
             self.remove(connection)
@@ -177,13 +176,15 @@ class OpenConnections:
         return self._one_makes_way(self._unknown) or self._one_makes_way(self._known)
 
     def sweep(self, tick: int) -> None:
-        """Close what has been silent, slow or unread for too long; its cost grows with all."""
+        """Close connections silent, slow or unread for too long; costs all connections."""
         settings, self._tick = self._settings, tick
         idle_from = tick - settings.idle_timeout_s
         slow_from = tick - settings.request_timeout_s
         stall_from = tick - settings.stall_timeout_s
         for connection in tuple(self._known):
-            if connection.ready and connection.stamp > idle_from:  # most are polled again and again
+            if (
+                connection.ready and connection.stamp > idle_from
+            ):  # most connections poll repeatedly
                 continue
             if connection.over or connection.stalled:
                 if connection.stamp <= stall_from:
@@ -215,13 +216,13 @@ class OpenConnections:
         worths = {each: self._worth(each) for each in looked}
         ranked = sorted(looked, key=worths.__getitem__)
         for each in ranked:
-            if worths[each] > worths[ranked[0]]:  # the others are looked at next time
+            if worths[each] > worths[ranked[0]]:  # the others are examined next time
                 del connections[each]
                 connections[each] = None
         return any(worths[each][0] <= worth_max and each.make_way() for each in ranked)
 
     def _worth(self, connection: OpenConnection) -> tuple[int, int]:
-        """Return how much is lost with a connection; a request is here within milliseconds."""
+        """Return the loss when a connection closes; a request arrives within milliseconds."""
         if connection.over:
             return OVER, connection.stamp
         if connection.unfinished:

@@ -1,7 +1,7 @@
-"""HTTP/1 requests as bytes to values: strict, bounded, pure.
+"""Parses HTTP/1 requests from bytes: strict, bounded, pure.
 
-The grammar is RFC 9112 without its leniencies: what two readers could read in two ways is
-refused, since a request that got this far may have passed a proxy that read it differently.
+The grammar is RFC 9112 without its leniencies. A request that two readers could read differently is
+refused, because a proxy in front may have read it the other way.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import re
 from forewarn.errors import CallerError
 from forewarn.values import value
 
-HEAD_BYTES_MAX = 16 * 1024  # nginx allows 8 KiB a line, Go 1 MiB; clients seen send under 1 KiB
+HEAD_BYTES_MAX = 16 * 1024  # nginx allows 8 KiB a line, Go 1 MiB; observed clients send under 1 KiB
 HEADERS_MAX = 100
 BODY_BYTES_MAX = 64 * 1024  # Source: A-5
 CHUNK_LINE_BYTES_MAX = 256  # a size and its extensions
-CHUNKS_MAX = 1024  # of one body, in 1 ms of processor time; clients seen send one to three
+CHUNKS_MAX = 1024  # per body, parsed in 1 ms of processor time; observed clients send one to three
 CHUNKED_BYTES_MAX = 2 * BODY_BYTES_MAX  # a chunked body with its framing
 
 HEAD_END = b"\r\n\r\n"
 
 
 class RequestMalformed(CallerError):
-    """The bytes are not an HTTP/1 request that can be read in one way only. Source: E-8."""
+    """The bytes are not an unambiguous HTTP/1 request. Source: E-8."""
 
     code = "request-malformed"
     message = "Bad request. {reason}"
@@ -30,7 +30,7 @@ class RequestMalformed(CallerError):
 
 
 class RequestTooLarge(CallerError):
-    """The body is above the limit. Source: A-5."""
+    """The body exceeds the limit. Source: A-5."""
 
     code = "request-too-large"
     status = 413
@@ -39,7 +39,7 @@ class RequestTooLarge(CallerError):
 
 
 class HeadTooLarge(CallerError):
-    """The request line and headers are above the limit."""
+    """The request line and headers exceed the limit."""
 
     code = "head-too-large"
     status = 431
@@ -48,7 +48,7 @@ class HeadTooLarge(CallerError):
 
 
 class ProtocolUnknown(CallerError):
-    """The request speaks another HTTP than 1.0 or 1.1."""
+    """The request uses an HTTP version other than 1.0 or 1.1."""
 
     code = "http-version-unsupported"
     status = 505
@@ -57,7 +57,7 @@ class ProtocolUnknown(CallerError):
 
 
 class ExpectationUnknown(CallerError):
-    """The request expects something else than 100-continue."""
+    """The request expects something other than 100-continue."""
 
     code = "expectation-failed"
     status = 417
@@ -75,7 +75,7 @@ class RequestSlow(CallerError):
 
 
 USER_AGENT_MAX = 100
-"""Characters kept of a User-Agent header."""
+"""Characters stored of a User-Agent header."""
 
 
 @value
@@ -84,21 +84,21 @@ class HttpRequest:
 
     method: str
     path: str
-    """Lower case, percent-decoded where that changes no meaning, without a trailing slash."""
+    """Path in lower case, percent-decoded where the meaning stays, without a trailing slash."""
     exact_path: str
-    """As `path`, in the case it was sent."""
+    """As `path`, in its original case."""
     query: dict[str, str]
-    """By lower-case name."""
+    """Query parameters by lower-case name."""
     repeated: str
-    """A query parameter that was given twice, or nothing."""
+    """A query parameter that was given twice; empty: none."""
     headers: dict[str, str]
-    """By lower-case name; repeated ones joined with a comma."""
+    """Headers by lower-case name; repeated ones joined with a comma."""
     old: bool
     """Whether it is HTTP/1.0."""
     close: bool
     """Whether the connection closes after the answer."""
     length: int
-    """Bytes of the body; -1 where it is chunked."""
+    """Bytes of the body; -1 if it is chunked."""
 
     @property
     def user_agent(self) -> str:
@@ -119,11 +119,11 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f
 
 
 def check_unfinished(head: bytes | bytearray) -> None:
-    """Refuse what will never become a request, before its end has arrived.
+    """Refuse bytes that can never become a request, before the end of the head.
 
     Raises:
         RequestMalformed: a line ends in a bare LF.
-        HeadTooLarge: the head is too long already.
+        HeadTooLarge: the head is too long.
     """
     if _BARE_LF.search(head):
         raise RequestMalformed(reason="A line does not end in CR LF.")
@@ -135,7 +135,7 @@ def parse_head(head: bytes) -> HttpRequest:
     """Read a request line and headers, without the empty line that ends them.
 
     Raises:
-        CallerError: one of this module's; the connection cannot be used any further.
+        CallerError: an error of this module; the connection cannot be used any more.
     """
     if len(head) > HEAD_BYTES_MAX:
         raise _head_too_large()
@@ -175,7 +175,7 @@ def expects_continue(request: HttpRequest) -> bool:
     """Return whether the client waits for `100 Continue` before it sends the body.
 
     Raises:
-        ExpectationUnknown: it waits for something else.
+        ExpectationUnknown: it expects something else.
     """
     expected = request.headers.get("expect")
     if expected is None or request.old:
@@ -186,21 +186,21 @@ def expects_continue(request: HttpRequest) -> bool:
 
 
 class ChunkedBody:
-    """A chunked body while it arrives; remembers how far it was read."""
+    """A chunked body during its arrival; remembers the position read so far."""
 
     __slots__ = ("_at", "_body", "_chunks", "_trailers")
 
     def __init__(self) -> None:
-        """Begin at the start of the buffer that `read` is given."""
+        """Start at the beginning of the buffer that `read` receives."""
         self._at = 0
         self._body = bytearray()
         self._chunks = 0
         self._trailers = -1
 
     def read(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
-        """Return the body and where it ends in `buffer`, or None while more must come.
+        """Return the body and its end position in `buffer`, or None if more must arrive.
 
-        Its cost grows with the bytes and chunks that came since the last call.
+        Costs the bytes and chunks since the last call.
 
         Raises:
             RequestMalformed: the framing is broken, or the chunks are too many.
@@ -234,7 +234,7 @@ class ChunkedBody:
         return self._end(buffer)
 
     def _end(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
-        """Read the trailers, which mean nothing here, up to the empty line."""
+        """Skip the trailers, which are ignored, up to the empty line."""
         while True:
             line_end = buffer.find(b"\r\n", self._at)
             if len(buffer) - self._trailers > HEAD_BYTES_MAX:
@@ -265,12 +265,14 @@ def _check_host(headers: dict[str, str], *, old: bool) -> None:
     if host is None:
         if not old:
             raise RequestMalformed(reason="The Host header is missing.")
-    elif _HOST.fullmatch(host) is None:  # two of them are joined with a comma: no host
+    elif (
+        _HOST.fullmatch(host) is None
+    ):  # repeated headers are joined with a comma, which no host has
         raise RequestMalformed(reason="The Host header is malformed.")
 
 
 def _target_of(method: str, target: str) -> tuple[str, str, str]:
-    """Return host, path and query; a host only where the target has one."""
+    """Return host, path and query; only an absolute target has a host."""
     host = ""
     if target.lower().startswith("http://"):
         rest = target[7:]
@@ -288,14 +290,14 @@ def _target_of(method: str, target: str) -> tuple[str, str, str]:
 
 
 def _goes_elsewhere(method: str, target: str) -> bool:
-    """Return whether this is a whole-server OPTIONS or a CONNECT: no path, but well formed."""
+    """Return whether this is a whole-server OPTIONS or a CONNECT: well formed, without a path."""
     return (method == "OPTIONS" and target == "*") or (
         method == "CONNECT" and _HOST.fullmatch(target) is not None
     )
 
 
 def _normal_path(path: str) -> str:
-    """Decode what RFC 3986 calls equal, and nothing else: no dots, no doubled slashes."""
+    """Decode only the equivalences of RFC 3986: dots and doubled slashes stay."""
     if "%" in path:
         path = _PERCENT.sub(_decoded, path)
     return path.removesuffix("/") or "/"

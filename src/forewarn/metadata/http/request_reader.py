@@ -1,6 +1,6 @@
-"""From the bytes of one connection to whole requests, in order, bounded and resumable.
+"""Splits the bytes of one connection into whole requests, in order, bounded and resumable.
 
-No answer may be made in here and nothing may be decided about who asks.
+Reads only; answers and callers are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PendingRequest:
-    """A whole request on its way through a connection."""
+    """A whole request of one connection, during processing."""
 
     __slots__ = (
         "body",
@@ -36,36 +36,36 @@ class PendingRequest:
     )
 
     def __init__(self, raw: bytes, meaning: tuple[HttpRequest, RoutedRequest]) -> None:
-        """Start with what the bytes alone say."""
+        """Start with the meaning of the bytes."""
         self.raw = raw
         self.request, self.routed = meaning
         self.close = self.request.close
         self.body = b""
         self.body_unread = False
-        """Whether it was refused before its body was here."""
+        """Whether it was refused before its body arrived."""
         self.caller: Caller | None = None
         self.view: PublishedView | None = None
         self.disturbance: InjectedFault | None = None
         self.storable = False
         """Whether the same bytes on this connection get the same answer for a while."""
         self.ends_s = 0.0
-        """When its wait for a change ends, on the event loop's clock; 0: it waits for none."""
+        """When its wait for a change ends, on the event loop's clock; 0: no wait."""
         self.enable_by_s = 0.0
-        """By when its group must be enabled, on that clock; 0: it does not wait for that."""
+        """When its wait for the enabling of its group ends, on that clock; 0: no wait."""
 
 
 class RequestParser(Protocol):
-    """What is known about requests already read, and how an unknown one is read."""
+    """Requests parsed earlier, and the parser for unknown ones."""
 
     known: dict[bytes, tuple[HttpRequest, RoutedRequest]]
-    """Bytes of a whole request without a body -> what they mean."""
+    """Bytes of a whole request without a body -> the parsed request."""
 
     def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
-        """Read a head, its empty line included, and note it in `known` where it may be."""
+        """Parse a head with its empty line; store it in `known` if possible."""
 
 
 class RequestReader:
-    """Bytes that arrived and were not answered yet."""
+    """The bytes that arrived and were not answered yet."""
 
     __slots__ = ("_at", "_buffer", "_chunked", "continue_due", "pending")
 
@@ -73,24 +73,24 @@ class RequestReader:
         """Start empty."""
         self._buffer: bytes | bytearray = b""
         self._at = 0
-        """Where in the buffer begins what was not read yet."""
+        """Position of the first unread byte in the buffer."""
         self._chunked: ChunkedBody | None = None
         self.pending: PendingRequest | None = None
-        """The request whose body is on its way."""
+        """The request whose body is arriving."""
         self.continue_due = False
         """Whether the client waits for `100 Continue`; sending it resets this."""
 
     def __len__(self) -> int:
-        """Return the number of bytes kept."""
+        """Return the number of buffered bytes."""
         return len(self._buffer) - self._at
 
     @property
     def begun(self) -> bool:
-        """Whether a request is here in part."""
+        """Whether a request has arrived in part."""
         return len(self._buffer) > self._at or self.pending is not None
 
     def push(self, octets: bytes) -> None:
-        """Add what arrived."""
+        """Add received bytes."""
         if len(self._buffer) == self._at:
             self._buffer = octets
             self._at = 0
@@ -100,16 +100,16 @@ class RequestReader:
             self._buffer = bytearray(self._buffer) + octets
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all bytes."""
         self._buffer = b""
         self._at = 0
         self.pending = self._chunked = None
 
     def head(self, book: RequestParser) -> PendingRequest | None:
-        """Return the next request, or None while its head is not all here; its body comes after.
+        """Return the next request, without its body; None until its whole head has arrived.
 
         Raises:
-            CallerError: what came is not a request; nothing after it can be understood either.
+            CallerError: the bytes are not a request; nothing after them can be parsed.
         """
         assert self.pending is None
         if self._at == 0 and isinstance(self._buffer, bytes):
@@ -131,9 +131,9 @@ class RequestReader:
         return asked
 
     def body(self, asked: PendingRequest) -> bool:
-        """Read the body of the request `head` returned; False while it is not all here.
+        """Read the body of the request that `head` returned; False until all of it has arrived.
 
-        Its cost grows with the bytes that came since the last call.
+        Costs the bytes since the last call.
 
         Raises:
             CallerError: the body is malformed or too long.
@@ -158,7 +158,7 @@ class RequestReader:
         return True
 
     def _skip_empty_lines(self) -> None:
-        """Pass over empty lines before a request: RFC 9112, 2.2."""
+        """Skip empty lines before a request: RFC 9112, 2.2."""
         while self._buffer[self._at : self._at + 2] == b"\r\n":
             self._at += 2
 

@@ -1,4 +1,4 @@
-"""HTTP answers as bytes. No decision about what to answer may go in here."""
+"""Encodes HTTP answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REASONS = {
 
 @value
 class Response:
-    """One answer, before it knows the time and the connection."""
+    """One answer, without date and connection headers."""
 
     status: int = 200
     body: bytes = b""
@@ -51,10 +51,10 @@ def compact(form: object) -> bytes:
 
 
 def head_of(answer: Response, server: str) -> bytes:
-    """Return the part of the head that stays the same from second to second.
+    """Return the part of the head that does not change from second to second.
 
-    It ends in `Date: `; what follows is the date, and one of the endings below. A 304 has
-    neither content type nor length, since those would be the document's.
+    It ends in `Date: `; the date and one of the endings below follow. A 304 has neither content
+    type nor length, because those would describe the document.
     """
     lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}"]
     if answer.status != 304:
@@ -68,4 +68,4 @@ def head_of(answer: Response, server: str) -> bytes:
 STAYS = b"\r\n\r\n"
 CLOSES = b"\r\nConnection: close\r\n\r\n"
 STAYS_OLD = b"\r\nConnection: keep-alive\r\n\r\n"
-"""How the head of an answer to an HTTP/1.0 client ends that asked to keep the connection."""
+"""Ending of the head for an HTTP/1.0 client that asked to keep the connection."""

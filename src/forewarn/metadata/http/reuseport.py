@@ -1,8 +1,8 @@
-"""Which of several processes that share a port meets a client: always the same, by its address.
+"""Assigns each client address to one of the processes that share a port.
 
-A rate limit is counted in one process. The system spreads connections by address and port, so a
-VM that opens many would meet every process and have as many limits; one with several addresses
-has its share in each process that they meet.
+Each process counts rate limits on its own. Without this, the system spreads connections by address
+and port, so a VM with many connections would reach every process and have as many limits. A VM with
+several addresses has a share of its limit in each process that they reach.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _ATTACH = 51  # SO_ATTACH_REUSEPORT_CBPF; the socket module does not name it
 
-# Linux's classic packet filters (linux/filter.h, linux/bpf_common.h): what stands in a packet's
-# network header is loaded from offsets above this one.
+# Linux's classic packet filters (linux/filter.h, linux/bpf_common.h) load fields of a packet's
+# network header from offsets above this one.
 _NETWORK = 0xFFF0_0000  # SKF_NET_OFF
 _LOAD, _XOR_INDEX, _TO_INDEX = 0x20, 0xAC, 0x07
 _TIMES, _SHIFT, _MODULO, _RETURN = 0x24, 0x74, 0x94, 0x16
 
 _SOURCES = {socket.AF_INET: (12,), socket.AF_INET6: (8, 12, 16, 20)}
 """Offsets of the words of the source address."""
-_SPREAD = 2_654_435_761  # Knuth's multiplier: addresses a fixed step apart spread as well
+_SPREAD = 2_654_435_761  # Knuth's multiplier: addresses at a fixed distance spread as well
 
 
 def bind_clients(sock: socket.socket, processes: int) -> None:
     """Bind each client address to one of this many processes, if the system supports it.
 
-    The numbers follow the order in which the processes came to listen. A number nobody has, while
-    one of them is missing, is spread as without this.
+    Processes are numbered in the order in which they began to listen. While one is missing, the
+    system spreads the clients of the unused number as usual.
     """
     if sys.platform != "linux":
         return
@@ -51,7 +51,7 @@ def bind_clients(sock: socket.socket, processes: int) -> None:
 
 
 def processes_of(addresses: Iterable[str], processes: int) -> frozenset[int]:
-    """Return which of this many processes these addresses meet, numbered as they came to listen."""
+    """Return the processes that these addresses reach, numbered in the order of their start."""
     met = set()
     for address in addresses:
         packed = ipaddress.ip_address(address).packed
