@@ -46,6 +46,7 @@ VIEWS = (
     "#/access",
     "#/vms",
     "#/history",
+    "#/report?only=all",
     "#/hosts/h1",
     "#/vms/web-0",
 )
@@ -165,7 +166,7 @@ TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "postpone for an owner": (
         (MAINTENANCES, FIRST, "main [data-act=postpone_maintenance]", "dialog [type=submit]"),
         {"hosts": "h2", "until": "+3h", "by": "bank"},
-        "Postpone hosts m-1: done.",
+        "Postpone hosts of m-1: done.",
     ),
     "pause": (
         (MAINTENANCES, FIRST, "main [data-act=pause_maintenance]", "dialog [type=submit]"),
@@ -264,7 +265,7 @@ def test_maintenance_is_led_from_its_plan_to_its_end(
     press(page, hand, "[data-act=preview]")
     page.see("2 waves for 2 hosts")
     press(page, hand, "dialog [type=submit]")
-    page.see("Wave 2")
+    page.see("wave 2 waits for wave 1")
     page.until("document.querySelectorAll('.wave').length === 2")
     for action, state in (
         ("start_maintenance", "running"),
@@ -312,7 +313,7 @@ def test_plan_that_moves_vms_is_a_picture(page: Browser, service: Live) -> None:
 def test_outbox_has_the_age_of_the_last_backup(page: Browser, service: Live) -> None:
     """None is known before the first one. Source: U-1."""
     show(page, f"{service.url}/#/outbox")
-    page.see("None known. `forewarn store backup` makes one.")
+    page.see("None known. forewarn store backup makes one.")
 
 
 def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> None:
@@ -334,6 +335,41 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     page.key("Escape")
 
 
+def test_preview_names_the_vms_that_move_and_return(page: Browser, service: Live) -> None:
+    """Each VM is named with its destination, and so is its way back. Source: F-3."""
+    hosts = {name: {"memory_mib": 8192} for name in ("h1", "h2", "h3")}
+    vm = {"host": "h1", "group": "web", "memory_mib": 1024}
+    service.fleet(hosts=hosts, vms={"web-0": vm, "db-0": {**vm, "group": "db"}})
+    show(page, f"{service.url}/#/maintenances")
+    press(page, "mouse", "[data-act=create_maintenance]")
+    page.until("document.querySelector('#field-cause')")
+    page.run("document.querySelector('#field-cause').value = 'host-reboot'")
+    for name, text in {"hosts": "h1", "duration": "5m", "move_vms": "20m"}.items():
+        fill(page, "mouse", f"#field-{name}", text)
+    press(page, "mouse", "#field-return_vms")
+    press(page, "mouse", "[data-act=preview]")
+    page.until("document.querySelector('dialog li')")
+    text = page.run("document.querySelector('dialog li').innerText")
+    assert "web-0" in text
+    assert "back to h1 after the work" in text
+    page.key("Escape")
+
+
+def test_report_lists_what_started_late(page: Browser, service: Live) -> None:
+    """The month, an owner and a selection are in the address; lateness is a duration. X-1."""
+    service.post("/v1/hosts/h1/reboot")
+    service.advance(3600)
+    service.post("/v1/operations/op-1/complete")
+    service.settle()
+    show(page, f"{service.url}/#/history")
+    press(page, "mouse", "main [href='#/report']")
+    page.see("44 min 59 s late")
+    press(page, "mouse", "[href*='only=all']")
+    page.see("Short notice 0")
+    press(page, "mouse", "[href*='month=2026-12']")
+    page.see("No events ended.")
+
+
 def test_plan_says_what_it_changed(page: Browser, service: Live) -> None:
     """A host whose time alone is other is not said to be in another wave. Source: F-2."""
     service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
@@ -348,15 +384,15 @@ def test_plan_says_what_it_changed(page: Browser, service: Live) -> None:
 def test_what_happens_is_shown_at_once(page: Browser, service: Live) -> None:
     """An event asked for elsewhere appears, counts down, shows its approval, and goes."""
     show(page, f"{service.url}/")
-    page.see("Nothing is going to happen.")
+    page.see("No open work.")
     service.post("/v1/hosts/h1/reboot")
     page.see("0 of 2 approved")
-    page.see("starts in 15:0")
+    page.see("starts in 15 min 0")
     service.post("/v1/operations/op-1/approve")
     page.see("started")
     assert page.run("document.querySelector('.legend').innerText").split()[:2] == ["1", "running"]
     service.post("/v1/operations/op-1/complete")
-    page.see("Nothing is going to happen.")
+    page.see("No open work.")
 
 
 def test_refused_machine_is_shown_at_once(page: Browser, service: Live) -> None:
@@ -440,7 +476,7 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         page.until("document.querySelector('.connection.live')")
         page.see("shop-ci · owner of shop")
         assert page.run("document.querySelector('#views').innerText").split() == [
-            *("Fleet", "Work", "VMs", "History")
+            *("Fleet", "Work", "Inventory", "History")
         ]
         assert page.run("document.querySelectorAll('[data-act]').length") == 0
         page.problems.clear()  # the browser notes the answer of 401
@@ -635,14 +671,14 @@ def test_one_switch_changes_every_time(page: Browser, service: Live) -> None:
 
 
 def test_silent_groups_are_named_before_work(page: Browser, service: Live) -> None:
-    """Groups that do not listen are listed, and named in the dialog before anything is done."""
+    """Groups that do not poll are listed, and named in the dialog before anything is done."""
     show(page, f"{service.url}/#/hosts/h5")
     press(page, "keyboard", "[data-act=reboot_host]")
     page.until("document.querySelector('dialog .warning').textContent.includes('images')")
     page.key("Escape")
     press(page, "keyboard", "nav [href='#/vms']")
     press(page, "keyboard", "[href='#/groups?enabled=false']")
-    page.until("document.querySelector('h1').textContent === 'Groups that do not listen'")
+    page.until("document.querySelector('h1').textContent === 'Groups that do not poll'")
     page.until("document.querySelector('tbody tr')")
     names = page.run("[...document.querySelectorAll('tbody tr')].map((each) => each.innerText)")
     assert [each.split()[0] for each in names] == ["images"]
@@ -680,6 +716,7 @@ def test_safe_button_is_the_bright_one(page: Browser, service: Live) -> None:
     press(page, "mouse", "[data-act=remove_vm]")
     page.see("gets no notice any more")
     assert page.run("document.querySelector('dialog .first').textContent") == "Not now"
+    assert page.run("document.querySelector('dialog [type=submit]').textContent") == "Remove web-0"
     page.key("Escape")
 
 
@@ -740,7 +777,7 @@ def test_unapproved_event_is_seen_on_every_view(page: Browser, service: Live) ->
     """A strip says which event nobody has approved yet, and goes when all have."""
     service.post("/v1/hosts/h1/reboot")
     show(page, f"{service.url}/#/policy")
-    page.see("2 events not approved. op-1 of h1 starts in 15:0")
+    page.see("2 events not approved. op-1 of h1 starts in 15 min 0")
     service.post("/v1/operations/op-1/approve")
     page.until("document.querySelector('#unapproved').hidden")
 

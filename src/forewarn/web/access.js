@@ -1,6 +1,6 @@
 // Who may do what: roles, tokens, and the newest records of the audit. For admins.
 
-import { act } from "./actions.js";
+import { act, button, rowButton } from "./actions.js";
 import { get } from "./api.js";
 import { fill, h, note, table } from "./dom.js";
 import { moment } from "./format.js";
@@ -26,11 +26,19 @@ export function access(main) {
           "div",
           { className: "head" },
           h("h1", {}, "Access"),
-          button("create_token", "Create a token", { done: showSecret }, "first"),
-          button("grant_role", "Grant a role"),
+          h(
+            "div",
+            { className: "buttons" },
+            button("grant_role", "Grant role", "", () =>
+              act("grant_role", { label: "Grant role", done: again }),
+            ),
+            button("create_token", "Create token", "first", () =>
+              act("create_token", { label: "Create token", done: showSecret }),
+            ),
+          ),
         ),
         card("Tokens", TOKEN_TITLES, found.tokens.map(tokenRow), "No tokens."),
-        card("Roles", ROLE_TITLES, found.bindings.map(roleRow), "No roles were granted."),
+        card("Roles", ROLE_TITLES, found.bindings.map(roleRow), "No roles are granted."),
         card("Newest calls", RECORD_TITLES, found.records.map(recordRow), "No audit records."),
       ),
   });
@@ -45,7 +53,13 @@ const tokenRow = (each) => [
   moment(each.created),
   each.expires ? moment(each.expires) : "never",
   each.used ? moment(each.used) : "never",
-  button("revoke_token", "Revoke", { name: each.id, danger: true }, "small danger"),
+  rowButton("revoke_token", "Revoke", {
+    name: each.id,
+    object: `token ${each.id}`,
+    record: each,
+    danger: true,
+    done: again,
+  }),
 ];
 
 const ROLE_TITLES = ["Principal", "Role", "Owner", "Action"];
@@ -53,7 +67,12 @@ const roleRow = (each) => [
   each.principal,
   each.role,
   each.owner || "all",
-  button("revoke_role", "Revoke", { given: each, danger: true }, "small danger"),
+  rowButton("revoke_role", "Revoke", {
+    object: `${each.role} of ${each.principal}`,
+    given: each,
+    danger: true,
+    done: again,
+  }),
 ];
 
 const RECORD_TITLES = ["Time", "Principal", "Address", "Request", "Outcome"];
@@ -71,19 +90,6 @@ const card = (title, titles, rows, empty) =>
     { className: "card" },
     h("h2", {}, title),
     rows.length ? table(title, titles, rows) : h("p", { className: "soft" }, empty),
-  );
-
-const button = (route, label, options = {}, look = "") =>
-  h(
-    "button",
-    {
-      type: "button",
-      className: look,
-      data: { act: route },
-      aria: options.name ? { label: `${label} ${options.name}` } : {},
-      onclick: () => act(route, { label, done: again, ...options }),
-    },
-    label,
   );
 
 /** Shows a new token until it is closed: the service cannot show it again. */

@@ -1,7 +1,7 @@
 // Everything an operator can do: a dialog with the API's own form, a confirmation, the refusal's reason.
 
 import { call, get, may, part, query } from "./api.js";
-import { fill, h, note } from "./dom.js";
+import { coded, fill, h, note } from "./dom.js";
 import { link, plural, words } from "./format.js";
 import { search, suggest } from "./suggest.js";
 
@@ -140,10 +140,10 @@ function resolve(schema, reply) {
 }
 
 /** Returns the buttons for what can be done to something. */
-export function buttons(kind, name, record = {}, done = () => {}) {
+export function buttons(kind, name, record = {}, object = name) {
   return h(
     "div",
-    { className: "buttons", role: "group", aria: { label: `What can be done to ${name}` } },
+    { className: "buttons", role: "group", aria: { label: `Actions on ${name}` } },
     ACTIONS[kind]
       .filter(([, route, , fits]) => may(route) && (!fits || fits(record)))
       .map(([label, route, look = ""]) =>
@@ -153,7 +153,7 @@ export function buttons(kind, name, record = {}, done = () => {}) {
             type: "button",
             className: look,
             data: { act: route },
-            onclick: () => act(route, { name, label, danger: look === "danger", record, done }),
+            onclick: () => act(route, { name, object, label, danger: look === "danger", record }),
           },
           label,
         ),
@@ -162,10 +162,24 @@ export function buttons(kind, name, record = {}, done = () => {}) {
 }
 
 /** Returns a button for an action, or nothing if the caller may not do it. */
-export const button = (route, label, className, onclick) =>
+export const button = (route, label, className, onclick, spoken = label) =>
   may(route)
-    ? h("button", { type: "button", className, data: { act: route }, onclick }, label)
+    ? h(
+        "button",
+        { type: "button", className, data: { act: route }, aria: { label: spoken }, onclick },
+        label,
+      )
     : "";
+
+/** Returns a small button for an action on one row, if the caller may do it. */
+export const rowButton = (route, label, options) =>
+  button(
+    route,
+    label,
+    options.danger ? "small danger" : "small",
+    () => act(route, { label, ...options }),
+    `${label} ${options.object ?? options.name}`,
+  );
 
 const plain = (route, label, onclick) => button(route, label, "plain", onclick);
 
@@ -174,10 +188,10 @@ export const offer = {
   fleet: () =>
     h(
       "div",
-      { className: "buttons", role: "group", aria: { label: "What can be done to the fleet" } },
+      { className: "buttons", role: "group", aria: { label: "Actions on the fleet" } },
       may("reboot_host") // owners ask for work at their VMs
-        ? button("request_work", "Ask for work", "", () =>
-            act("request_work", { label: "Ask for work" }),
+        ? button("request_work", "Request work", "", () =>
+            act("request_work", { label: "Request work" }),
           )
         : "",
       plain("put_host", "Add host", () => act("put_host", { label: "Add a host", fresh: true })),
@@ -207,20 +221,46 @@ export function unasked(groups) {
   );
 }
 
-/** What a destructive action does, by its route. */
+/** Titles of dialogs whose label needs more than a name after it, by route. */
+const TITLES = {
+  degrade_host: "Predict failure of {}",
+  fail_host: "Report failure of {}",
+  migrate_host: "Migrate VMs away from {}",
+  postpone_maintenance: "Postpone hosts of {}",
+  repair_host: "Mark {} healthy",
+  skip_entries: "Skip entries for {}",
+};
+/** Labels of members whose names in the API say too little. */
+const LABELS = {
+  all: "All hosts",
+  by: "Requested by",
+  keep_announced: "Keep announced events",
+  max_at_once: "Hosts at a time",
+  move_vms: "Move VMs away within",
+  return_vms: "Return VMs after the work",
+  selector: "Hosts with labels",
+  sequence: "Last entry to skip",
+};
+/** What an action does to whom, by its route; a function gets the record. */
 const CONSEQUENCES = {
-  fail_host: "The VMs on it count as down at once, and nobody is asked.",
-  remove_host: "Forewarn forgets it. Its VMs must be gone or elsewhere.",
-  evict_vm: "The VM is taken away after its notice.",
+  approve_operation: ({ group }) =>
+    `Approves in place of the VMs of ${group ? `group ${group}` : "every group that has not approved"}. When every group has approved, the work starts at once.`,
+  confirm: ({ principal }) => `${principal} requested this call. Confirming it runs it at once.`,
+  pause_maintenance: "No more hosts are announced. Running work continues to its end.",
+  fail_host: "Its VMs count as down at once. Nobody is asked to approve.",
+  remove_host: "Removes the host from Forewarn. Move or remove its VMs first.",
+  evict_vm: "The VM is evicted after its notice.",
   delete_vm: "The VM is deleted after its notice, where its group has one.",
-  remove_vm: "Forewarn forgets the VM; it gets no notice any more. The VM itself keeps running.",
-  remove_group: "Forewarn forgets the group. Its VMs must be gone or elsewhere.",
-  revoke_token: "Calls with it are refused and its streams end within seconds.",
-  revoke_role: "The principal may no longer do what only this role permits.",
+  remove_vm: "Removes the VM from Forewarn. The VM keeps running, but gets no notice any more.",
+  remove_group: "Removes the group from Forewarn. Move or remove its VMs first.",
+  revoke_token: ({ principal }) =>
+    `Calls of ${principal} with this token are refused; its streams end within seconds.`,
+  revoke_role: ({ principal, role, owner }) =>
+    `${principal} loses the role ${role}${owner ? ` of ${owner}` : ""}. Other roles stay.`,
   skip_entries: "The destination is never sent these entries.",
   cancel_operation: "VMs that have prepared for it see its event disappear.",
   cancel_maintenance:
-    "What is announced is withdrawn, and VMs that have prepared see their events disappear. What runs goes on to its end. Hosts that are left stay as they are.",
+    "Announced events are withdrawn: VMs that have prepared see them disappear. Running work continues to its end. The remaining hosts are not maintained.",
 };
 
 /** What work on a host would do to whom. */
@@ -240,9 +280,11 @@ export async function act(
   route,
   {
     name = "",
+    object = name,
     label,
     danger = false,
     record = {},
+    confirm = "",
     fresh = false,
     done = () => {},
     given = {},
@@ -262,16 +304,19 @@ export async function act(
     const empty = row.method === "DELETE";
     return call(row.method, fresh ? query(path, { new: "true" }) : path, empty ? undefined : body);
   };
-  const title = name ? `${label} ${name}` : label;
+  const title = object ? (TITLES[route] ?? `${label} {}`).replace("{}", () => object) : label;
+  const text = CONSEQUENCES[route] ?? row.summary;
   const before = { ...(row.method === "PUT" && !fresh ? record : {}), ...given };
   dialog({
     title,
-    text: CONSEQUENCES[route] ?? row.summary,
+    text: typeof text === "function" ? text({ ...record, ...given }) : text,
     fields: fieldsOf(row.form, before, fresh).map((each) => ({
       ...each,
-      fixed: route === "put_group" && !may("remove_group") && GROUP_FIXED.has(each.name),
+      fixed:
+        (danger && each.name in given) ||
+        (route === "put_group" && !may("remove_group") && GROUP_FIXED.has(each.name)),
     })),
-    confirm: label,
+    confirm: confirm || title,
     danger,
     warn: /^(update|reboot|migrate|degrade|fail|remove)_host$/.test(route)
       ? () => impact(name)
@@ -279,19 +324,19 @@ export async function act(
     ask,
     preview,
     done: (reply) => {
-      finished(label, name, reply, done);
+      finished(title, reply, done);
       if (row.method === "DELETE") location.hash = `#/${row.path.split("/")[2]}`; // what it showed is gone
     },
   });
 }
 
-function finished(label, name, reply, done) {
+function finished(title, reply, done) {
   const operations = reply?.operations ?? [];
   const links = operations
     .slice(0, 3)
     .map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
   const also = operations.length > 3 ? ` and ${plural(operations.length - 3, "other")}` : "";
-  note(`${label}${name ? ` ${name}` : ""}: done.`, "done", links, also);
+  note(`${title}: done.`, "done", links, also);
   done(reply);
 }
 
@@ -304,7 +349,7 @@ function fieldsOf(form, record, fresh) {
   for (const [name, schema] of Object.entries(form?.properties ?? {})) {
     found.push({
       name,
-      label: words(name.replaceAll("_", " ")),
+      label: LABELS[name] ?? words(name.replaceAll("_", " ")),
       schema,
       required: form.required?.includes(name),
       value: record[name],
@@ -317,7 +362,7 @@ function control(field) {
   const { schema, value } = field;
   const id = `field-${field.name || "name"}`;
   const hint = schema.description
-    ? h("span", { className: "hint", id: `${id}-hint` }, schema.description)
+    ? h("span", { className: "hint", id: `${id}-hint` }, coded(schema.description))
     : "";
   const described = schema.description ? { describedby: `${id}-hint` } : {};
   const { name, required, fixed: disabled } = field;
@@ -460,7 +505,11 @@ export function dialog({
       input.closest(".field").append(refusal);
       input.focus();
     } else form.querySelector(".end").before(refusal);
-    fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
+    fill(
+      refusal,
+      h("p", {}, h("b", {}, coded(error.message))),
+      h("p", {}, coded(error.advice ?? "")),
+    );
   };
   const cleared = () => {
     fill(refusal);
@@ -472,6 +521,7 @@ export function dialog({
     cleared();
     try {
       fill(found, await preview(valuesOf(fields, form)));
+      found.scrollIntoView({ behavior: "instant" });
     } catch (error) {
       refuse(error);
     }
@@ -582,7 +632,11 @@ function topology() {
       prune,
       h("label", { htmlFor: "topology-prune" }, "Also remove records not named"),
     ),
-    h("button", { type: "button", className: "plain", onclick: attempt }, "Try it, change nothing"),
+    h(
+      "button",
+      { type: "button", className: "plain", onclick: attempt },
+      "Preview, change nothing",
+    ),
     found,
   ];
   dialog({

@@ -1,9 +1,9 @@
 // Calls that wait for a second operator: a line on every view, and a view that confirms them.
 
+import { rowButton } from "./actions.js";
 import { caller, get, may } from "./api.js";
 import { fill, h, setText, table } from "./dom.js";
 import { moment, plural } from "./format.js";
-import { action } from "./policy.js";
 import { kept } from "./records.js";
 
 /** Milliseconds between two looks at what waits. */
@@ -24,6 +24,9 @@ export async function drawWaiting() {
     `${plural(length, "call")} ${length === 1 ? "waits" : "wait"} for a second operator`,
   );
 }
+
+/** Options of a dialog about a call, which it names by its request. */
+const of = (each) => ({ name: each.id, object: `${each.request} (${each.id})`, record: each });
 
 export function confirmations(main) {
   return kept(main, {
@@ -48,10 +51,10 @@ export function confirmations(main) {
                   each.body,
                   moment(each.expires),
                   each.principal === caller.principal
-                    ? action("drop_confirmation", "Withdraw", each.id)
+                    ? rowButton("drop_confirmation", "Withdraw", of(each))
                     : h("div", { className: "buttons" }, [
-                        action("confirm", "Confirm", each.id),
-                        action("drop_confirmation", "Refuse", each.id, true),
+                        rowButton("confirm", "Confirm", of(each)),
+                        rowButton("drop_confirmation", "Refuse", { ...of(each), danger: true }),
                       ]),
                 ]),
               )

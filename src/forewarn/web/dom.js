@@ -20,6 +20,10 @@ export function h(name, properties = {}, ...children) {
   return element;
 }
 
+/** A sentence as nodes: `code` in backticks is set as code. */
+export const coded = (text) =>
+  text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : each));
+
 /** Cells of a row; each carries its column's title, which a phone shows beside it. */
 export const cells = (titles, values) =>
   values.map((each, index) => h("td", { data: { label: titles[index] } }, each));

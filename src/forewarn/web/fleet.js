@@ -64,11 +64,7 @@ export function fleet(main) {
         { className: "card map-card", aria: { label: "Map of the hosts" } },
         map.element,
       ),
-      h(
-        "section",
-        { className: "card under-way", aria: { label: "Announced and running" } },
-        work.element,
-      ),
+      h("section", { className: "card under-way", aria: { label: "Open work" } }, work.element),
     ),
     table,
   );
@@ -149,13 +145,13 @@ function bar(title) {
 /** What is announced and running, with countdowns; kept in place as it changes. */
 export function workList(filter = () => true) {
   const list = h("ol", { className: "work" });
-  const title = h("h2", {}, "Announced and running");
+  const title = h("h2", {}, "Open work");
   const more = h("p", { className: "more" });
   const empty = h(
     "div",
     { className: "empty" },
-    h("p", {}, "Nothing is going to happen."),
-    h("p", { className: "soft" }, "Work that is announced or running appears here at once."),
+    h("p", {}, "No open work."),
+    h("p", { className: "soft" }, "Planned, announced and running work appears here."),
   );
   const draw = () => {
     const found = sorted().filter(filter);

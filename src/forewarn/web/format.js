@@ -3,7 +3,7 @@
 import { now } from "./api.js";
 import { h } from "./dom.js";
 
-/** `4:09`, `1 h 04 min`, `3 d 2 h` of milliseconds. */
+/** `9 s`, `4 min 09 s`, `1 h 04 min`, `3 d 2 h` of milliseconds. */
 export function span(ms) {
   const seconds = Math.max(Math.round(ms / 1000), 0);
   const [days, hours, minutes] = [
@@ -13,7 +13,8 @@ export function span(ms) {
   ];
   if (days) return `${days} d ${hours} h`;
   if (hours) return `${hours} h ${String(minutes).padStart(2, "0")} min`;
-  return `${minutes}:${String(seconds % 60).padStart(2, "0")}`;
+  if (minutes) return `${minutes} min ${String(seconds % 60).padStart(2, "0")} s`;
+  return `${seconds} s`;
 }
 
 /** The time until a moment, or since it. */
@@ -78,16 +79,20 @@ export function tick() {
 /** Seconds of interruption, as an event has them. */
 export function interruption(seconds) {
   if (seconds < 0) return "unknown";
-  return seconds === 0 ? "none" : seconds < 60 ? `${seconds} s` : span(seconds * 1000);
+  return seconds === 0 ? "none" : span(seconds * 1000);
 }
 
 export const count = (number) => number.toLocaleString("en");
 
-export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+export const plural = (number, word, many = `${word}s`) =>
+  `${count(number)} ${number === 1 ? word : many}`;
 
 /** `host-reboot` -> `Host reboot`. */
 export const words = (text) =>
-  (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(/^Vm/, "VM");
+  (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(
+    /\bvm(?=s?\b)/gi,
+    "VM",
+  );
 
 /** The state of an operation, or what people were alerted to: blocked, overdue or stuck. */
 export const stateOf = (each) => (each.alert === "none" ? each.state : each.alert);
@@ -98,3 +103,11 @@ export const chip = (text, kind = text) =>
 
 export const link = (kind, name, text = name) =>
   name ? h("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, text) : "";
+
+/** A sentence as nodes: ids of operations and maintenances in it are links. */
+export const linked = (text) =>
+  text
+    .split(/\b(op-\d+|m-\d+)\b/)
+    .map((each, index) =>
+      index % 2 ? link(each.startsWith("op") ? "operations" : "maintenances", each) : each,
+    );

@@ -283,7 +283,7 @@ export function heatmap(open) {
     pen.font = "600 12px system-ui, sans-serif";
     pen.textBaseline = "alphabetic";
     for (const zone of zones) {
-      const y = above + zone.y * size + 15;
+      const y = above + (zone.y + Math.ceil(HEADER / cell)) * size - 8; // just above its hosts
       if (y > -20 && y < height + 20)
         pen.fillText(
           zone.name ? `Zone ${zone.name}` : "Hosts without a zone",

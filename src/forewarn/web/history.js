@@ -1,9 +1,9 @@
 // Everything that happened, with filters; the newest first.
 
 import { described } from "./actions.js";
-import { get, query } from "./api.js";
+import { get, may, query } from "./api.js";
 import { fill, h } from "./dom.js";
-import { link, moment } from "./format.js";
+import { link, linked, moment } from "./format.js";
 import { listen } from "./live.js";
 
 const PAGE = 100;
@@ -17,7 +17,7 @@ function row(each) {
     h(
       "td",
       {},
-      each.text,
+      linked(each.text),
       h(
         "div",
         { className: "soft" },
@@ -59,7 +59,7 @@ export function historyOf(filter) {
     "div",
     {},
     table(body),
-    h("p", {}, h("a", { href: query("#/history", filter) }, "All of it")),
+    h("p", {}, h("a", { href: query("#/history", filter) }, "All history")),
   );
   get(query("/v1/history", { ...filter, order: "newest", limit: SHORT }))
     .then((reply) => fill(body, reply.entries.map(row)))
@@ -125,7 +125,14 @@ export async function history(main, asked) {
   more.addEventListener("click", read);
   fill(
     main,
-    h("div", { className: "head" }, h("h1", {}, "History")),
+    h(
+      "div",
+      { className: "head" },
+      h("h1", {}, "History"),
+      may("list_outcomes")
+        ? h("a", { href: "#/report" }, "Report: late, short notice, failed")
+        : "",
+    ),
     h("section", { className: "card" }, form, refusal, table(body), more),
   );
   await read();

@@ -3,7 +3,7 @@
 import { access } from "./access.js";
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
 import { confirmations, drawWaiting } from "./confirmations.js";
-import { fill, h, note, setText } from "./dom.js";
+import { coded, fill, h, note, setText } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
 import { plural, stamp, switchZone, tick, ticking } from "./format.js";
@@ -12,6 +12,7 @@ import { leave as unfollow, listen, live, sorted, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
 import { outbox, policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
+import { report } from "./report.js";
 import { search, suggest } from "./suggest.js";
 
 const main = document.getElementById("main");
@@ -20,7 +21,7 @@ const VIEWS = [
   ["", "Fleet", "get_overview"],
   ["work", "Work", "list_operations"],
   ["maintenances", "Maintenances", "list_maintenances"],
-  ["vms", "VMs", "list_vms"],
+  ["vms", "Inventory", "list_vms"],
   ["policy", "Policy", "export_policy"],
   ["outbox", "Outbox", "list_destinations"],
   ["access", "Access", "list_tokens"],
@@ -38,6 +39,7 @@ const ROUTES = {
   access: () => access(main),
   confirmations: () => confirmations(main),
   history: (_, asked) => history(main, asked),
+  report: (_, asked) => report(main, asked),
   emulator: () => emulator(main),
   hosts: (name, asked) => (name ? host(main, name) : list(main, "hosts", asked)),
   vms: (name, asked) => (name ? vm(main, name) : list(main, "vms", asked)),
@@ -57,7 +59,8 @@ async function route() {
   fill(main); // nobody may act on what the address names no longer
   drawViews(view);
   const show =
-    ROUTES[view] ?? (() => refused(main, new Refusal(404, { message: "There is no such view." })));
+    ROUTES[view] ??
+    (() => refused(main, new Refusal(404, { message: "This address has no view." })));
   let left = null;
   try {
     left = await show(name, new URLSearchParams(asked ?? ""));
@@ -74,7 +77,7 @@ async function route() {
 function drawViews(view) {
   const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
   const shown = all.filter(([, , route]) => may(route));
-  const parents = { operations: "work", hosts: "vms", groups: "vms" };
+  const parents = { operations: "work", hosts: "vms", groups: "vms", report: "history" };
   const current = parents[view] ?? view;
   fill(
     document.getElementById("views"),
@@ -116,7 +119,7 @@ async function askToken(why = "") {
       h(
         "span",
         { className: "hint", id: "token-hint" },
-        "`forewarn access token create` makes one. It is kept for this tab only.",
+        coded("`forewarn access token create` makes one. It is kept for this tab only."),
       ),
     ),
     refusal,

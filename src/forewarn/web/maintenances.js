@@ -8,6 +8,7 @@ import {
   count,
   interruption,
   link,
+  linked,
   moment,
   naturally,
   plural,
@@ -16,7 +17,7 @@ import {
   words,
 } from "./format.js";
 import { roomOf, roomPicture } from "./moves.js";
-import { kept } from "./records.js";
+import { facts as factList, kept } from "./records.js";
 
 const HOSTS_SHOWN_MAX = 40;
 const BLOCKED_SHOWN_MAX = 100;
@@ -60,7 +61,8 @@ function progress(each) {
 export function maintenances(main) {
   const describe = () =>
     act("create_maintenance", {
-      label: "Describe a maintenance",
+      label: "New maintenance",
+      confirm: "Create draft",
       preview,
       done: (reply) => {
         location.hash = `#/maintenances/${reply.maintenance.id}`;
@@ -77,14 +79,14 @@ export function maintenances(main) {
           "div",
           { className: "head" },
           h("h1", {}, "Maintenances"),
-          button("create_maintenance", "Describe one", "first", describe),
+          button("create_maintenance", "New maintenance", "first", describe),
         ),
         reply.maintenances.length
           ? h("div", { className: "stories" }, reply.maintenances.map(card))
           : h(
               "div",
               { className: "card empty" },
-              h("p", {}, "There is none."),
+              h("p", {}, "No maintenances."),
               h(
                 "p",
                 { className: "soft" },
@@ -113,7 +115,7 @@ function card(each) {
     h("p", {}, chip(each.state), " ", each.reason),
     progress(each),
     each.expected_end && each.state === "running"
-      ? h("p", { className: "soft" }, "ends ", moment(each.expected_end), " by its plan")
+      ? h("p", { className: "soft" }, "Planned end: ", moment(each.expected_end))
       : "",
     each.halt_reason ? h("p", { className: "reason" }, each.halt_reason) : "",
   );
@@ -129,11 +131,15 @@ async function preview(values) {
       "p",
       {},
       h("b", {}, `${plural(plan.waves.length, "wave")} for ${plural(hosts, "host")}`),
-      `; no plan has fewer than ${plan.least_waves}.`,
+      `; at least ${plural(plan.least_waves, "wave")} needed.`,
     ),
     unasked(groups),
     plan.blocked.length
-      ? h("p", {}, `${plural(plan.blocked.length, "host")} cannot be done: ${plan.blocked[0].text}`)
+      ? h(
+          "p",
+          {},
+          `${plural(plan.blocked.length, "host")} cannot be planned: ${plan.blocked[0].text}`,
+        )
       : "",
     plan.waves.length
       ? table(
@@ -143,7 +149,7 @@ async function preview(values) {
           "wave",
         )
       : "",
-    roomPicture(reply),
+    roomPicture(reply, Boolean(values.return_vms)),
   ];
 }
 
@@ -206,8 +212,8 @@ export function maintenance(main, id) {
 }
 
 const NO_WAVES = {
-  paused: "None while it is paused: resuming it makes a new plan.",
-  stopped: "None while it is stopped: resuming it makes a new plan.",
+  paused: "None while paused. Resume the maintenance to get a new plan.",
+  stopped: "None while stopped. Resume the maintenance to get a new plan.",
   done: "None.",
   cancelled: "None.",
 };
@@ -234,7 +240,7 @@ function whatNow({ maintenance: each, blocked, waits_for: waits, approvals, not_
       ? h(
           "p",
           { className: "waits" },
-          h("b", {}, waits.text),
+          h("b", {}, linked(waits.text)),
           h(
             "span",
             { className: "soft" },
@@ -262,11 +268,11 @@ const APPROVAL_COLUMNS = [
   "Owner",
   "Answer",
   "Operation",
-  "Missing",
+  "Not approved by",
   "Last poll",
   "Action",
 ];
-const ANSWERS = { "not-asked": "does not listen" };
+const ANSWERS = { "not-asked": "does not poll" };
 
 /** Who has approved and who has not, those who have not first. */
 function approvalTable(approvals) {
@@ -316,7 +322,7 @@ function remind(each) {
   text.value = `${subject} (${each.operation} of ${each.host}). The work starts at ${start} at the latest. ${ask}`;
   dialog({
     title: each.owner ? `Reminder to ${each.owner}` : "Reminder",
-    text: "Nothing is sent: copy the message, or write a mail.",
+    text: "Copy the message, or write a mail. Forewarn sends nothing.",
     confirm: "Copy",
     extra: [
       h("div", { className: "field" }, h("label", { htmlFor: "reminder" }, "Message"), text),
@@ -357,14 +363,14 @@ function facts(each) {
     ["Created", each.created && [moment(each.created), ` by ${each.actor}`]],
     ["Started", each.started && moment(each.started)],
     ["Ended", each.ended && moment(each.ended)],
-    ["Each host takes", interruption(each.duration_s)],
-    ["VMs leave first", each.move_s && `within ${interruption(each.move_s)}`],
+    ["Work on each host", interruption(each.duration_s)],
+    ["VMs leave first", each.move_s > 0 && `within ${interruption(each.move_s)}`],
     [
       "VMs return",
-      each.move_s &&
+      each.move_s > 0 &&
         (each.return_s ? `within ${interruption(each.return_s)} after the work` : "no"),
     ],
-    ["Ends by its plan", each.expected_end && moment(each.expected_end)],
+    ["Planned end", each.expected_end && moment(each.expected_end)],
     ["Earliest start", each.earliest_start && moment(each.earliest_start)],
     ["Deadline", each.deadline && moment(each.deadline)],
     ["Failures allowed", plural(each.max_failures, "host")],
@@ -374,13 +380,7 @@ function facts(each) {
     ],
     ["Canaries", each.canary_hosts.map((name) => [link("hosts", name), " "])],
   ];
-  return h(
-    "dl",
-    { className: "facts" },
-    rows
-      .filter(([, value]) => value && value.length !== 0)
-      .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
-  );
+  return factList(rows);
 }
 
 function blockers(blocked) {
@@ -396,7 +396,7 @@ function blockers(blocked) {
           {},
           link("hosts", each.name),
           " ",
-          each.text,
+          linked(each.text),
           each.since ? h("span", { className: "soft" }, " since ", moment(each.since)) : "",
           each.clears ? [" until ", moment(each.clears)] : "",
         ),
@@ -442,6 +442,9 @@ function hostsOf(each) {
 
 const WAVE_COLUMNS = ["Wave", "State", "Hosts", "Announced", "Starts", "Ends", "Names"];
 
+/** The latest time at which something happens. */
+const by = (text) => h("span", { className: "nowrap" }, "by ", moment(text));
+
 function wave(each, postponed) {
   const more = each.hosts.length - HOSTS_SHOWN_MAX;
   const left =
@@ -449,16 +452,12 @@ function wave(each, postponed) {
   const counts = Object.entries({ ...each.counts, left }).filter(([, number]) => number);
   const planned = each.state === "planned";
   return [
-    [`Wave ${each.number}`, each.canary ? " (canary)" : ""],
+    [each.number, each.canary ? " (canary)" : ""],
     chip(each.state),
     counts.map(([state, number]) => `${count(number)} ${state}`).join(", "),
     moment(each.announced),
-    each.started
-      ? moment(each.started)
-      : each.latest_start
-        ? ["by ", moment(each.latest_start)]
-        : "—",
-    each.ended ? moment(each.ended) : each.latest_end ? ["by ", moment(each.latest_end)] : "—",
+    each.started ? moment(each.started) : each.latest_start ? by(each.latest_start) : "—",
+    each.ended ? moment(each.ended) : each.latest_end ? by(each.latest_end) : "—",
     [
       each.hosts
         .toSorted(naturally)
@@ -470,7 +469,7 @@ function wave(each, postponed) {
         .map((one) =>
           h("div", {}, `${one.host} is postponed; the next plan gives it a later wave.`),
         ),
-      planned && each.waits_for ? h("div", { className: "soft" }, each.waits_for.text) : "",
+      planned && each.waits_for ? h("div", { className: "soft" }, linked(each.waits_for.text)) : "",
     ],
   ];
 }

@@ -5,11 +5,12 @@ import { fill, h, table } from "./dom.js";
 import { count, link, naturally, plural } from "./format.js";
 
 const HOSTS_SHOWN_MAX = 40;
+const VMS_SHOWN_MAX = 20;
 /** Waves that were opened or closed by hand, by number. */
 const opened = new Map();
 /** What was read last, by the state it was read for: a page is drawn again with every event. */
 let read = { state: "", reply: null };
-const COLUMNS = ["Host", "Before", "While VMs move", "After"];
+const COLUMNS = ["Host", "Before", "While VMs move", "During the work"];
 
 /** A host's memory at one time, as a bar and in words; another colour where it is full. */
 function bar(host, mib, label) {
@@ -32,25 +33,33 @@ function groupedBy(items, keyOf) {
   return groups;
 }
 
-/** The moves of one host, by destination: `h1: 3 VMs to h2 (2), h4 (1)`. */
-function movesOf(moves) {
+/** The moves of one host, by destination: `h1: web-0, db-0 to h2`. */
+function movesOf(moves, back) {
   const hosts = groupedBy(moves, (each) => each.from);
   return [...hosts]
     .sort(([one], [other]) => naturally(one, other))
     .map(([from, own]) => {
       const to = [...groupedBy(own, (each) => each.to)].map(([name, vms]) =>
-        name ? [link("hosts", name), ` (${vms.length}) `] : "where the driver's scheduler chooses ",
+        h(
+          "div",
+          {},
+          vms.slice(0, VMS_SHOWN_MAX).map((each) => [link("vms", each.vm), " "]),
+          vms.length > VMS_SHOWN_MAX ? `and ${plural(vms.length - VMS_SHOWN_MAX, "other")} ` : "",
+          "→ ",
+          name ? link("hosts", name) : "a host that the driver chooses",
+          back ? [", back to ", link("hosts", from), " after the work"] : "",
+        ),
       );
-      return h("li", {}, link("hosts", from), `: ${plural(own.length, "VM")} to `, to);
+      return h("li", {}, "From ", link("hosts", from), ": ", to);
     });
 }
 
-/** What a plan or its preview says of room, wave by wave; the first is open. */
-export function roomPicture({ plan, room }) {
+/** Moves and memory of a plan or a preview by wave, the first one open; `back`: VMs return. */
+export function roomPicture({ plan, room }, back) {
   const waves = groupedBy(plan.moves, (each) => each.wave);
   return [...waves].map(([number, moves], place) => {
     const hosts = room.filter((each) => each.wave === number);
-    const lists = movesOf(moves);
+    const lists = movesOf(moves, back);
     const more = Math.max(hosts.length, lists.length) - HOSTS_SHOWN_MAX;
     return h(
       "details",
@@ -59,7 +68,11 @@ export function roomPicture({ plan, room }) {
         open: opened.get(number) ?? place === 0,
         ontoggle: (event) => opened.set(number, event.target.open),
       },
-      h("summary", {}, `Wave ${number}: ${plural(moves.length, "VM")} leave their hosts first`),
+      h(
+        "summary",
+        {},
+        `Wave ${number}: ${plural(moves.length, "VM leaves its host", "VMs leave their hosts")} first`,
+      ),
       h("ul", {}, lists.slice(0, HOSTS_SHOWN_MAX)),
       table(
         `Memory in wave ${number}`,
@@ -70,7 +83,7 @@ export function roomPicture({ plan, room }) {
             link("hosts", each.host),
             bar(each, each.before_mib, "before"),
             bar(each, each.during_mib, "while VMs move"),
-            bar(each, each.after_mib, "after"),
+            bar(each, each.after_mib, "during the work"),
           ]),
       ),
       more > 0 ? h("p", { className: "soft" }, `and ${count(more)} hosts more`) : "",
@@ -83,15 +96,16 @@ export function roomOf(each) {
   if (!each.move_s || !each.plan) return "";
   const state = [each.id, each.plan, each.announced, each.running, each.done].join(" ");
   const box = h("div");
-  if (read.reply && read.state.startsWith(`${each.id} `)) fill(box, roomPicture(read.reply));
+  const draw = () => fill(box, roomPicture(read.reply, each.return_s > 0));
+  if (read.reply && read.state.startsWith(`${each.id} `)) draw();
   if (read.state === state) return card(box);
   get(`/v1/maintenances/${part(each.id)}/plan`)
     .then((reply) => {
       read = { state, reply };
-      fill(box, roomPicture(reply));
+      draw();
     })
     .catch(() => fill(box, h("p", { className: "soft" }, "The plan cannot be read now.")));
   return card(box);
 }
 
-const card = (box) => h("section", { className: "card" }, h("h2", {}, "Moves and room"), box);
+const card = (box) => h("section", { className: "card" }, h("h2", {}, "VM moves and memory"), box);

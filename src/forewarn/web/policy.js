@@ -1,12 +1,13 @@
 // The maintenance policy with its windows, and the destinations of the outbox.
 
-import { act, button, dialog } from "./actions.js";
-import { call, get, getText, may, query } from "./api.js";
-import { fill, h, note, table } from "./dom.js";
-import { chip, count, moment, span } from "./format.js";
+import { button, dialog, rowButton } from "./actions.js";
+import { call, get, getText, query } from "./api.js";
+import { coded, fill, h, note, table } from "./dom.js";
+import { chip, count, moment, plural, span, stamp, ticking } from "./format.js";
 import { kept } from "./records.js";
 
 const DAYS = 14;
+const DAY = 86400000;
 
 export function policy(main) {
   return kept(main, {
@@ -25,7 +26,7 @@ export function policy(main) {
           "div",
           { className: "head" },
           h("h1", {}, "Policy"),
-          button("apply_policy", "Change", "first", () => change(text)),
+          button("apply_policy", "Change policy", "first", () => change(text)),
         ),
         h(
           "section",
@@ -64,6 +65,12 @@ function calendar({ from, to, spans }) {
   return h(
     "div",
     { className: "timeline", aria: { hidden: "true" } },
+    h(
+      "div",
+      { className: "lane axis" },
+      h("span", { className: "lane-name soft" }, stamp(start)[2]),
+      h("span", { className: "track" }, dayTicks(start, end)),
+    ),
     names.map((name) =>
       h(
         "div",
@@ -86,6 +93,19 @@ function calendar({ from, to, spans }) {
   );
 }
 
+/** The days of a calendar; each begins at midnight in the chosen zone. */
+function dayTicks(start, end) {
+  const [day, time] = stamp(start);
+  const midnight = start - (Date.parse(`${day}T${time}Z`) - Date.parse(day));
+  const ticks = [];
+  for (let at = midnight + DAY; at < end; at += DAY) {
+    const tick = h("span", { className: "tick" }, stamp(at)[0].slice(5));
+    tick.style.left = `${((at - start) / (end - start)) * 100}%`;
+    ticks.push(tick);
+  }
+  return ticks;
+}
+
 /** Edits the policy as a TOML file; what would change can be seen first. */
 function change(before) {
   const text = h("textarea", { id: "policy-text", rows: 16, spellcheck: false });
@@ -97,8 +117,8 @@ function change(before) {
   const members = (reply) => reply.changed.join(", ") || "nothing";
   dialog({
     title: "Change the policy",
-    text: "Maintenances that run get a new plan by the new policy.",
-    confirm: "Apply",
+    text: "Running maintenances get a new plan that follows the new policy.",
+    confirm: "Apply policy",
     extra: [
       h(
         "div",
@@ -138,7 +158,7 @@ export function outbox(main) {
                   "Destination",
                   "Kind",
                   "State",
-                  "Behind",
+                  "Undelivered",
                   "Sent",
                   "Failing since",
                   "Error",
@@ -148,13 +168,21 @@ export function outbox(main) {
                   each.name,
                   each.kind,
                   chip(each.state),
-                  `${count(each.behind)} (${span(each.behind_s * 1000)})`,
+                  each.behind
+                    ? `${plural(each.behind, "entry", "entries")}, oldest ${span(each.behind_s * 1000)} ago`
+                    : "nothing",
                   count(each.sent),
                   each.failing_since ? moment(each.failing_since) : "—",
                   each.error || "—",
                   h("div", { className: "buttons" }, [
-                    action("retry_destination", "Retry", each.name),
-                    action("skip_entries", "Skip", each.name, true),
+                    rowButton("retry_destination", "Retry", { name: each.name }),
+                    each.behind
+                      ? rowButton("skip_entries", "Skip", {
+                          name: each.name,
+                          danger: true,
+                          record: each,
+                        })
+                      : "",
                   ]),
                 ]),
               )
@@ -165,25 +193,13 @@ export function outbox(main) {
           { className: "card" },
           h("h2", {}, "Last backup"),
           backup
-            ? h("p", {}, moment(backup))
-            : h("p", { className: "soft" }, "None known. `forewarn store backup` makes one."),
+            ? h("p", {}, moment(backup), " ", h("b", {}, ticking(backup)))
+            : h(
+                "p",
+                { className: "soft" },
+                coded("None known. `forewarn store backup` makes one."),
+              ),
         ),
       ),
   });
 }
-
-/** Returns a small button for an action on one row, if the caller may do it. */
-export const action = (route, label, name, danger = false) =>
-  may(route)
-    ? h(
-        "button",
-        {
-          type: "button",
-          className: danger ? "small danger" : "small",
-          data: { act: route },
-          aria: { label: `${label} ${name}` },
-          onclick: () => act(route, { name, label, danger }),
-        },
-        label,
-      )
-    : "";

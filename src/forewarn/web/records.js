@@ -8,6 +8,7 @@ import {
   count,
   interruption,
   link,
+  linked,
   moment,
   naturally,
   plural,
@@ -76,12 +77,16 @@ export function refused(main, error) {
   );
 }
 
-const facts = (rows) =>
+/** Names and values as a list, without the empty ones. */
+export const facts = (rows) =>
   h(
     "dl",
     { className: "facts" },
     rows
-      .filter(([, value]) => value !== "" && value !== null && value !== undefined)
+      .filter(
+        ([, value]) =>
+          value !== null && value !== undefined && value !== false && value.length !== 0,
+      )
       .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
   );
 const names = (kind, list, most = 60) =>
@@ -155,14 +160,14 @@ export function operation(main, id) {
           h(
             "section",
             { className: "card" },
-            h("h2", {}, "How it stands"),
+            h("h2", {}, "Progress"),
             life(each),
             each.reason ? h("p", { className: "reason" }, each.reason) : "",
             facts([
               ["State", chip(stateOf(each))],
               ["Impact", chip(each.impact)],
               ["Maintenance", link("maintenances", each.maintenance)],
-              ["Asked for by", each.actor],
+              ["Requested by", each.actor],
               ["Source", each.source],
               [
                 each.target_kind === "vm" ? "VM" : "Host",
@@ -170,7 +175,7 @@ export function operation(main, id) {
               ],
               ["Host", each.target_kind === "host" ? "" : link("hosts", each.host)],
               ["VMs", names("vms", each.vms)],
-              ["Notice owed", interruption(each.notice_s)],
+              ["Notice", interruption(each.notice_s)],
               [
                 "Not before",
                 each.not_before ? [moment(each.not_before), " ", ticking(each.not_before)] : "",
@@ -193,8 +198,8 @@ export function operation(main, id) {
                   "p",
                   { className: "soft" },
                   each.silent
-                    ? "Nobody asked for notice: it has no event."
-                    : "None yet: it is not announced.",
+                    ? "None: no group of these VMs polls for events."
+                    : "None until the operation is announced.",
                 ),
           ),
         ),
@@ -209,8 +214,8 @@ export function operation(main, id) {
 }
 
 function whyOf(each, blockers) {
-  if (each.ended) return h("p", { className: "soft" }, "It is over.");
-  if (!blockers.length) return h("p", { className: "soft" }, "It waits for nothing.");
+  if (each.ended) return h("p", { className: "soft" }, "The operation has ended.");
+  if (!blockers.length) return h("p", { className: "soft" }, "No blockers.");
   return h(
     "ul",
     { className: "why" },
@@ -218,11 +223,10 @@ function whyOf(each, blockers) {
       h(
         "li",
         {},
-        h("b", {}, one.text),
+        h("b", {}, linked(one.text)),
         one.clears
           ? [" ", h("span", { className: "soft" }, "at the latest ", ticking(one.clears))]
           : "",
-        one.code === "time" ? "" : h("p", { className: "soft" }, one.subject),
       ),
     ),
   );
@@ -232,7 +236,7 @@ function whyOf(each, blockers) {
 function life(each) {
   const last = each.ended ? [words(each.state), each.ended] : ["Ended", null];
   const stations = [
-    ["Asked for", each.created],
+    ["Requested", each.created],
     ["Announced", each.announced],
     ["Started", each.started],
     last,
@@ -271,15 +275,17 @@ function eventCard(event) {
     ),
     facts([
       [
-        "VMs read",
+        "VMs see",
         event.shown_as
           ? `${event.shown_as}, NotBefore ${event.shown_not_before || "empty"}`
-          : "nothing more: it is gone",
+          : "no event any more",
       ],
       ["Resources", names("vms", event.resources, 20)],
       ["Approved by", names("vms", event.approved_by, 20)],
     ]),
-    live_ && event.state === "scheduled" ? buttons("events", event.id, event) : "",
+    live_ && event.state === "scheduled"
+      ? buttons("events", event.id, event, `the event of ${event.group}`)
+      : "",
   );
 }
 
@@ -289,6 +295,7 @@ async function workOn(filter) {
   return (await get(query("/v1/operations", { ...filter, limit: 30 }))).operations;
 }
 
+const withWork = { className: "columns with-work" };
 const touches = (field, name) => (each) => each[field] === name || each.target === name;
 
 export function host(main, name) {
@@ -309,7 +316,7 @@ export function host(main, name) {
         ),
         h(
           "div",
-          { className: "columns" },
+          withWork,
           h(
             "section",
             { className: "card" },
@@ -353,7 +360,7 @@ export function group(main, name) {
         ),
         h(
           "div",
-          { className: "columns" },
+          withWork,
           h(
             "section",
             { className: "card" },
@@ -361,10 +368,13 @@ export function group(main, name) {
             facts([
               ["Kind", each.kind],
               ["Owner", each.owner || "—"],
-              ["Every VM must approve", each.strict_approval ? "yes" : "no"],
-              ["Approved without asking", each.automatic_approval.join(", ") || "nothing"],
-              ["Notice of a deletion", each.terminate_notice],
-              ["Listens for events", listening(each)],
+              ["All VMs must approve", each.strict_approval ? "yes" : "no"],
+              ["Approved automatically", each.automatic_approval.join(", ") || "nothing"],
+              [
+                "Notice of a deletion",
+                each.terminate_notice === "PT0S" ? "none" : each.terminate_notice,
+              ],
+              ["Polls for events", polling(each)],
               ["VMs", names("vms", each.vms)],
             ]),
           ),
@@ -433,7 +443,7 @@ export async function vm(main, name) {
             h(
               "div",
               { className: "head" },
-              h("h2", {}, "What it reads"),
+              h("h2", {}, "What the VM reads"),
               h("label", { className: "inline" }, "api-version ", choose),
             ),
             text,
@@ -445,7 +455,7 @@ export async function vm(main, name) {
             facts([
               ["Host", link("hosts", each.host)],
               ["Group", link("groups", each.group)],
-              ["Its group listens", listening(each)],
+              ["Its group polls", polling(each)],
               ["Size", each.size],
               ["Memory", mebibytes(each)],
               ["Spot", each.spot ? "yes" : "no"],
@@ -478,13 +488,13 @@ const pretty = (text) => JSON.stringify(JSON.parse(text), null, 2);
 const mebibytes = (each) => (each.memory_mib ? `${each.memory_mib} MiB` : "unknown");
 
 /** Whether a group or VM asks for its events, when it did last, and with which client. */
-const listening = (each) =>
+const polling = (each) =>
   each.enabled
     ? [
-        each.polled ? ["last poll ", moment(each.polled)] : "no poll seen yet",
+        each.polled ? ["last poll ", moment(each.polled)] : "no poll yet",
         h("div", { className: "quiet" }, each.client ?? each.clients.join(", ")),
       ]
-    : chip("does not listen", "not-asked");
+    : chip("does not poll", "not-asked");
 
 const COLUMNS = {
   hosts: [
@@ -498,7 +508,7 @@ const COLUMNS = {
     ["VM", (each) => link("vms", each.name)],
     ["Host", (each) => link("hosts", each.host)],
     ["Group", (each) => link("groups", each.group)],
-    ["Listens", listening],
+    ["Polls", polling],
     ["Size", (each) => each.size || "—"],
     ["Addresses", (each) => each.addresses.join(", ") || "—"],
   ],
@@ -506,7 +516,7 @@ const COLUMNS = {
     ["Group", (each) => link("groups", each.name)],
     ["Kind", (each) => each.kind],
     ["Owner", (each) => each.owner || "—"],
-    ["Listens", listening],
+    ["Polls", polling],
     ["VMs", (each) => plural(each.vms.length, "VM")],
   ],
 };
@@ -549,7 +559,7 @@ export async function list(main, kind, asked) {
     h(
       "a",
       { href: "#/groups?enabled=false", aria: silent ? { current: "page" } : {} },
-      "Not listening",
+      "Not polling",
     ),
   );
   fill(
@@ -557,7 +567,7 @@ export async function list(main, kind, asked) {
     h(
       "div",
       { className: "head" },
-      h("h1", {}, silent ? "Groups that do not listen" : words(kind)),
+      h("h1", {}, silent ? "Groups that do not poll" : words(kind)),
       h("nav", { className: "tabs", aria: { label: "Lists" } }, tabs),
     ),
     h(

@@ -174,7 +174,8 @@ function drawn(lanes, length) {
   const share = (at) => ((at - from) / length) * 100;
   const step = STEPS.find((each) => length / each <= TICKS_MAX) ?? STEPS.at(-1);
   const ticks = [];
-  for (let at = Math.ceil(from / step) * step; at < from + length; at += step) ticks.push(at);
+  for (let at = Math.ceil(from / step) * step; at < from + length * 0.97; at += step)
+    ticks.push(at);
   const put = (element, at, end = at) => {
     element.style.left = `${Math.max(share(at), 0)}%`;
     if (end > at)

@@ -1,0 +1,135 @@
+// How the events of a month ended: what started late, had too little notice, or failed.
+
+import { get, now, query } from "./api.js";
+import { coded, fill, h, table } from "./dom.js";
+import { chip, count, interruption, link, moment, span } from "./format.js";
+
+/** Pages of outcomes that are read; a larger month is reported by the command line. */
+const PAGES_MAX = 10;
+const ROWS_MAX = 500;
+const DAY = 86400000;
+
+const short = (each) =>
+  ["on-time", "late"].includes(each.start) && (each.notice_given_s ?? 0) < each.notice_promised_s;
+/** Selections of outcomes: by their name in the address. */
+const SELECTIONS = {
+  late: { label: "Late", fits: (each) => each.start === "late" },
+  short: { label: "Short notice", fits: short },
+  failed: { label: "Failed", fits: (each) => each.result === "failed" },
+  all: { label: "All", fits: () => true },
+};
+
+/** The month `back` months before a day, as `2026-10`. */
+function monthOf(ms, back = 0) {
+  const day = new Date(ms);
+  return new Date(Date.UTC(day.getUTCFullYear(), day.getUTCMonth() - back))
+    .toISOString()
+    .slice(0, 7);
+}
+
+async function outcomesOf(month, owner) {
+  const since = `${month}-01T00:00:00Z`;
+  const until = `${monthOf(Date.parse(since) + 32 * DAY)}-01T00:00:00Z`;
+  const outcomes = [];
+  let before = "";
+  for (let page = 0; page < PAGES_MAX; page += 1) {
+    const reply = await get(query("/v1/outcomes", { since, until, owner, before }));
+    outcomes.push(...reply.outcomes);
+    before = reply.next ?? "";
+    if (!before) break;
+  }
+  return { outcomes, more: Boolean(before) };
+}
+
+export async function report(main, asked) {
+  const months = [monthOf(now()), monthOf(now(), 1)];
+  const month = /^\d{4}-(0[1-9]|1[0-2])$/.test(asked.get("month")) ? asked.get("month") : months[0];
+  const owner = asked.get("owner") ?? "";
+  const only = SELECTIONS[asked.get("only")] ? asked.get("only") : "late";
+  const address = (change) => query("#/report", { month, owner, only, ...change });
+  const tab = (label, current, change) =>
+    h("a", { href: address(change), aria: current ? { current: "page" } : {} }, label);
+  const form = h(
+    "form",
+    { className: "filters", role: "search", aria: { label: "Filters of the report" } },
+    h(
+      "label",
+      {},
+      "Month",
+      h("input", { name: "month", value: month, placeholder: "2026-10", autocomplete: "off" }),
+    ),
+    h("label", {}, "Owner", h("input", { name: "owner", value: owner, autocomplete: "off" })),
+    h("button", { type: "submit" }, "Filter"),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = address(Object.fromEntries(new FormData(form)));
+  });
+  const { outcomes, more } = await outcomesOf(month, owner);
+  const selected = outcomes.filter(SELECTIONS[only].fits);
+  fill(
+    main,
+    h(
+      "div",
+      { className: "head" },
+      h("h1", {}, `Events of ${month}`),
+      h(
+        "nav",
+        { className: "tabs", aria: { label: "Months" } },
+        tab("This month", month === months[0], { month: months[0] }),
+        tab("Last month", month === months[1], { month: months[1] }),
+      ),
+    ),
+    h(
+      "section",
+      { className: "card" },
+      form,
+      h(
+        "nav",
+        { className: "tabs", aria: { label: "Selections" } },
+        Object.entries(SELECTIONS).map(([name, { label, fits }]) =>
+          tab(`${label} ${count(outcomes.filter(fits).length)}`, name === only, { only: name }),
+        ),
+      ),
+      selected.length
+        ? table("Events", COLUMNS, selected.slice(0, ROWS_MAX).map(row))
+        : h("p", { className: "soft" }, outcomes.length ? "None." : "No events ended."),
+      h(
+        "p",
+        { className: "soft" },
+        more || selected.length > ROWS_MAX ? "Some events are not shown. " : "",
+        coded("`forewarn event report` writes the whole report, also as a CSV or HTML file."),
+      ),
+    ),
+  );
+}
+
+const COLUMNS = [
+  "Group",
+  "Operation",
+  "Work",
+  "Started",
+  "Notice",
+  "Approved by",
+  "Ended",
+  "Result",
+];
+
+function row(each) {
+  const late = each.start === "late" ? Date.parse(each.started) - Date.parse(each.not_before) : 0;
+  return [
+    link("groups", each.group),
+    [link("operations", each.operation), " of ", link("hosts", each.host)],
+    chip(each.type),
+    [
+      each.started ? [moment(each.started), " "] : "",
+      chip(late ? `${span(late)} late` : each.start, each.start === "late" ? "failed" : ""),
+    ],
+    each.notice_given_s === null
+      ? "—"
+      : `${interruption(each.notice_given_s)} of ${interruption(each.notice_promised_s)}`,
+    each.approved_by.join(", ") || "nobody",
+    moment(each.ended),
+    [chip(each.result), each.reason ? h("div", { className: "soft" }, each.reason) : ""],
+  ];
+}
