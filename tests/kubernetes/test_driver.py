@@ -107,7 +107,7 @@ def test_without_an_annotation_people_reboot(cluster: Cluster, options: dict[str
     driver = create("kubernetes", {**options, "reboot_annotation": ""})
     given = task(vms=())
     driver.begin(given)
-    assert driver.progress(given, now_ms()).waits == "people to reboot h1"
+    assert driver.progress(given, now_ms()).waits == "an operator to reboot h1"
     cluster.node()["status"]["nodeInfo"]["bootID"] = "boot-2"
     assert driver.progress(given, now_ms()).done
 

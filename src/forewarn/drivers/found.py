@@ -1,6 +1,6 @@
-"""Hosts and VMs that a driver has discovered, and how they differ from the topology.
+"""Hosts and VMs that a driver has discovered, and their differences from the topology.
 
-Nobody is asked from here: each driver's `discovery.py` does that.
+Each driver's `discovery.py` fills these values.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from forewarn.errors import clean_text
 
 @dataclass(slots=True)
 class Found:
-    """What was found, in the form that the operator API takes."""
+    """The discovered machines, in the form of the operator API."""
 
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     vms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Hosts that did not answer -> why.
+    #: Hosts that did not answer -> the reason.
     silent: dict[str, str] = field(default_factory=dict)
-    #: Members of a host that are taken over each time; the others only with a new host.
+    #: Members of a host that every discovery updates; the others are set only for a new host.
     host_facts: tuple[str, ...] = ("driver",)
-    #: Host -> members it has where it is new and nothing says otherwise.
+    #: Host -> default members, used if the host is new.
     defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: VM -> how well it is placed where it was found: one that moves is on two hosts.
+    #: VM -> rank of the placement where it was seen; a moving VM is on two hosts.
     _rank: dict[str, tuple[bool, bool]] = field(default_factory=dict)
 
     def place(self, name: str, form: dict[str, Any], rank: tuple[bool, bool]) -> None:
@@ -34,9 +34,9 @@ class Found:
 
 
 def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the records that bring the known topology up to date with a discovery.
+    """Return the records that update the known topology to a discovery.
 
-    Facts that the driver does not report stay unchanged. VMs that have gone are in `gone`.
+    Facts that the driver does not report stay unchanged. `gone` lists deleted VMs.
     """
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))
@@ -63,7 +63,7 @@ def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(form: dict[str, Any]) -> dict[str, Any]:
-    """Return a record whose texts can be shown: one odd character must not refuse all of it."""
+    """Return a record with printable texts: one odd character must not refuse the whole import."""
     members = {name: _plain(value) for name, value in form.items()}
     if "tags" in form:
         members["tags"] = {_plain(name): _plain(text) for name, text in form["tags"].items()}
@@ -77,7 +77,7 @@ def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def gone(fleet: Found, known: dict[str, Any], hosts: set[str]) -> list[str]:
-    """Return the VMs of hosts that answered which no host has any more."""
+    """Return the known VMs of these hosts that no answering host has any more."""
     return [
         name
         for name, form in known.get("vms", {}).items()

@@ -1,6 +1,6 @@
-"""A command of the configuration that does something to a host, such as reboot it.
+"""A configured command that acts on a host, for example a reboot.
 
-That it runs at most once is up to the driver.
+The driver ensures that it runs at most once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Most words of a command.
+#: Maximum words of a command.
 WORDS_MAX = 100
 
 
 class CommandFailed(PeerError):
-    """A command of the configuration that failed."""
+    """A configured command failed."""
 
     code = "command-failed"
     message = "{setting} of host {host} {problem}."
@@ -30,7 +30,7 @@ class CommandFailed(PeerError):
 
 
 class _CommandWords(ListOf):
-    """A program and its arguments; the program can be run."""
+    """A program and its arguments; the program must be executable."""
 
     def read(self, value: object, where: str) -> tuple[object, ...]:
         """Return the words."""
@@ -47,15 +47,15 @@ COMMAND = _CommandWords(Text(4096), WORDS_MAX, 1)
 
 @value
 class HostCommand:
-    """A command, and how long it may take."""
+    """A command, and its time limit."""
 
-    #: The setting it comes from.
+    #: The setting that defines it.
     setting: str
     words: tuple[str, ...]
     timeout_s: int
 
     def run(self, host: str, facts: Mapping[str, str]) -> None:
-        """Run it to its end; `{host}` and the names of the facts are filled in.
+        """Run it to its end, with `{host}` and the named facts filled in.
 
         Raises:
             CommandFailed: it cannot be run, has failed or took too long.

@@ -19,11 +19,11 @@ class ManualDriver:
     name = "manual"
 
     def __init__(self, name: str = "") -> None:
-        """Carry work out under a name of the settings."""
+        """Store the driver's name from the settings."""
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:
-        """Leave it to people."""
+        """Leave the work to people."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Report that a person must do the work and complete the operation."""
@@ -32,4 +32,4 @@ class ManualDriver:
         )
 
     def abort(self, task: Task) -> None:
-        """Nothing was begun."""
+        """Do nothing: no work was begun."""

@@ -1,6 +1,7 @@
-"""Tasks and answers as JSON: what drivers that talk to other programs send and take.
+"""Tasks and answers as JSON, for drivers that talk to other programs.
 
-How it gets there (a pipe, a request) is each driver's own. docs/reference/drivers.md describes it.
+Each driver has its own transport (a pipe, a request). docs/reference/drivers.md describes the
+messages.
 """
 
 from __future__ import annotations
@@ -18,34 +19,34 @@ from forewarn.validation.json_reader import BodyUnreadable, read_json
 if TYPE_CHECKING:
     from forewarn.drivers import Task
 
-#: Version of these messages; it grows when a reader of an older one would be misled.
+#: Version of these messages; it grows when a reader of an older version would be misled.
 PROTOCOL = 1
-#: Longest answer, in bytes.
+#: Maximum length of an answer, in bytes.
 ANSWER_BYTES_MAX = 64 * 1024
-#: Longest wait that an answer may ask for, in seconds.
+#: Maximum wait that an answer may request, in seconds.
 AGAIN_S_MAX = 24 * 3600
 
-#: What a reason or a text may be: one that is too long is cut off where it is shown.
+#: Form of a reason or a text; one that is too long is cut off where it is shown.
 _CLAUSE = Text(ANSWER_BYTES_MAX, lines=True)
 _ANSWER = Form(
     "DriverAnswer",
-    "How far a driver's other side is with a task.",
+    "The progress of a task, as a driver's program or service reports it.",
     (
-        Field("task", Text(64), "Which task; where it is given it must be the one asked after."),
-        Field("done", Boolean(), "It has ended well."),
-        Field("failed", _CLAUSE, "Why it failed."),
-        Field("text", _CLAUSE, "What is being done."),
-        Field("share", Number(0, 1), "How much of it is done."),
-        Field("waits", _CLAUSE, "Whom or what it waits for."),
+        Field("task", Text(64), "The task; if given, it must be the one in the question."),
+        Field("done", Boolean(), "Whether the task has succeeded."),
+        Field("failed", _CLAUSE, "Why the task failed."),
+        Field("text", _CLAUSE, "The current activity."),
+        Field("share", Number(0, 1), "The share of the work done."),
+        Field("waits", _CLAUSE, "The person or thing that the task waits for."),
         Field(
             "placements",
             Named(NAME, PLACEMENTS_MAX, NAME),
-            "The hosts that VMs are taken to, by the VMs' names, where it chooses.",
+            "Destinations of VMs by VM name, if the driver chooses.",
         ),
         Field(
             "interruption_ms",
             Integer(0, INTERRUPTION_MS_MAX),
-            "Longest interruption of a VM in milliseconds, once it is done.",
+            "Longest interruption of any VM in milliseconds, once the task is done.",
         ),
         Field("again_s", Number(0, AGAIN_S_MAX), "When to ask again, in seconds from now."),
         Field("protocol", Integer(PROTOCOL, PROTOCOL), "The version of these messages."),
@@ -54,7 +55,7 @@ _ANSWER = Form(
 
 
 class AnswerUnusable(PeerError):
-    """A driver's other side has said something that is not an answer."""
+    """A driver's program or service sent an invalid answer."""
 
     code = "driver-answer-unusable"
     message = "The answer to {verb} of {task} cannot be used: {reason}."
@@ -62,7 +63,7 @@ class AnswerUnusable(PeerError):
 
 
 def task_message(verb: str, task: Task) -> dict[str, object]:
-    """Return a task in the form sent to the other side."""
+    """Return a task in the form of a message."""
     operation = task.operation
     return {
         "protocol": PROTOCOL,
@@ -92,10 +93,10 @@ def encoded(message: object) -> bytes:
 
 
 def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
-    """Return what an answer says.
+    """Parse an answer.
 
     Raises:
-        AnswerUnusable: it is too long, no JSON, not of the form, contradicts itself, or speaks of
+        AnswerUnusable: the answer is too long, not JSON, of the wrong form, contradictory, or about
             another task.
     """
     if len(line) > ANSWER_BYTES_MAX:
@@ -107,10 +108,10 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
         raise AnswerUnusable(verb=verb, task=task, reason=reason) from error
     about = answer.get("task", task)
     if about != task:
-        raise AnswerUnusable(verb=verb, task=task, reason=f"it speaks of {about}")
+        raise AnswerUnusable(verb=verb, task=task, reason=f"it is about {about}")
     done, failed = answer.get("done", False), answer.get("failed", "")
     if done and failed:
-        raise AnswerUnusable(verb=verb, task=task, reason="it is done and has failed")
+        raise AnswerUnusable(verb=verb, task=task, reason="it reports both success and failure")
     again_s = answer.get("again_s")
     return Progress(
         done=done,

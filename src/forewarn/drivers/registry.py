@@ -1,7 +1,7 @@
-"""Which kinds of drivers there are, and one driver made for each table `[drivers.NAME]`.
+"""The kinds of drivers, and the creation of one driver for each table `[drivers.NAME]`.
 
-A kind is built in, or an installed package offers it under the entry point group
-`forewarn.drivers`: a callable that is given the driver's name and its options.
+A kind is built in, or an installed package provides it under the entry point group
+`forewarn.drivers`: a callable that receives the driver's name and options.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     Options: TypeAlias = Mapping[str, object]
     Factory: TypeAlias = Callable[[str, Options, str], Driver]
 
-#: The group of entry points that other packages offer kinds of drivers under.
+#: The group of entry points for kinds of drivers in other packages.
 GROUP = "forewarn.drivers"
-#: The option that names a driver's kind; where it is not given the driver's name is the kind.
+#: The option for a driver's kind; its default is the driver's name.
 KIND = "kind"
 
 
 class DriverKindUnknown(CallerError):
-    """A kind of driver that is neither built in nor installed."""
+    """A kind of driver is neither built in nor installed."""
 
     code = "driver-kind-unknown"
     status = 422
     message = "[drivers.{name}] is of kind {kind}, and no such driver is installed."
-    advice = "Use one of: {known}. Or install the package that has it."
+    advice = "Use one of: {known}. Or install the package that provides it."
 
 
 class DriverUnusable(CallerError):
-    """A driver that cannot be made of its options."""
+    """A driver's options are invalid."""
 
     code = "driver-unusable"
     status = 422
@@ -46,12 +46,12 @@ class DriverUnusable(CallerError):
 
 
 def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]:
-    """Return every driver by its name: one for each table, and those that need none.
+    """Return every driver by name: one for each table, and those that need no table.
 
-    Those that keep records of tasks keep them in the store at this address.
+    Drivers with task records store them at this address.
 
     Raises:
-        DriverKindUnknown: no driver is of the kind of a table.
+        DriverKindUnknown: the kind of a table is unknown.
         DriverUnusable: a driver's options are wrong, or its package cannot be loaded.
     """
     drivers = {
@@ -61,16 +61,16 @@ def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]
 
 
 def scheduling(drivers: Mapping[str, Driver], default: str) -> frozenset[str]:
-    """Return the names of the drivers that choose where VMs go; empty text for the default one."""
+    """Return the names of drivers that choose destinations; empty text for the default driver."""
     names = {name for name, driver in drivers.items() if getattr(driver, "schedules", False)}
     return frozenset({*names, ""} if default in names else names)
 
 
 def make_driver(name: str, options: Options, store: str = "") -> Driver:
-    """Return one driver, which keeps records of tasks, if any, in the store at an address.
+    """Return one driver, with any task records in the store at an address.
 
     Raises:
-        DriverKindUnknown: no driver is of this kind.
+        DriverKindUnknown: the kind is unknown.
         DriverUnusable: its options are wrong, or its package cannot be loaded.
     """
     kind = options.get(KIND, name)
@@ -85,15 +85,15 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
         raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:
         raise DriverUnusable(name=name, reason=str(error).removesuffix(".")) from error
-    except Exception as error:  # whatever another package does, the service says which one it was
+    except Exception as error:  # name the package, whatever its error is
         raise DriverUnusable(name=name, reason=f"{type(error).__name__}: {error}") from error
 
 
 def _factory(kind: str) -> Factory | None:
     """Return the factory of a kind; None if there is none.
 
-    Nothing can take the place of a built-in one: those are found without a look at every
-    installed package, which takes longer than the rest of a start.
+    No package can replace a built-in kind: those are found without scanning installed packages,
+    which takes longer than the rest of a start.
     """
     return _BUILT_IN.get(kind) or _installed().get(kind)
 
@@ -105,7 +105,7 @@ def _installed() -> dict[str, Factory]:
 
 
 def _loading(load: Callable[[], Callable[[str, Options], Driver]]) -> Factory:
-    """Return what loads a package only when a driver of it is made."""
+    """Return a factory that imports its package only when it creates a driver."""
 
     def make(name: str, options: Options, _: str) -> Driver:
         return load()(name, options)

@@ -1,4 +1,4 @@
-"""The simulated driver: every operation takes the time it announced, and nothing is harmed."""
+"""The simulated driver: every operation takes its announced time and does no work."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.drivers import Task
 
-#: How long each impact takes when no duration was announced, in seconds. The published
-#: examples show freezes of 5 to 9 s and reboots over within a minute.
+#: Duration of each impact without an announced duration, in seconds. The published examples show
+#: freezes of 5 to 9 s and reboots over within a minute.
 USUAL_S: dict[Impact, int] = {
     Impact.FREEZE: 9,
     Impact.REBOOT: 60,
@@ -21,7 +21,7 @@ USUAL_S: dict[Impact, int] = {
     Impact.TERMINATE: 10,
 }
 
-#: How long a failed host takes to come back, in seconds.
+#: Duration of a failed host's return, in seconds.
 FAILURE_S = 300
 
 
@@ -31,11 +31,11 @@ class SimulatedDriver:
     name = "simulated"
 
     def __init__(self, name: str = "") -> None:
-        """Carry work out under a name of the settings."""
+        """Store the driver's name from the settings."""
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:
-        """Count from the operation's own start, so that a repeat changes nothing."""
+        """Do nothing: the time counts from the operation's own start, so repeats are harmless."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Report the end once the announced time is over."""
@@ -43,7 +43,7 @@ class SimulatedDriver:
         return Progress(done=True) if now_ms >= ends_ms else Progress(again_ms=ends_ms)
 
     def abort(self, task: Task) -> None:
-        """Nothing was begun."""
+        """Do nothing: no work was begun."""
 
 
 def end_ms(operation: Operation) -> int:
@@ -53,7 +53,7 @@ def end_ms(operation: Operation) -> int:
 
 
 def duration_s(operation: Operation) -> int:
-    """How long the operation takes, in seconds: as announced, or as usual."""
+    """Return the operation's duration, in seconds: announced or usual."""
     if operation.duration_s >= 0:
         return operation.duration_s
     return FAILURE_S if TRAITS[operation.cause].fault else USUAL_S[operation.impact]

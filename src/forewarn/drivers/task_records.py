@@ -1,6 +1,6 @@
-"""What a driver keeps of its tasks, in the store: whichever process calls it next finds them again.
+"""A driver's task records in the store, where any later process finds them.
 
-Each record is a text with a name, of one attempt or (attempt 0) of a whole operation.
+Each record is a named text of one attempt, or (attempt 0) of a whole operation.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     #: Attempt -> name -> text.
     Notes: TypeAlias = dict[int, dict[str, str]]
 
-#: Operations back from the newest whose records are kept after their end.
+#: Number of newest operations whose records are kept after their end.
 KEPT_MAX = 1000
-#: Attempt in place of one, where a record is of the whole operation.
+#: Attempt number in records of the whole operation.
 WHOLE = 0
 BEGUN, ABORTED, DONE = "begun", "aborted", "done"
 _TASK_NAME = re.compile(r"op-([0-9]{1,18})/([0-9]{1,9})", re.ASCII)
 
 
 class TaskSuperseded(PeerError):
-    """A driver is called in the name of a writer that another one has taken the place of."""
+    """The calling writer has been superseded by another."""
 
     code = "driver-task-superseded"
     message = "{task} comes from writer generation {generation}, and {newest} was seen already."
@@ -35,7 +35,7 @@ class TaskSuperseded(PeerError):
 
 
 class TaskAborted(PeerError):
-    """A driver is asked to begin an aborted task."""
+    """A driver should begin an aborted task."""
 
     code = "driver-task-aborted"
     message = "{task} was aborted before it was to begin."
@@ -43,7 +43,7 @@ class TaskAborted(PeerError):
 
 
 class TaskForgotten(PeerError):
-    """A driver is asked after a task it knows nothing of."""
+    """A driver is asked about an unknown task."""
 
     code = "driver-task-forgotten"
     message = "Nothing is known of {task}."
@@ -51,20 +51,19 @@ class TaskForgotten(PeerError):
 
 
 class TaskRecords:
-    """The records of one driver's tasks. Safe between threads and processes.
+    """The records of one driver's tasks; safe between threads and processes.
 
-    Every method may raise what says that the store cannot be used now; the call may then be made
-    again.
+    Every method may raise an error about an unavailable store; the call may then be repeated.
     """
 
     def __init__(self, store: str, driver: str) -> None:
-        """Use the store at an address; empty: one that ends with this."""
+        """Use the store at an address; empty: an in-memory store that ends with this object."""
         self._beside = RecordsBeside(store)
         self.driver = driver
 
     @property
     def store(self) -> str:
-        """Where another process finds the same records; may hold a password."""
+        """The store's address for other processes; may contain a password."""
         return self._beside.address
 
     def notes(self, operation: int) -> Notes:
@@ -76,16 +75,16 @@ class TaskRecords:
         return notes
 
     def note(self, operation: int, attempt: int, name: str) -> str | None:
-        """Return one record; None if there is none."""
+        """Return one record; None if it does not exist."""
         key: dict[str, Value] = {"operation": operation, "attempt": attempt, "name": name}
         rows = self._beside.rows("task_note", driver=self.driver, **key)
         return str(rows[0][0]) if rows else None
 
     def begin(self, task: TaskKey, name: str = BEGUN) -> bool:
-        """Note that an attempt, or a named part of it, begins; return whether it had not before.
+        """Record that an attempt, or a named part, begins; return False if it was recorded before.
 
         Raises:
-            TaskSuperseded: a later writer was here.
+            TaskSuperseded: a later writer has called.
             TaskAborted: the operation was aborted.
         """
         key: dict[str, Value] = {
@@ -103,7 +102,7 @@ class TaskRecords:
         return bool(fresh)
 
     def check(self, task: TaskKey) -> None:
-        """Refuse to go on with a task.
+        """Refuse a task of a superseded writer or an aborted operation.
 
         Raises:
             TaskSuperseded, TaskAborted: as for `begin`.
@@ -113,10 +112,10 @@ class TaskRecords:
             self._check_not_aborted(transaction, task)
 
     def abort(self, task: TaskKey) -> None:
-        """Note that nothing more of an operation may begin.
+        """Record that no further work of an operation may begin.
 
         Raises:
-            TaskSuperseded: a later writer was here.
+            TaskSuperseded: a later writer has called.
         """
         with self._beside.writing() as transaction:
             self._enter(transaction, task)
@@ -134,7 +133,7 @@ class TaskRecords:
             transaction.run("task_drop", driver=self.driver, **key)
 
     def close(self) -> None:
-        """Close the connections; the next use makes new ones."""
+        """Close the connections; the next use opens new ones."""
         self._beside.close()
 
     def _put(
@@ -145,7 +144,7 @@ class TaskRecords:
             transaction.run("task_put", **key, name=name, body=text.replace("\0", ""))
 
     def _enter(self, transaction: Transaction, task: TaskKey) -> None:
-        """Keep every other caller of the driver out until the transaction ends."""
+        """Lock out all other callers of the driver until the transaction ends."""
         [(newest,)] = transaction.rows(
             "task_writer", driver=self.driver, generation=task.generation
         )
@@ -160,6 +159,6 @@ class TaskRecords:
 
 
 def task_numbers(name: str) -> tuple[int, int] | None:
-    """Return operation and attempt of a task called `op-12/1`; None if that is not a name."""
+    """Return operation and attempt of a task name such as `op-12/1`; None if it is invalid."""
     match = _TASK_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None

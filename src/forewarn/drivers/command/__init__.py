@@ -1,1 +1,1 @@
-"""The `command` driver: a program of the operator's for each verb. Source: R-4."""
+"""The `command` driver: an operator's program for each call. Source: R-4."""

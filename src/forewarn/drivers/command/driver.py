@@ -1,7 +1,7 @@
-"""The driver whose work is done by programs of the operator: one for each verb. Source: R-4.
+"""The driver whose work an operator's programs do: one for each call. Source: R-4.
 
-`begin` may do all the work and print how far it is, in which case the task ends with it; or it
-only sets off work that `progress` is asked after.
+`begin` may do all the work and print its progress; the task then ends with it. Or `begin` only
+starts the work, and `progress` is asked about it.
 """
 
 from __future__ import annotations
@@ -24,31 +24,37 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
 
-#: How long a program that only sets work off, or reports it, may take, in seconds.
+#: Time limit of a program that only starts work or reports on it, in seconds.
 CALL_TIMEOUT_S = 30.0
-#: How long a program that does the work may take, in seconds.
+#: Time limit of a program that does the work, in seconds.
 TIMEOUT_S = 3600.0
-#: How often a task is asked after, in seconds.
+#: Interval between questions about a task, in seconds.
 POLL_S = 2.0
 
 _OPTIONS = Form(
     "CommandDriver",
-    "A driver whose work is done by programs.",
+    "A driver that runs programs.",
     (
-        Field("begin", COMMAND, "Begins a task, or does it all.", required=True),
-        Field("progress", COMMAND, "Reports how far a task is; without it `begin` does it all."),
-        Field("abort", COMMAND, "Undoes what a task left behind; `begin` is ended anyway."),
-        Field("discover", COMMAND, "Lists the machines there are."),
-        Field("timeout_s", Number(1, 7 * 86_400), "How long `begin` may take."),
-        Field("call_timeout_s", Number(0.1, 3600), "How long each other program may take."),
-        Field("poll_s", Number(0.1, 86_400), "How often a task is asked after."),
+        Field("begin", COMMAND, "Program that begins a task, or does all of it.", required=True),
+        Field(
+            "progress",
+            COMMAND,
+            "Program that reports a task's progress; without it `begin` does all the work.",
+        ),
+        Field(
+            "abort", COMMAND, "Program that cleans up after a task; `begin` is ended in any case."
+        ),
+        Field("discover", COMMAND, "Program that lists the machines."),
+        Field("timeout_s", Number(1, 7 * 86_400), "Time limit of `begin`."),
+        Field("call_timeout_s", Number(0.1, 3600), "Time limit of each other program."),
+        Field("poll_s", Number(0.1, 86_400), "Interval between questions about a task."),
     ),
 )
 
 
 @value
 class Programs:
-    """What the settings say of one driver."""
+    """The settings of one driver."""
 
     begin: tuple[str, ...]
     progress: tuple[str, ...] = ()
@@ -60,7 +66,7 @@ class Programs:
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> CommandDriver:
-    """Return a driver with these options, whose tasks are kept in the store at an address.
+    """Return a driver with these options, with task records in the store at an address.
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
@@ -73,16 +79,16 @@ class CommandDriver:
     """Runs programs, and keeps the records of its tasks in the store."""
 
     def __init__(self, name: str, programs: Programs, records: TaskRecords) -> None:
-        """Run nothing yet."""
+        """Start without running a program."""
         self.name = name
         self._programs = programs
         self._records = records
         self._runs = ProgramRuns(records)
 
     def begin(self, task: Task) -> None:
-        """Start `begin` in the background, unless that was done before.
+        """Start `begin` in the background, unless it was started before.
 
-        An attempt before this one is ended first.
+        A previous attempt is ended first.
         """
         self._records.check(task.key)
         operation = task.operation
@@ -97,18 +103,20 @@ class CommandDriver:
         )
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Return what `begin` printed last, how it ended, or what `progress` prints."""
+        """Return the last output of `begin`, its result, or the output of `progress`."""
         run = self._runs.look(task.operation.number, task.attempt)
         if not run.begun:
             raise TaskForgotten(task=task.id)
         again_ms = now_ms + int(self._programs.poll_s * 1000)
         progress = Progress()
-        if run.answer:  # an unreadable one is a failure: R-1
+        if run.answer:  # malformed output is a failure: R-1
             progress = read_answer(run.answer.encode(), "begin", task.id, now_ms=now_ms)
         if run.running:
             return replace(progress, done=False, failed="", again_ms=again_ms)
         if run.end is None:
-            return Progress(failed="its program was killed, or never ran: nobody knows how far")
+            return Progress(
+                failed=("its program was killed or never ran, so its progress is unknown")
+            )
         if progress.failed or run.end:
             return Progress(failed=progress.failed or run.end.removesuffix("."))
         if progress.done or not self._programs.progress:
@@ -122,14 +130,14 @@ class CommandDriver:
         return replace(answer, again_ms=again_ms)
 
     def abort(self, task: Task) -> None:
-        """End `begin` if it runs, begin nothing more, and run `abort`."""
+        """End a running `begin`, prevent a new one, and run `abort`."""
         self._records.abort(task.key)
         self._stop_all(task)
         if self._programs.abort:
             self._call(self._programs.abort, "abort", task)
 
     def discover(self) -> dict[str, object]:
-        """Return what `discover` found, all its lines as one topology."""
+        """Return the output of `discover`, all its lines as one topology."""
         topology: dict[str, dict[str, object]] = {}
         if not self._programs.discover:
             return {}

@@ -1,11 +1,11 @@
-"""Runs one task's program apart from the service, which may end and start again meanwhile.
+"""Runs one task's program in a process apart from the service, which may restart meanwhile.
 
-`python -m forewarn.drivers.command.runner` reads what to run from its standard input, returns once
-the program may run, and goes on in the background. It writes what it finds out to the store, where
-the service finds it on any machine; it decides nothing.
+`python -m forewarn.drivers.command.runner` reads its order from standard input, returns once the
+program may run, and continues in the background. It writes results to the store, where the service
+finds them on any machine.
 
-It writes a beat every few seconds. A process on another machine, which cannot look for the runner,
-takes it as lost when the beat has not changed for a while.
+It writes a heartbeat every few seconds. A process on another machine, which cannot see the runner,
+treats it as lost when the heartbeat has not changed for a while.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: That it is to stop; what it said last; how it ended; its runner's beat; which processes runner
-#: and program are.
+#: Names of the records: the request to stop, the last answer, the result, the runner's heartbeat,
+#: and the process ids of runner and program.
 STOP, ANSWER, END, BEAT, RUNNER, PROGRAM = "stop", "answer", "end", "beat", "runner", "program"
-#: How often a runner writes its beat and looks whether it is to stop, and how often it writes an
-#: answer, in seconds.
+#: Interval at which a runner writes its heartbeat and checks for a request to stop, and interval at
+#: which it writes an answer, in seconds.
 BEAT_S, ANSWER_S = 3.0, 0.2
-#: How long a beat may stay unchanged before the runner is taken as lost, in seconds.
+#: How long a heartbeat may stay unchanged before the runner counts as lost, in seconds.
 LOST_S = 15.0
-#: How long a program may take to end when it is to, in seconds: more than beat and grace, or until
-#: a lost runner is found.
+#: Time limit for the end of a stopped program, in seconds: more than heartbeat and grace, or until
+#: a lost runner is detected.
 STOP_S = 20.0
 
 
@@ -59,7 +59,7 @@ class ProgramRun:
     running: bool = False
     #: The last line of its answers.
     answer: str = ""
-    #: Why it failed, empty if it ended well; None: it has not ended, or nobody knows how.
+    #: Why it failed, empty if it succeeded; None: it has not ended, or its result is unknown.
     end: str | None = None
 
 
@@ -67,16 +67,17 @@ class ProgramRuns:
     """The programs of one driver's tasks; a task may have several, as named parts."""
 
     def __init__(self, records: TaskRecords) -> None:
-        """Run nothing yet."""
+        """Start without a program."""
         self._records = records
         self._clock = SystemClock()
-        #: Operation, attempt and part -> the beat of a runner elsewhere, and since when it is that.
+        #: Operation, attempt and part -> the last heartbeat of a remote runner, and when it was
+        #: first seen.
         self._beats: dict[tuple[int, int, str], tuple[str, int]] = {}
 
     def look(self, operation: int, attempt: int, part: str = "") -> ProgramRun:
         """Return the known facts about a program."""
         run = self._look(operation, attempt, part)
-        # A runner writes how its program ended before it ends itself.
+        # A runner writes the result of its program before it exits.
         ended = run.begun and not run.running and run.end is None
         return self._look(operation, attempt, part) if ended else run
 
@@ -89,17 +90,17 @@ class ProgramRuns:
         limits_s: tuple[float, float],
         part: str = "",
     ) -> None:
-        """Start a program in the background, unless it was begun before; return once it may run.
+        """Start a program in the background, unless it was started before; return once it may run.
 
         Args:
-            task: which one it is run for.
+            task: the task of the program.
             words: the program and its arguments.
-            message: what it reads on its standard input.
-            limits_s: how long it may take, and how long it may take until it runs, in seconds.
-            part: which of the task's programs.
+            message: its standard input.
+            limits_s: limits of the run and of the start, in seconds.
+            part: name of the program within the task.
 
         Raises:
-            StoreUnavailable: the runner cannot reach the store, and has begun nothing.
+            StoreUnavailable: the runner cannot reach the store, and has not begun.
         """
         run = {
             "store": self._records.store,
@@ -122,10 +123,10 @@ class ProgramRuns:
         runner.check_returncode()
 
     def stop(self, operation: int, attempt: int, part: str = "") -> None:
-        """End a program, and wait until it has ended.
+        """Stop a program and wait for its end.
 
         Raises:
-            ProgramFailed: it will not end.
+            ProgramFailed: it does not end.
         """
         until_ms = self._clock.elapsed_ms() + int(STOP_S * 1000)
         signalled = False
@@ -135,10 +136,12 @@ class ProgramRuns:
                 signalled = True
             if self._clock.elapsed_ms() >= until_ms:
                 raise ProgramFailed(
-                    program=f"op-{operation}", problem=f"runs on after {STOP_S:g} s"
+                    program=f"op-{operation}", problem=f"still runs after {STOP_S:g} s"
                 )
             threading.Event().wait(0.02)
-        if run.begun and run.end is None:  # its runner was killed: it would go on beside a retry
+        if (
+            run.begun and run.end is None
+        ):  # its runner was killed: the program would continue beside a retry
             program = self._records.note(operation, attempt, part + PROGRAM)
             with suppress(ProcessLookupError):
                 if (pid := _living(program or "")) is not None:
@@ -165,7 +168,7 @@ class ProgramRuns:
         return ProgramRun(begun, running, notes.get(part + ANSWER, ""), end)
 
     def _lives(self, key: tuple[int, int, str], notes: dict[str, str]) -> bool:
-        """Return whether the runner of a program that has not ended works on it."""
+        """Return whether a live runner watches a program that has not ended."""
         runner, beat = notes.get(key[2] + RUNNER, ""), notes.get(key[2] + BEAT, "")
         if runner.partition(" ")[0] == _machine():
             return _living(runner) is not None
@@ -178,7 +181,7 @@ class ProgramRuns:
 
 
 class _Reporter:
-    """Writes what a runner finds out; on a thread of its own, since the store may be away."""
+    """Writes a runner's results on a separate thread, because the store may be unavailable."""
 
     def __init__(self, records: TaskRecords, task: TaskKey, part: str) -> None:
         self._records = records
@@ -191,15 +194,15 @@ class _Reporter:
         self.stopped = threading.Event()
 
     def start(self) -> None:
-        """Write from now on."""
+        """Start writing."""
         self._thread.start()
 
     def write(self, name: str, text: str) -> None:
-        """Write a record soon."""
+        """Schedule the writing of a record."""
         self._news[self._part + name] = text
 
     def end(self, failed: str) -> None:
-        """Write how the program ended; return once that is durable."""
+        """Write the result of the program; return once it is durable."""
         self.write(END, failed)
         self._ended.set()
         self._thread.join()
@@ -219,16 +222,16 @@ class _Reporter:
             threading.Event().wait(1) if ended else self._ended.wait(ANSWER_S)
 
     def _try_to_write(self, *, look: bool) -> bool:
-        """Write the news, and look whether the program is to end; return whether that worked."""
+        """Write pending records and check for a request to stop; return whether this worked."""
         news = dict(self._news)
         try:
             self._records.put(*self._key, news)
             if look and self._records.note(*self._key, self._part + STOP) is not None:
                 self.stopped.set()
         except StoreMissing:
-            return True  # nobody will ever ask
+            return True  # its records were removed
         except ForewarnError:
-            return False  # what it misses is written once it is back
+            return False  # pending records are written once the store is back
         finally:
             self._records.close()
         for name, text in news.items():
@@ -238,10 +241,10 @@ class _Reporter:
 
 
 def main() -> int:
-    """Run a task's program, unless that was done before."""
+    """Run a task's program, unless it was run before."""
     run = json.load(sys.stdin.buffer)
     records = TaskRecords(run["store"], run["driver"])
-    # From here on it has been begun, whatever happens: nothing begins it twice.
+    # From here on the program counts as begun, so no other runner starts it.
     task = TaskKey(*run["task"])
     try:
         if not records.begin(task, run["part"] + BEGUN):
@@ -267,7 +270,7 @@ def main() -> int:
 
 
 def _run(run: dict[str, str], reporter: _Reporter) -> str:
-    """Run a program to its end; return why it failed, if it did."""
+    """Run a program to its end; return why it failed, or an empty text."""
 
     def keep(line: bytes) -> None:
         if line.startswith(ANSWER_BEGINS):  # other lines are for people
@@ -288,12 +291,12 @@ def _run(run: dict[str, str], reporter: _Reporter) -> str:
 
 
 def _named(pid: int) -> str:
-    """Return what a process is found by: its machine, its number, and when it began."""
+    """Return the identity of a process: machine, process id and start time."""
     return f"{_machine()} {pid} {_born(pid)}"
 
 
 def _living(name: str) -> int | None:
-    """Return the number of a process if it runs, on this machine; else None."""
+    """Return the process id if the process runs on this machine; otherwise None."""
     machine, _, process = name.partition(" ")
     pid, _, born = process.partition(" ")
     with suppress(FileNotFoundError, ProcessLookupError):
@@ -303,13 +306,13 @@ def _living(name: str) -> int | None:
 
 
 def _machine() -> str:
-    """Return what names this boot of this machine, and where its process numbers hold."""
+    """Return an id of this boot of this machine and its process namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _born(pid: int) -> str:
-    """Return when a process began, in ticks since boot: its number may be given away again."""
+    """Return when a process began, in ticks since boot, because process ids are reused."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 

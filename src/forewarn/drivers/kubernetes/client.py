@@ -1,4 +1,4 @@
-"""Requests to the API server and its answers; each on a connection of its own."""
+"""Requests to the API server, each on its own connection."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.config import KubernetesConfig
     from forewarn.errors import ForewarnError
 
-#: Objects of one page of a list.
+#: Objects per page of a list.
 PAGE_MAX = 100
 MISSING, CONFLICT, EXPIRED, BUDGET = 404, 409, 410, 429
-#: Statuses that may be otherwise later: a token that has expired is replaced in its file, and a
-#: list whose next page has expired is asked for from its start.
+#: Statuses that may change on a retry: an expired token is replaced in its file, and a list with an
+#: expired page restarts.
 LATER = frozenset({401, 408, EXPIRED, 429, 500, 502, 503, 504})
-#: After how many seconds the API server ends a watch: a dead connection is noticed soon after.
+#: Duration of a watch before the API server ends it, in seconds, so that a dead connection is
+#: noticed.
 WATCH_S = 50
 
 
 class KubernetesUnreachable(PeerError):
-    """The API server does not answer, or cannot just now."""
+    """The API server does not answer, or cannot at the moment."""
 
     code = "kubernetes-unreachable"
     message = "The API server does not answer: {reason}."
@@ -50,29 +51,29 @@ class KubernetesRefused(PeerError):
 
     @property
     def number(self) -> int:
-        """The status of its answer."""
+        """The HTTP status."""
         return int(str(self.facts["number"]))
 
 
 class VersionExpired(Exception):
-    """A watch from a version that the API server no longer has; it has to be listed again."""
+    """A watch starts at a version that the API server no longer has; list again."""
 
 
 class Kubernetes:
     """An API server. Safe between threads."""
 
     def __init__(self, config: KubernetesConfig) -> None:
-        """Ask nothing yet."""
+        """Start without a request."""
         self._config = config
 
     def ask(
         self, verb: str, path: str, form: object = None, *, kind: str = "application/json"
     ) -> dict[str, Any]:
-        """Send one request and return its answer; one that has no body is empty.
+        """Send one request and return its answer; an answer without a body is empty.
 
         Raises:
-            KubernetesUnreachable: there was no answer, or it may be another one later.
-            KubernetesRefused: it was refused.
+            KubernetesUnreachable: there was no answer, or a retry may succeed.
+            KubernetesRefused: the request was refused.
         """
         try:
             request = self._request(verb, path, form, kind)
@@ -95,7 +96,7 @@ class Kubernetes:
         return ClientRequest(verb, self._config.server.rstrip("/") + path, headers, body)
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """Return an object, or None where there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.ask("GET", path)
         except KubernetesRefused as error:
@@ -109,7 +110,7 @@ class Kubernetes:
             yield from page.get("items") or []
 
     def pages(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the pages of a list; all are of one version."""
+        """Yield the pages of a list, all of one version."""
         more = ""
         while True:
             page = self.ask("GET", f"{path}?limit={PAGE_MAX}{query}{more}")
@@ -122,12 +123,12 @@ class Kubernetes:
     def watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
         """Yield the changes of a list after a version, until the API server ends the watch.
 
-        The first change is empty: it says that the API server answers.
+        The first change is empty: it shows that the API server answers.
 
         Raises:
             VersionExpired: the API server no longer has that version.
-            KubernetesUnreachable: it does not answer, or no longer.
-            KubernetesRefused: it was refused.
+            KubernetesUnreachable: the API server does not answer.
+            KubernetesRefused: the watch was refused.
         """
         query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"
         target = f"{path}?{query}&resourceVersion={version}"
@@ -161,14 +162,15 @@ class Kubernetes:
                 yield change
 
     def patch(self, path: str, form: object) -> dict[str, Any]:
-        """Change members of an object; those that are None are removed."""
+        """Change members of an object; members that are None are removed."""
         return self.ask("PATCH", path, form, kind="application/merge-patch+json")
 
 
 def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
     """Return the error for an answer with an error status."""
     reason = str(form.get("message", ""))[:200].removesuffix(".") or "no reason"
-    # To an eviction, 429 is the answer of a disruption budget, and 500 means two of them.
+    # For an eviction, 429 means that a disruption budget forbids it, and 500 that two budgets
+    # apply.
     if status in LATER and not (path.endswith("/eviction") and status in {BUDGET, 500}):
         return KubernetesUnreachable(reason=f"{reason} ({status})")
     return KubernetesRefused(verb=verb, path=path, reason=reason, number=status)

@@ -1,6 +1,6 @@
-"""Commands of the configuration that run behind the driver's calls, each on a thread of its own.
+"""Configured commands that run in the background of the driver, each on its own thread.
 
-What was begun is in the records; a command that another process began is not known here.
+The records store which commands were begun; this process knows only its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forewarn.errors import ForewarnError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Operations whose command is remembered; the oldest is forgotten first.
+#: Operations whose command is remembered; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
 
 
@@ -21,7 +21,7 @@ class LastCommands:
     """The last command of each operation."""
 
     def __init__(self) -> None:
-        """Run nothing yet."""
+        """Start without a command."""
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
 
@@ -32,7 +32,7 @@ class LastCommands:
         return run is not None and run.is_alive()
 
     def start(self, operation: str, act: Callable[[], None]) -> None:
-        """Run an operation's command; the one before it has ended."""
+        """Run an operation's command, after its previous one has ended."""
         assert not self.runs(operation), operation
         run = _Run(act, operation)
         with self._lock:

@@ -1,4 +1,4 @@
-"""The driver's settings: where the API server is, time limits, how nodes are rebooted.
+"""The driver's settings: API server, time limits, and how nodes are rebooted.
 
 Nothing is connected to here.
 """
@@ -17,7 +17,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Where a pod finds the token and the authority of its service account.
+#: Where a pod finds the token and the CA certificate of its service account.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: A day, in seconds.
 DAY_S = 86_400
@@ -25,37 +25,37 @@ DAY_S = 86_400
 
 @value
 class KubernetesConfig:
-    """Everything that can be set."""
+    """All settings of the driver."""
 
     server: str = "https://kubernetes.default.svc"
     token_file: str = f"{ACCOUNT}/token"
     ca_file: str = f"{ACCOUNT}/ca.crt"
-    #: Where the driver's records are: ConfigMaps, in a namespace that it alone uses.
+    #: Namespace of the driver's records, which are ConfigMaps; no other program may use it.
     namespace: str = "forewarn"
-    #: How long one request may take.
+    #: Time limit of one request.
     timeout_s: int = 10
-    #: How often a task is looked after.
+    #: Interval between looks at a task.
     poll_s: float = 1.0
-    #: How long the API server may be away before an operation is stuck.
+    #: How long the API server may be unavailable before an operation is stuck.
     unreachable_timeout_s: int = 300
-    #: How many VMs of one operation are migrated at a time.
+    #: Maximum VMs of one operation that are migrated at a time.
     parallel_migrations: int = 2
     migration_timeout_s: int = 1800
-    #: Whether a VM whose migration takes longer is restarted on another node.
+    #: Whether a VM with a slower migration is restarted on another node.
     restart_when_late: bool = False
-    #: How long a node may take to be back after its reboot; counted from the driver's request.
+    #: Time limit of a node's reboot, counted from the driver's request.
     reboot_timeout_s: int = 1800
-    #: The annotation that has an agent on the node reboot it; empty: people do.
+    #: Annotation that makes an agent on the node reboot it; empty: people reboot the node.
     reboot_annotation: str = ""
-    #: Reboots a node; `{host}` and `{address}`, its internal one, are filled in. Empty: by the
-    #: annotation, or people do.
+    #: Reboots a node; `{host}` and `{address}`, its internal address, are filled in. Empty: the
+    #: annotation or people reboot it.
     reboot_command: tuple[str, ...] = ()
-    #: How long that may take.
+    #: Time limit of that command.
     command_timeout_s: int = 600
     #: Whether to evict pods that no controller would start again.
     evict_unmanaged: bool = False
-    #: Seconds a node's kubelet may be silent before `topology import --follow` reports the host
-    #: lost; 0: never.
+    #: Seconds without a report of a node's kubelet before `topology import --follow` reports the
+    #: host lost; 0: never.
     lost_after_s: int = 0
 
 
@@ -65,21 +65,23 @@ FORM = Form(
     "A driver for Kubernetes and KubeVirt.",
     (
         Field("server", Text(2048), "Address of the API server: https, or this machine."),
-        Field("token_file", Text(4096), "File with the token; read again for each request."),
-        Field("ca_file", Text(4096), "Certificates to trust; empty: the system's."),
-        Field("namespace", Text(63), "Where the driver's records are."),
-        Field("timeout_s", _SECONDS, "How long one request may take."),
-        Field("poll_s", Number(0.01, 3600), "How often a task is looked after."),
-        Field("unreachable_timeout_s", _SECONDS, "How long the API server may be away."),
-        Field("parallel_migrations", Integer(1, 1000), "VMs that are migrated at a time."),
-        Field("migration_timeout_s", _SECONDS, "Longest live migration."),
-        Field("restart_when_late", Boolean(), "Restart a VM whose migration takes longer."),
-        Field("reboot_timeout_s", _SECONDS, "Longest reboot of a node."),
-        Field("reboot_annotation", Text(253), "Annotation that has a node rebooted."),
+        Field("token_file", Text(4096), "File with the token, read again for each request."),
+        Field("ca_file", Text(4096), "CA certificates to trust; empty: the system's."),
+        Field("namespace", Text(63), "Namespace of the driver's records."),
+        Field("timeout_s", _SECONDS, "Time limit of one request."),
+        Field("poll_s", Number(0.01, 3600), "Interval between looks at a task."),
+        Field("unreachable_timeout_s", _SECONDS, "How long the API server may be unavailable."),
+        Field("parallel_migrations", Integer(1, 1000), "VMs migrated at a time."),
+        Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
+        Field("restart_when_late", Boolean(), "Restart a VM whose migration exceeds the limit."),
+        Field("reboot_timeout_s", _SECONDS, "Time limit of a node's reboot."),
+        Field("reboot_annotation", Text(253), "Annotation that requests a node's reboot."),
         Field("reboot_command", COMMAND, "Reboots a node."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
-        Field("evict_unmanaged", Boolean(), "Evict pods that nobody starts again, too."),
-        Field("lost_after_s", Integer(0, DAY_S), "When a silent node is reported lost."),
+        Field("evict_unmanaged", Boolean(), "Evict also pods that no controller starts again."),
+        Field(
+            "lost_after_s", Integer(0, DAY_S), "Seconds of silence before a node is reported lost."
+        ),
     ),
 )
 assert {each.name for each in FORM.fields} == {each.name for each in fields(KubernetesConfig)}
@@ -90,7 +92,7 @@ def read_options(name: str, options: Mapping[str, object]) -> KubernetesConfig:
 
     Raises:
         ValidationFailed: an option is unknown or wrong.
-        ValueError: the token would cross a network in the clear, or two ways to reboot are set.
+        ValueError: the token would cross a network unencrypted, or two ways to reboot are set.
     """
     read: dict[str, Any] = FORM.read(dict(options), f"[drivers.{name}]")
     config = KubernetesConfig(**read)

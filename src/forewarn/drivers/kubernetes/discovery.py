@@ -1,6 +1,6 @@
-"""What a cluster holds, as a topology: nodes as hosts, KubeVirt's instances as VMs.
+"""The topology of a cluster: nodes as hosts, KubeVirt's instances as VMs.
 
-Where there is no KubeVirt each node is a VM, too: itself. Nothing is changed in the cluster.
+Without KubeVirt, each node is also a VM. Discovery changes nothing in the cluster.
 """
 
 from __future__ import annotations
@@ -31,69 +31,69 @@ if TYPE_CHECKING:
 
 NODES, MACHINES = "/api/v1/nodes", f"{API}/virtualmachineinstances"
 ZONE = "topology.kubernetes.io/zone"
-#: Labels, or annotations, with what Kubernetes has no word for: of a VMI its group, of a node its
-#: domains.
+#: Labels or annotations for facts that Kubernetes has no field for: the group of a VMI, the domains
+#: of a node.
 GROUP, FAULT_DOMAIN, UPDATE_DOMAIN = (
     "forewarn.dev/group",
     "forewarn.dev/fault-domain",
     "forewarn.dev/update-domain",
 )
 DOMAINS = ("fault_domain", "update_domain")
-#: What keeps VMIs that are alike: a set by ownership, a pool by the label of its template.
+#: Controllers of similar VMIs: a set is the owner, a pool is named by a label of its template.
 SET, POOL = "VirtualMachineInstanceReplicaSet", "kubevirt.io/vmpool"
-#: Annotations of a VMI with its instance type.
+#: Annotations of a VMI that name its instance type.
 TYPES = ("kubevirt.io/instancetype-name", "kubevirt.io/cluster-instancetype-name")
-#: Prefixes of labels that no selector of hosts is about: what CPUs can do, hundreds of them, and
-#: what a host says elsewhere.
+#: Prefixes of labels that host selectors do not need: hundreds of CPU features, and labels that a
+#: host shows elsewhere.
 _IGNORED_LABELS = re.compile(
     r"([^/]*\.)?(kubevirt\.io|feature\.node\.kubernetes\.io|forewarn\.dev)/"
 )
 _KUBERNETES = re.compile(r"[^/]*kubernetes\.io/")
 _KEY = re.compile(KEY_PATTERN)
-#: The value of a label that has none: a selector needs one.
+#: Value for a label without one, because selectors need a value.
 PRESENT = "true"
-#: Seconds until the API server is tried again: the first time, and at most.
+#: Seconds before the API server is tried again: at first, and at most.
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
 
 
 @value
 class NodeFacts:
-    """What is to be known of a node."""
+    """The facts about a node."""
 
     name: str
-    #: As a host of the topology, without default values.
+    #: The node as a host of the topology, without default values.
     form: dict[str, Any]
-    #: Why nothing is heard of it; empty: it says how it is.
+    #: Why the node's state is unknown; empty: it reports.
     silent: str
-    #: As a VM of the topology, where there is no KubeVirt.
+    #: The node as a VM of the topology, used without KubeVirt.
     itself: dict[str, Any]
 
 
 @value
 class MachineFacts:
-    """What is to be known of a VMI."""
+    """The facts about a VMI."""
 
     name: str
     host: str
-    #: As a VM of the topology.
+    #: The VMI as a VM of the topology.
     form: dict[str, Any]
 
 
 class KubernetesSource:
-    """A cluster, for `topology import`."""
+    """A cluster as a source for `topology import`."""
 
-    #: How often the topology is compared while nothing in the cluster changes, in seconds.
+    #: Interval in seconds at which the topology is compared without changes in the cluster.
     every_s = 10.0
 
     def __init__(self, config: KubernetesConfig, driver: str) -> None:
-        """Connect later, on first use."""
+        """Start unconnected; the first use connects."""
         self._driver = driver
         self._kubernetes = Kubernetes(config)
         self._following: ClusterFollower | None = None
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
-        """Ask the API server, or return the state followed so far."""
+        """Ask the API server, or return the followed state."""
         if self._following is not None:
             return self._following.found()
         return discover(self._kubernetes, self._driver)
@@ -105,13 +105,13 @@ class KubernetesSource:
         return changed
 
     def close(self) -> None:
-        """Follow it no longer."""
+        """Stop following."""
         if self._following is not None:
             self._following.close()
 
 
 def discover(kubernetes: Kubernetes, driver: str) -> Found:
-    """Ask the cluster what it holds; costs a request for each 100 nodes or VMIs."""
+    """List the cluster's machines; costs a request for each 100 nodes or VMIs."""
     nodes = [node_facts(each) for each in kubernetes.all(NODES)]
     try:
         machines = [machine_facts(each) for each in kubernetes.all(MACHINES)]
@@ -123,23 +123,23 @@ def discover(kubernetes: Kubernetes, driver: str) -> Found:
 
 
 class ClusterFollower:
-    """What a cluster holds, kept in step with it."""
+    """The machines of a cluster, kept up to date."""
 
     def __init__(self, kubernetes: Kubernetes, driver: str, changed: threading.Event) -> None:
-        """Begin; `changed` is set whenever there is something new."""
+        """Start following; `changed` is set at each change."""
         self._driver = driver
         self._nodes = Watched(kubernetes, NODES, node_facts, changed=changed)
         self._machines = Watched(kubernetes, MACHINES, machine_facts, changed=changed)
-        #: Whether there was KubeVirt: then VMs are not given up where its API is missing.
+        #: Whether KubeVirt was seen; if its API is missing later, VMs are kept.
         self._has_machines = False
         self._nodes.start()
         self._machines.start()
 
     def found(self) -> Found:
-        """Return the hosts and VMs there now.
+        """Return the current hosts and VMs.
 
         Raises:
-            ForewarnError: why that is not known, or may be old.
+            ForewarnError: the state is unknown, or may be outdated.
         """
         nodes = self._nodes.facts()
         try:
@@ -154,7 +154,7 @@ class ClusterFollower:
         return found_of(nodes, machines, self._driver)
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         self._nodes.close()
         self._machines.close()
 
@@ -162,7 +162,7 @@ class ClusterFollower:
 def found_of(
     nodes: Iterable[NodeFacts], machines: Iterable[MachineFacts] | None, driver: str
 ) -> Found:
-    """Return a topology; without KubeVirt, each node is a VM of its own name."""
+    """Return a topology; without KubeVirt, each node is also a VM of the same name."""
     fleet = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
     for place, node in enumerate(sorted(nodes, key=lambda each: each.name)):
         fleet.hosts[node.name] = {"driver": driver, **node.form}
@@ -203,7 +203,7 @@ def node_facts(node: dict[str, Any]) -> NodeFacts:
 
 
 def machine_facts(machine: dict[str, Any]) -> MachineFacts:
-    """Return the facts about a VMI; one that runs nowhere has no host."""
+    """Return the facts about a VMI; a VMI that does not run has no host."""
     meta, status = machine["metadata"], machine.get("status") or {}
     name = f"{meta['namespace']}.{meta['name']}"
     host = "" if status.get("phase") in ENDED else status.get("nodeName", "")
@@ -223,9 +223,9 @@ def machine_facts(machine: dict[str, Any]) -> MachineFacts:
 
 
 def _uid(meta: dict[str, Any]) -> str:
-    """Return the id of a VMI's VirtualMachine, or its own, which is another after each restart.
+    """Return the id of a VMI's VirtualMachine, or the VMI's own, which changes with each restart.
 
-    The API server gives it: unlike the firmware's UUID nobody can choose it.
+    The API server assigns it, so unlike the firmware's UUID it cannot be chosen.
     """
     for owner in meta.get("ownerReferences") or []:
         named = owner.get("kind"), owner.get("name")
@@ -235,10 +235,10 @@ def _uid(meta: dict[str, Any]) -> str:
 
 
 def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
-    """Return a VMI's addresses that its guest cannot choose.
+    """Return the addresses of a VMI that its guest cannot choose.
 
-    Behind masquerade KubeVirt reports the pod's addresses. Of all other bindings it reports what
-    an agent inside the guest says, and a guest must not be able to say that it is another.
+    Behind masquerade, KubeVirt reports the pod's addresses. For all other bindings it reports what
+    an agent in the guest claims, and a guest must not be able to pose as another VM.
     """
     devices = (spec.get("domain") or {}).get("devices") or {}
     kept = {each["name"] for each in devices.get("interfaces") or [] if "masquerade" in each}
@@ -250,7 +250,7 @@ def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
 
 
 def _group(meta: dict[str, Any]) -> str:
-    """Return the group of a VMI in its namespace: as it says, or by what keeps it."""
+    """Return the group of a VMI in its namespace: by its label, or by its controller."""
     for owner in meta.get("ownerReferences") or []:
         if owner.get("controller") and owner["kind"] == SET:
             return _said(meta, GROUP) or str(owner["name"])
@@ -258,7 +258,7 @@ def _group(meta: dict[str, Any]) -> str:
 
 
 def _said(meta: dict[str, Any], key: str) -> str:
-    """Return a label, or the annotation where there is none."""
+    """Return a label, or the annotation if there is no label."""
     for kind in ("labels", "annotations"):
         if (meta.get(kind) or {}).get(key):
             return str(meta[kind][key])
@@ -266,7 +266,7 @@ def _said(meta: dict[str, Any], key: str) -> str:
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
-    """Return a host's labels by a node's: people's own first, up to the limit."""
+    """Return a host's labels from a node's: custom labels first, up to the limit."""
     shown = [
         each
         for each in labels
@@ -283,7 +283,7 @@ Facts = TypeVar("Facts")
 
 
 class Watched(Generic[Facts]):
-    """What is known of each object; memory grows with their number, not with their size."""
+    """Facts about each object of a list; memory grows with their number, not their size."""
 
     def __init__(
         self,
@@ -293,13 +293,13 @@ class Watched(Generic[Facts]):
         *,
         changed: threading.Event,
     ) -> None:
-        """Ask nothing yet.
+        """Start without a request.
 
         Args:
             kubernetes: the API server.
-            path: of the list.
+            path: path of the list.
             read: returns the facts about an object.
-            changed: is set whenever they change.
+            changed: set whenever the facts change.
         """
         self._kubernetes = kubernetes
         self._path = path
@@ -309,24 +309,24 @@ class Watched(Generic[Facts]):
         #: Namespace and name -> facts.
         self._known: dict[tuple[str, str], Facts] = {}
         self._failed: ForewarnError | None = None
-        #: Up to where `_known` is; empty: it has to be listed.
+        #: Version that `_known` reflects; empty: list again.
         self._version = ""
         self._asked = threading.Event()
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Follow it on a thread of its own."""
+        """Follow the list on a separate thread."""
         threading.Thread(target=self._follow, name=f"watch {self._path}", daemon=True).start()
 
     def close(self) -> None:
-        """Ask no more, once the request that is under way has ended."""
+        """Stop after the current request."""
         self._closed.set()
 
     def facts(self) -> list[Facts]:
-        """Return the facts known now; the first time, once the list was read.
+        """Return the current facts; the first call waits for the list.
 
         Raises:
-            ForewarnError: why it is not known, or may be old.
+            ForewarnError: the facts are unknown, or may be outdated.
         """
         self._asked.wait()
         with self._lock:

@@ -1,6 +1,6 @@
-"""The kubernetes driver: the cluster does the work behind its API, commands run on threads.
+"""The kubernetes driver: the API server's controllers do the work, and commands run on threads.
 
-`begin` records the task; each `progress` reads the state of the cluster and requests the next step.
+`begin` records the task. Each `progress` reads the state of the cluster and requests the next step.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.config import KubernetesConfig
 
 log = logging.getLogger("forewarn.drivers")
-#: How often old records are looked for, in milliseconds: with the first operation of a day.
+#: Interval between searches for old records, in milliseconds: the first operation of a day.
 PRUNE_EVERY_MS = 24 * 3600 * 1000
-#: Longest text of an answer, in characters.
+#: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
 
 
@@ -44,7 +44,7 @@ def create(name: str, options: Mapping[str, object]) -> KubernetesDriver:
 
     Raises:
         ValidationFailed: an option is unknown or wrong.
-        ValueError: options contradict each other, or the token would cross a network in the clear.
+        ValueError: options contradict each other, or the token would cross a network unencrypted.
     """
     return KubernetesDriver(read_options(name, options), name)
 
@@ -55,21 +55,21 @@ class KubernetesDriver:
     schedules = True
 
     def __init__(self, config: KubernetesConfig, name: str = "kubernetes") -> None:
-        """Ask nothing yet."""
+        """Start without a request."""
         self.name = name
         self._config = config
         self._kubernetes = Kubernetes(config)
         self._records = KubernetesRecords(self._kubernetes, config.namespace, name)
         self._commands = LastCommands()
         self._lock = threading.Lock()
-        #: Task -> since when the API server has been away, ms since the epoch UTC.
+        #: Task -> start of the API server's unavailability, ms since the epoch UTC.
         self._away_ms: dict[str, int] = {}
         self._clock = SystemClock()
-        #: When old records were last looked for, ms since the epoch UTC.
+        #: Last search for old records, ms since the epoch UTC.
         self._pruned_ms = 0
 
     def begin(self, task: Task) -> None:
-        """Record an attempt; the first look after it begins the work.
+        """Record an attempt; the first `progress` begins the work.
 
         Raises:
             TaskAborted: its operation has ended.
@@ -82,14 +82,14 @@ class KubernetesDriver:
         with self._lock:
             due = now_ms - self._pruned_ms > PRUNE_EVERY_MS
             self._pruned_ms = now_ms if due else self._pruned_ms
-        if due:  # on a thread: it may take longer than a call may
+        if due:  # on a thread, because it may exceed the call's time limit
             threading.Thread(target=self._prune, args=(now_ms,), daemon=True).start()
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Bring the attempt a step further, and say how far it is.
+        """Advance the attempt by a step, and return its progress.
 
         Raises:
-            TaskForgotten: it was never begun.
+            TaskForgotten: the attempt was never begun.
             TaskAborted: its operation has ended.
             TaskSuperseded: a later writer has called.
         """
@@ -110,7 +110,7 @@ class KubernetesDriver:
         except KubernetesRefused as error:
             if error.number != CONFLICT:
                 return Progress(failed=_clause(error))
-            return Progress(again_ms=again_ms, text="somebody changed an object meanwhile")
+            return Progress(again_ms=again_ms, text="another client changed an object meanwhile")
         except ForewarnError as error:
             return Progress(failed=_clause(error))
         self._answered(task)
@@ -125,7 +125,7 @@ class KubernetesDriver:
         )
 
     def abort(self, task: Task) -> None:
-        """Call an operation off: migrations are ended, its node takes pods again.
+        """Abort an operation: end its migrations and uncordon its node.
 
         Raises:
             TaskSuperseded: a later writer has called.
@@ -137,7 +137,7 @@ class KubernetesDriver:
         self._work(task).call_off()
 
     def discover(self) -> Mapping[str, object]:
-        """Return hosts, groups and VMs as they are now. Source: R-4."""
+        """Return the current hosts, groups and VMs. Source: R-4."""
         return difference(discover(self._kubernetes, self.name), {})
 
     def _work(self, task: Task) -> NodeWork:

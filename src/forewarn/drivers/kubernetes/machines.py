@@ -1,4 +1,4 @@
-"""KubeVirt's VMs: migrated, restarted and stopped, each by requests that repeat without harm."""
+"""KubeVirt's VMs: migrate, restart and stop them with requests that repeat without harm."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
-#: Phases of a migration, in their order; others count as the first.
+#: Phases of a migration, in order; unknown phases count as the first.
 PHASES = ("Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running")
-#: Of a VMI: it runs nowhere any more.
+#: Phases of a VMI that no longer runs.
 ENDED = frozenset({"Succeeded", "Failed"})
-#: How long a VM that is stopped has at least, in seconds.
+#: Minimum time that a stopped VM has to shut down, in seconds.
 FAREWELL_S = 5
 
 
 class MigrationFailed(PeerError):
-    """A live migration that did not succeed; the VM runs where it was."""
+    """A live migration failed; the VM still runs on its old host."""
 
     code = "kubevirt-migration-failed"
     message = "The live migration of {vm} failed: {reason}."
@@ -34,7 +34,7 @@ class MigrationFailed(PeerError):
 
 @value
 class MachineStep:
-    """How far something is."""
+    """The progress of a step."""
 
     done: bool = False
     text: str = ""
@@ -56,27 +56,27 @@ class TaskMachines:
         *,
         config: KubernetesConfig,
     ) -> None:
-        """Ask nothing yet."""
+        """Start without a request."""
         self._task = task
         self._kubernetes = kubernetes
         self._records = records
         self._config = config
         self.now_ms = 0
-        #: VM -> node it is taken to, or runs on now.
+        #: VM -> its destination, or its current node.
         self.placements: dict[str, str] = {}
 
     def migrate(self, vm: str) -> MachineStep:
-        """Migrate a VM alive, from the operation's host.
+        """Migrate a running VM from the operation's host.
 
         Raises:
-            MigrationFailed: it did not succeed, or not in time.
+            MigrationFailed: the migration failed, or exceeded its time limit.
         """
         facts = self._records.facts(self._task)
         if f"restart {vm}" in facts:
             return self.restart(vm, elsewhere=True)
         machine = self._machine(vm)
         if machine is None:
-            return FINISHED  # a VM that does not run blocks nothing
+            return FINISHED  # a VM that does not run needs no migration
         migration = self._migration(vm)[1]
         if migration is None:
             if self._has_left(vm, machine):
@@ -101,7 +101,7 @@ class TaskMachines:
         return MachineStep(text=f"migrating {vm}: {phase}", share=done)
 
     def _state(self, vm: str, machine: dict[str, Any], migration: dict[str, Any]) -> dict[str, Any]:
-        """Return a VM's account of its migration, and note the destination."""
+        """Return the progress of a VM's migration, and record the destination."""
         state: dict[str, Any] = machine["status"].get("migrationState") or {}
         if state.get("migrationUid", "") != migration["metadata"]["uid"]:
             return {}
@@ -110,7 +110,7 @@ class TaskMachines:
         return state
 
     def _has_left(self, vm: str, machine: dict[str, Any]) -> bool:
-        """Whether a VM runs on another node than the operation's; then that is where it went."""
+        """Whether a VM has left the operation's node; its node is then noted as destination."""
         node = machine["status"].get("nodeName")
         if not node or node == self._task.operation.host:
             return False
@@ -143,18 +143,18 @@ class TaskMachines:
         raise MigrationFailed(vm=vm, reason=reason)
 
     def end_migration(self, vm: str) -> None:
-        """Cancel a migration of this task; the VM stays where it runs."""
+        """Cancel a migration of this task; the VM stays on its node."""
         place, migration = self._migration(vm)
         if migration and not _is_over(migration):
             self._kubernetes.ask("DELETE", place)
 
     def restart(self, vm: str, *, elsewhere: bool = False) -> MachineStep:
-        """Restart a VM, once: the instance that runs now is not deleted twice."""
+        """Restart a VM once: the current instance is not deleted twice."""
         machine = self._machine(vm)
         facts = self._records.facts(self._task)
         if f"restart {vm}" not in facts:
             if machine is None:
-                return FINISHED  # one that is off stays off
+                return FINISHED  # a VM that is off stays off
             facts[f"restart {vm}"] = machine["metadata"]["uid"]
             self._records.note(self._task, f"restart {vm}", facts[f"restart {vm}"])
         if machine is not None and machine["metadata"]["uid"] != facts[f"restart {vm}"]:
@@ -166,7 +166,7 @@ class TaskMachines:
         return MachineStep(text=f"restarting {vm}", share=0.5)
 
     def stop(self, vm: str) -> MachineStep:
-        """Shut a VM down for good."""
+        """Shut a VM down permanently."""
         machine = self._machine(vm)
         if machine is None:
             return FINISHED
@@ -176,7 +176,7 @@ class TaskMachines:
         return MachineStep(text=f"stopping {vm}", share=0.5)
 
     def _act(self, vm: str, verb: str, form: object) -> None:
-        """Ask for a subresource; KubeVirt answers a conflict while the same is under way."""
+        """Call a subresource; KubeVirt answers a conflict while the same action is in progress."""
         namespace, name = _parts(vm)
         place = f"{SUBRESOURCES}/namespaces/{namespace}/virtualmachines/{name}/{verb}"
         try:
@@ -186,7 +186,7 @@ class TaskMachines:
                 raise
 
     def _machine(self, vm: str) -> dict[str, Any] | None:
-        """Return a VM's instance, or None where none runs."""
+        """Return a VM's instance, or None if none runs."""
         namespace, name = _parts(vm)
         place = f"{API}/namespaces/{namespace}/virtualmachineinstances/{name}"
         machine = self._kubernetes.find(place)
@@ -195,7 +195,7 @@ class TaskMachines:
         return machine
 
     def _migration(self, vm: str) -> tuple[str, dict[str, Any] | None]:
-        """Return a migration and its place: this attempt's, or one that still runs before it."""
+        """Return a migration and its path: this attempt's, or an earlier one that still runs."""
         namespace, name = _parts(vm)
         folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
         place_name, last = (
@@ -215,6 +215,6 @@ def _is_over(migration: dict[str, Any]) -> bool:
 
 
 def _parts(vm: str) -> tuple[str, str]:
-    """Return namespace and name: a namespace has no dot."""
+    """Return namespace and name of a VM; a namespace has no dot."""
     namespace, dot, name = vm.partition(".")
     return (namespace, name) if dot else ("default", vm)

@@ -1,4 +1,4 @@
-"""One node: cordoned, drained through the Eviction API, rebooted, and given back."""
+"""One node: cordon, drain through the Eviction API, reboot, and uncordon."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from forewarn.errors import PeerError
 if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.client import Kubernetes
 
-#: Of a node: the operation that has cordoned it.
+#: Annotation of a node: the operation that has cordoned it.
 MARK = "forewarn.dev/cordoned-by"
-#: Annotation of a pod that the kubelet has from a file: it cannot be evicted.
+#: Annotation of a pod that the kubelet starts from a file: it cannot be evicted.
 MIRROR = "kubernetes.io/config.mirror"
 ENDED = frozenset({"Succeeded", "Failed"})
-#: Pods that are evicted by one call, which has a time limit, and waits that are reported.
+#: Maximum pods evicted per call, which has a time limit, and maximum waits reported.
 EVICTIONS_MAX, TOLD_MAX = 20, 5
 
 
 class NodeMissing(PeerError):
-    """A host that the cluster does not have as a node."""
+    """A host is not a node of the cluster."""
 
     code = "kubernetes-node-missing"
     message = "The cluster has no node {host}."
@@ -28,7 +28,7 @@ class NodeMissing(PeerError):
 
 
 class PodUnmanaged(PeerError):
-    """A pod that no controller would start again."""
+    """No controller would start a pod again."""
 
     code = "kubernetes-pod-unmanaged"
     message = "Pod {pod} on {host} has no controller that would start it again elsewhere."
@@ -36,10 +36,10 @@ class PodUnmanaged(PeerError):
 
 
 class Nodes:
-    """Nodes, in the name of one operation."""
+    """Nodes, modified on behalf of one operation."""
 
     def __init__(self, kubernetes: Kubernetes, operation: str) -> None:
-        """Ask nothing yet."""
+        """Start without a request."""
         self._kubernetes = kubernetes
         self._operation = operation
 
@@ -47,7 +47,7 @@ class Nodes:
         """Return a node.
 
         Raises:
-            NodeMissing: there is none.
+            NodeMissing: the node does not exist.
         """
         node = self._kubernetes.find(f"/api/v1/nodes/{host}")
         if node is None:
@@ -55,17 +55,17 @@ class Nodes:
         return node
 
     def cordon(self, host: str) -> str:
-        """Cordon a node; return for what other operation that must wait, or ''."""
+        """Cordon a node; return the other operation that must end first, or ''."""
         node = self.get(host)
         owner = annotations_of(node).get(MARK)
         if owner is not None:
             return "" if owner == self._operation else owner
-        if not node.get("spec", {}).get("unschedulable"):  # else it is somebody else's
+        if not node.get("spec", {}).get("unschedulable"):  # otherwise another party cordoned it
             self._change(node, {MARK: self._operation}, cordoned=True)
         return ""
 
     def free(self, host: str, task: str, annotation: str) -> None:
-        """Undo what was done to a node, and nothing that others did."""
+        """Undo only this operation's changes to a node."""
         node = self._kubernetes.find(f"/api/v1/nodes/{host}")
         if node is None:
             return
@@ -76,7 +76,7 @@ class Nodes:
             self._change(self.get(host), {MARK: None}, cordoned=False)
 
     def annotate(self, host: str, annotation: str, task: str) -> None:
-        """Set an annotation of a node to the task, unless it is."""
+        """Set an annotation of a node to the task, unless it is set."""
         node = self.get(host)
         if annotations_of(node).get(annotation) != task:
             self._change(node, {annotation: task})
@@ -84,7 +84,7 @@ class Nodes:
     def _change(
         self, node: dict[str, Any], marks: dict[str, str | None], *, cordoned: bool | None = None
     ) -> None:
-        """Change the node as it was read; a conflict is for the next look."""
+        """Change the node in the version that was read; the next look resolves a conflict."""
         meta = node["metadata"]
         form: dict[str, Any] = {
             "metadata": {"annotations": marks, "resourceVersion": meta["resourceVersion"]}
@@ -94,10 +94,10 @@ class Nodes:
         self._kubernetes.patch(f"/api/v1/nodes/{meta['name']}", form)
 
     def drain(self, host: str, *, unmanaged: bool) -> tuple[int, list[str]]:
-        """Evict pods; return how many are left, and what the first few wait for.
+        """Evict pods; return how many remain, and the waits of the first few.
 
         Raises:
-            PodUnmanaged: one would be lost, and nothing was evicted.
+            PodUnmanaged: a pod would be lost; nothing was evicted.
         """
         query = f"&fieldSelector=spec.nodeName={host}"
         left = [each for each in self._kubernetes.all("/api/v1/pods", query) if _is_in_way(each)]
@@ -125,7 +125,7 @@ class Nodes:
         try:
             self._kubernetes.ask("POST", place, form)
         except KubernetesRefused as error:
-            if error.number in {MISSING, CONFLICT}:  # it went, or another has its name
+            if error.number in {MISSING, CONFLICT}:  # the pod has gone, or another one has its name
                 return ""
             if error.number == BUDGET:
                 return f"{_name(pod)} waits for {self._budgets(pod) or error.facts['reason']}"
@@ -135,7 +135,7 @@ class Nodes:
         return ""
 
     def _budgets(self, pod: dict[str, Any]) -> str:
-        """Name the budgets that let no pod of this one's labels go."""
+        """Return the names of the budgets that forbid evicting a pod with these labels."""
         meta = pod["metadata"]
         place = f"/apis/policy/v1/namespaces/{meta['namespace']}/poddisruptionbudgets"
         named = [
@@ -154,7 +154,7 @@ def annotations_of(form: dict[str, Any]) -> dict[str, str]:
 
 
 def is_ready(node: dict[str, Any]) -> bool:
-    """Whether the kubelet of a node says that it is ready."""
+    """Whether the kubelet of a node reports it as ready."""
     conditions = node.get("status", {}).get("conditions") or []
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
@@ -166,7 +166,7 @@ def boot_id(node: dict[str, Any]) -> str:
 
 
 def address(node: dict[str, Any]) -> str:
-    """Return the internal address of a node; its name where it says none."""
+    """Return the internal address of a node; its name if it reports none."""
     addresses = node.get("status", {}).get("addresses") or []
     internal = [each["address"] for each in addresses if each["type"] == "InternalIP"]
     return str(internal[0] if internal else node["metadata"]["name"])
@@ -185,7 +185,7 @@ def _controller(pod: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Whether a selector may select labels; one with expressions may always."""
+    """Whether a selector may match labels; one with expressions always may."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == text for key, text in wanted.items())
 

@@ -1,6 +1,7 @@
-"""What the driver keeps of its tasks, in ConfigMaps: it finds them again on any machine.
+"""The driver's task records, in ConfigMaps that any machine can read.
 
-One for each operation, and one for the newest writer. A change is made to what was read, or not.
+One ConfigMap for each operation, and one for the newest writer. A change applies only to the
+version that was read.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 #: How often to retry a change after conflicts with other writers.
 TRIES = 5
 ABORTED, DONE = "aborted", "done"
-#: When something was noted last, ms since the epoch UTC.
+#: Time of the last note, ms since the epoch UTC.
 CHANGED_MS = "changed_ms"
-#: How old the record of an ended operation must be before it is removed, in milliseconds; and
-#: how many are removed at a time.
+#: Age at which the record of an ended operation is removed, in milliseconds; and how many are
+#: removed at a time.
 KEPT_MS, PRUNED_MAX = 90 * 24 * 3600 * 1000, 1000
-#: What the driver's ConfigMaps are found by.
+#: Labels of the driver's ConfigMaps.
 LABEL, VALUE = "forewarn.dev/record", "task"
 
 
@@ -35,7 +36,7 @@ class KubernetesRecords:
     """The tasks of one driver."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, driver: str) -> None:
-        """Read nothing yet."""
+        """Start without reading."""
         self._kubernetes = kubernetes
         self._place = f"/api/v1/namespaces/{namespace}/configmaps"
         self._prefix = f"forewarn-{driver.lower().replace('_', '-')}"
@@ -44,7 +45,7 @@ class KubernetesRecords:
     def prune(self, now_ms: int) -> None:
         """Remove records of operations that ended long ago.
 
-        Costs a request for each 100 that are kept, and one for each that is removed.
+        Costs a request for each 100 records, and one for each removal.
         """
         query = f"&labelSelector={LABEL}%3D{VALUE}"
         old = [
@@ -62,11 +63,11 @@ class KubernetesRecords:
                     raise
 
     def operation(self, task: Task) -> str:
-        """Return the name of a task's operation, that no two stores share."""
+        """Return a name for a task's operation that is unique across stores."""
         return f"{self._prefix}-{task.operation.id}-{task.operation.created_ms}"
 
     def cordon(self, task: Task) -> str:
-        """Return who cordons a task's node: the work that follows a move gives the node back."""
+        """Return the cordon owner of a task's node: the work that follows a move uncordons it."""
         operation = task.operation
         if operation.maintenance and not operation.of_vm:
             return f"{self._prefix}-m-{operation.maintenance}"
@@ -76,7 +77,7 @@ class KubernetesRecords:
         """Record the task's writer as the newest.
 
         Raises:
-            TaskSuperseded: a later one was here.
+            TaskSuperseded: a later writer has called.
         """
 
         def newest(state: dict[str, Any]) -> None:
@@ -88,7 +89,7 @@ class KubernetesRecords:
         self._change(f"{self._prefix}-writer", newest)
 
     def begin(self, task: Task) -> None:
-        """Note that an attempt was begun.
+        """Record that an attempt was begun.
 
         Raises:
             TaskAborted: its operation has ended.
@@ -101,10 +102,10 @@ class KubernetesRecords:
         self._change(self.operation(task), note)
 
     def facts(self, task: Task) -> dict[str, Any]:
-        """Return the notes on an attempt that was begun.
+        """Return the notes of a begun attempt.
 
         Raises:
-            TaskForgotten: it was not.
+            TaskForgotten: the attempt was not begun.
             TaskAborted: its operation has ended.
         """
         state = self._read(self.operation(task))[1]
@@ -115,7 +116,7 @@ class KubernetesRecords:
         return attempt
 
     def note(self, task: Task, key: str, fact: object) -> None:
-        """Note a fact of an attempt, unless its operation was called off meanwhile."""
+        """Record a fact about an attempt, unless its operation was aborted."""
 
         def note(state: dict[str, Any]) -> None:
             _check_not_aborted(state, task)
@@ -124,7 +125,7 @@ class KubernetesRecords:
         self._change(self.operation(task), note)
 
     def abort(self, task: Task) -> None:
-        """Note that nothing more of the operation may begin."""
+        """Record that no further work of the operation may begin."""
 
         def note(state: dict[str, Any]) -> None:
             state[ABORTED] = True
@@ -159,7 +160,7 @@ class KubernetesRecords:
 
 
 def _is_old(form: dict[str, Any], now_ms: int) -> bool:
-    """Whether a record is of an operation that ended long ago."""
+    """Whether a record belongs to an operation that ended long ago."""
     state = json.loads(form["data"]["state"])
     attempts: dict[str, Any] = state.get("attempts", {})
     last = attempts.get(str(max(map(int, attempts), default=0)), {})

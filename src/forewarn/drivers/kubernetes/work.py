@@ -1,6 +1,6 @@
-"""What each operation does on a cluster; each call takes it a step further.
+"""The work of each operation on a cluster; each call advances it by a step.
 
-Nodes are in `nodes.py`, VMs in `machines.py`; what calls this is in `driver.py`.
+`nodes.py` handles nodes, `machines.py` handles VMs; `driver.py` calls this module.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.config import KubernetesConfig
     from forewarn.drivers.kubernetes.records import KubernetesRecords
 
-#: VMs that something is done to at a time, where the configuration does not say.
+#: Default number of VMs that are worked on at a time.
 AT_ONCE_MAX = 20
-#: What is noted of an attempt whose command was begun.
+#: Note of an attempt whose command was begun.
 COMMAND = "command"
 
 
 class KubernetesWorkUnsupported(PeerError):
-    """An operation that this driver has no way to carry out."""
+    """The driver cannot carry out this operation."""
 
     code = "kubernetes-work-unsupported"
     message = "The kubernetes driver cannot carry out {cause} with impact {impact}."
@@ -44,7 +44,7 @@ class KubernetesWorkUnsupported(PeerError):
 
 
 class NodeAway(PeerError):
-    """A node that has not come back from its reboot."""
+    """A node did not return from its reboot."""
 
     code = "kubernetes-node-away"
     message = "Node {host} was not rebooted and ready within {seconds} s."
@@ -52,7 +52,7 @@ class NodeAway(PeerError):
 
 
 class NodeWork:
-    """One task, brought one step further from its current state."""
+    """One task, advanced by one step from its current state."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class NodeWork:
         config: KubernetesConfig,
         commands: LastCommands,
     ) -> None:
-        """Do nothing yet."""
+        """Start without work."""
         self._task = task
         self._operation = task.operation
         self._records = records
@@ -74,19 +74,19 @@ class NodeWork:
 
     @property
     def placements(self) -> dict[str, str]:
-        """VM -> node, of those that go to another, as far as that is known."""
+        """VM -> destination node, as far as known."""
         return dict(self._machines.placements)
 
     def advance(self, now_ms: int) -> MachineStep:
-        """Do what can be done now.
+        """Do the work that is possible now.
 
         Raises:
-            ForewarnError: why it failed; `KubernetesUnreachable` where it may be tried again.
+            ForewarnError: the task failed; after `KubernetesUnreachable` it may be tried again.
         """
         self._machines.now_ms = now_ms
         operation, machines = self._operation, self._machines
         traits = TRAITS[operation.cause]
-        itself = operation.host in operation.vms  # without KubeVirt a node is its own VM
+        itself = operation.host in operation.vms  # without KubeVirt a node is also a VM
         if itself and not traits.fault and operation.impact is not Impact.REBOOT:
             raise self._unsupported()
         if operation.impact in {Impact.PREEMPT, Impact.TERMINATE}:
@@ -109,17 +109,17 @@ class NodeWork:
         return KubernetesWorkUnsupported(cause=cause, impact=impact)
 
     def call_off(self) -> None:
-        """End migrations of this operation's last attempt, and give its node back."""
+        """End migrations of this operation's last attempt, and uncordon its node."""
         for vm in self._operation.vms:
             self._machines.end_migration(vm)
         self.give_back()
 
     def give_back(self) -> None:
-        """Undo what this operation did to its node."""
+        """Undo this operation's changes to its node."""
         self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
 
     def _away(self, act: Callable[[str], MachineStep], at_once: int) -> MachineStep:
-        """Move VMs away; their host takes no others until the work that follows has ended."""
+        """Move VMs away; the host stays cordoned until the following work has ended."""
         other = self._nodes.cordon(self._operation.host)
         if other:
             return MachineStep(waits=f"{other}, which has cordoned {self._operation.host}")
@@ -130,7 +130,7 @@ class NodeWork:
         return step
 
     def _reboot(self, now_ms: int) -> MachineStep:
-        """Empty a node, have it rebooted, and give it back once it is ready."""
+        """Empty a node, have it rebooted, and uncordon it once it is ready."""
         host, facts = self._operation.host, self._records.facts(self._task)
         if "boot" not in facts:
             other = self._nodes.cordon(host)
@@ -165,15 +165,15 @@ class NodeWork:
         asked = config.reboot_annotation or config.reboot_command
         if asked and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
             raise NodeAway(host=host, seconds=config.reboot_timeout_s)
-        waits = "" if asked else f"people to reboot {host}"
+        waits = "" if asked else f"an operator to reboot {host}"
         return MachineStep(
             text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5
         )
 
     def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> MachineStep | None:
-        """Run the command once in an attempt, even if the service restarts meanwhile.
+        """Run the command once per attempt, even if the service restarts meanwhile.
 
-        Whether one that was begun before a restart did its work, the node's boot ID says.
+        The node's boot id shows whether a command begun before a restart did its work.
         """
         host, operation = self._operation.host, self._records.operation(self._task)
         if COMMAND not in facts:
@@ -191,7 +191,7 @@ class NodeWork:
         return None
 
     def _each(self, act: Callable[[str], MachineStep], at_once: int = AT_ONCE_MAX) -> MachineStep:
-        """Bring VMs a step further, also where one fails; that is raised at the end."""
+        """Advance VMs by a step, even if one fails; raise that failure at the end."""
         vms, over = self._operation.vms, 0
         going: list[MachineStep] = []
         failed: PeerError | None = None

@@ -1,4 +1,4 @@
-"""The driver for hosts that run libvirt; only `connection.py` touches libvirt's own library.
+"""The driver for libvirt hosts; only `connection.py` imports libvirt's library.
 
-That library is an extra (`pip install './forewarn[libvirt]'`) and is imported when it is used.
+The library is an extra (`pip install './forewarn[libvirt]'`), imported at first use.
 """

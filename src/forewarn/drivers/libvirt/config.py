@@ -1,4 +1,4 @@
-"""The libvirt driver's settings: hosts and their URIs, time limits, commands, as one file.
+"""The libvirt driver's settings in one file: hosts and their URIs, time limits, commands.
 
 Nothing is connected to here.
 """
@@ -21,14 +21,14 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Hosts of one file.
+#: Maximum hosts of one file.
 HOSTS_MAX = 100_000
 #: A day, in seconds.
 DAY_S = 86_400
 
 
 class LibvirtConfigUnreadable(CallerError):
-    """The libvirt driver's file cannot be read."""
+    """The libvirt driver's file is invalid."""
 
     code = "libvirt-config-unreadable"
     message = "The libvirt configuration {path} cannot be read: {reason}."
@@ -36,7 +36,7 @@ class LibvirtConfigUnreadable(CallerError):
 
 
 class Fallback(Enum):
-    """What is done with a live migration that does not end in time."""
+    """The action when a live migration exceeds its time limit."""
 
     GIVE_UP = "give-up"
     SUSPEND = "suspend"
@@ -48,7 +48,7 @@ class HostConfig:
     """The address of one host, and its place in the layout."""
 
     uri: str
-    #: How other hosts reach it for a migration; empty: by `uri`.
+    #: URI that other hosts use for a migration; empty: `uri`.
     migration_uri: str = ""
     fault_domain: int = 0
     update_domain: int = 0
@@ -57,37 +57,37 @@ class HostConfig:
 
 @value
 class LibvirtConfig:
-    """Everything that can be set."""
+    """All settings of the driver."""
 
     hosts: Mapping[str, HostConfig]
-    #: Where the definitions of domains are kept, so that a lost host's can be started elsewhere,
-    #: and which commands were begun.
+    #: Directory for the definitions of domains, so that a lost host's domains can be started
+    #: elsewhere, and for the list of begun commands.
     directory: str = "/var/lib/forewarn/libvirt"
     migration_timeout_s: int = 300
     migration_fallback: Fallback = Fallback.GIVE_UP
-    #: Whether disks are taken to be shared where libvirt cannot see that they are.
+    #: Whether to treat disks as shared if libvirt cannot detect it.
     storage_is_shared: bool = False
-    #: Megabytes a second a migration may take; 0: as libvirt has it.
+    #: Maximum speed of a migration in megabytes a second; 0: libvirt's default.
     migration_mib_s: int = 0
-    #: Whether a guest's memory crosses the network encrypted, by QEMU's own TLS.
+    #: Whether guest memory crosses the network encrypted, with QEMU's own TLS.
     migration_tls: bool = False
-    #: How long a guest may take to shut down before it is destroyed.
+    #: Time that a guest has to shut down before it is destroyed.
     shutdown_timeout_s: int = 60
-    #: How long a host may take to be back after its reboot.
+    #: Time limit of a host's reboot.
     reboot_timeout_s: int = 900
     #: Reboots a host; `{host}` and `{uri}` are filled in. Empty: only its guests are rebooted.
     reboot_command: tuple[str, ...] = ()
     #: Updates a host while its guests are suspended.
     update_command: tuple[str, ...] = ()
-    #: Makes sure that a lost host is off, before its guests are started elsewhere.
+    #: Ensures that a lost host is off, before its guests are started elsewhere.
     fence_command: tuple[str, ...] = ()
-    #: How long a command may take.
+    #: Time limit of a command.
     command_timeout_s: int = 600
-    #: Seconds a host may be silent before `topology import --follow` reports it lost; 0: never.
+    #: Seconds without contact before `topology import --follow` reports a host lost; 0: never.
     lost_after_s: int = 0
 
     def migration_uri(self, host: str) -> str:
-        """How other hosts reach one for a migration."""
+        """Return the URI that other hosts use to reach one for a migration."""
         uris = self.hosts.get(host)
         return (uris.migration_uri or uris.uri) if uris else host
 
@@ -96,10 +96,10 @@ _SECONDS = Integer(1, DAY_S)
 _DOMAIN = Integer(0, 1_000_000)
 _HOST = Form(
     "LibvirtHost",
-    "How one host is reached.",
+    "The addresses of one host.",
     (
-        Field("uri", Text(1024), "libvirt's URI, as the service reaches it.", required=True),
-        Field("migration_uri", Text(1024), "The same, as other hosts reach it."),
+        Field("uri", Text(1024), "libvirt's URI for the service.", required=True),
+        Field("migration_uri", Text(1024), "libvirt's URI for other hosts."),
         Field("fault_domain", _DOMAIN, "Fault domain."),
         Field("update_domain", _DOMAIN, "Update domain."),
         Field("zone", Text(128), "Zone."),
@@ -109,7 +109,7 @@ _HOST = Form(
 
 @value
 class _OneOf:
-    """One of a few words."""
+    """A setting with a few possible words."""
 
     words: tuple[str, ...] = field(default=tuple(each.value for each in Fallback))
 
@@ -118,7 +118,7 @@ class _OneOf:
         return Fallback(Text(pattern="|".join(self.words), wanted=self._wanted).read(value, where))
 
     def read_text(self, text: str, where: str) -> Fallback:
-        """Return the word a query gives."""
+        """Return the word that a query gives."""
         return self.read(text, where)
 
     @property
@@ -135,24 +135,26 @@ FORM = Form(
     "Configuration of the libvirt driver.",
     (
         Field("hosts", Named(_HOST, HOSTS_MAX), "Hosts by name.", required=True),
-        Field("directory", Text(4096), "Where definitions of domains are kept."),
-        Field("migration_timeout_s", _SECONDS, "Longest live migration."),
-        Field("migration_fallback", _OneOf(), "What is done with one that takes longer."),
-        Field("storage_is_shared", Boolean(), "Whether disks are taken to be shared."),
-        Field("migration_mib_s", Integer(0, 1_000_000), "MiB/s a migration may take."),
-        Field("migration_tls", Boolean(), "Whether a guest's memory is sent by TLS."),
-        Field("shutdown_timeout_s", Integer(0, DAY_S), "Longest polite shutdown."),
-        Field("reboot_timeout_s", _SECONDS, "Longest reboot of a host."),
+        Field("directory", Text(4096), "Directory for the definitions of domains."),
+        Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
+        Field("migration_fallback", _OneOf(), "Action when a migration exceeds the limit."),
+        Field("storage_is_shared", Boolean(), "Whether to treat disks as shared."),
+        Field("migration_mib_s", Integer(0, 1_000_000), "Maximum speed of a migration in MiB/s."),
+        Field("migration_tls", Boolean(), "Whether guest memory is sent over TLS."),
+        Field("shutdown_timeout_s", Integer(0, DAY_S), "Time that a guest has to shut down."),
+        Field("reboot_timeout_s", _SECONDS, "Time limit of a host's reboot."),
         Field("reboot_command", COMMAND, "Reboots a host."),
-        Field("update_command", COMMAND, "Updates a host under suspended guests."),
-        Field("fence_command", COMMAND, "Makes sure that a host is off."),
+        Field("update_command", COMMAND, "Updates a host while its guests are suspended."),
+        Field("fence_command", COMMAND, "Ensures that a lost host is off."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
-        Field("lost_after_s", Integer(0, DAY_S), "When a silent host is reported lost."),
+        Field(
+            "lost_after_s", Integer(0, DAY_S), "Seconds of silence before a host is reported lost."
+        ),
     ),
 )
 _OPTIONS = Form(
     "LibvirtOptions",
-    "What the table of a libvirt driver says.",
+    "The table of a libvirt driver.",
     (Field("config", Text(4096), "File with the hosts.", required=True),),
 )
 assert {each.name for each in FORM.fields} == {each.name for each in fields(LibvirtConfig)}
@@ -162,8 +164,8 @@ def read_config(path: Path) -> LibvirtConfig:
     """Read the driver's file.
 
     Raises:
-        LibvirtConfigUnreadable: it is not there, or no TOML.
-        ValidationFailed: it says what means nothing.
+        LibvirtConfigUnreadable: the file does not exist, or is not TOML.
+        ValidationFailed: a setting is unknown or invalid.
     """
     try:
         written = read_toml(path.read_text("utf-8"))
@@ -181,13 +183,13 @@ def read_options(options: Mapping[str, object]) -> LibvirtConfig:
 
     Raises:
         LibvirtConfigUnreadable: the file that it names cannot be read.
-        ValidationFailed: it says what means nothing.
+        ValidationFailed: a setting is unknown or invalid.
     """
     return read_config(Path(_OPTIONS.read(dict(options), "the table")["config"]))
 
 
 def config_of_uris(uris: Mapping[str, str]) -> LibvirtConfig:
-    """Return a configuration of hosts by name that says nothing but their URIs."""
+    """Return a configuration with only the URIs of hosts by name."""
     hosts = {
         name: HostConfig(uri, fault_domain=number, update_domain=number)
         for number, (name, uri) in enumerate(uris.items())

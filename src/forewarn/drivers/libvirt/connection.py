@@ -1,6 +1,6 @@
-"""Connections to hypervisors: opened when needed, kept, and noticed when they die.
+"""Connections to hypervisors: opened on demand, kept, and monitored.
 
-The only module that touches libvirt's library; its exceptions become errors of ours.
+The only module that imports libvirt's library; it converts the library's exceptions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: Seconds between two signs of life, and how many may be missed.
+#: Seconds between two keepalives, and how many may be missed.
 KEEPALIVE_S, KEEPALIVE_COUNT = 2, 3
-#: How long a host may take to accept a connection, in seconds. libvirt itself waits as long as the
-#: system does, which is two minutes for a host that drops packets.
+#: Time limit for a host to accept a connection, in seconds. libvirt itself waits as long as the
+#: system does: two minutes for a host that drops packets.
 CONNECT_TIMEOUT_S = 5.0
 #: Ports of libvirt's own transports.
 _PORTS = {"": 16514, "tls": 16514, "tcp": 16509}
@@ -41,7 +41,7 @@ class LibvirtMissing(CallerError):
 
 
 class HypervisorFailed(PeerError):
-    """A hypervisor that cannot be reached, or refuses."""
+    """A hypervisor is unreachable, or refuses."""
 
     code = "hypervisor-failed"
     message = "Host {host}: {reason}."
@@ -49,14 +49,14 @@ class HypervisorFailed(PeerError):
 
 
 class DomainGone(HypervisorFailed):
-    """A domain that has left its host since it was looked up."""
+    """A domain has left its host since its look-up."""
 
     code = "domain-gone"
     message = "Host {host} no longer has the domain: {reason}."
 
 
 class HostUnconfigured(CallerError):
-    """A host that the driver's file does not name."""
+    """The driver's file does not name the host."""
 
     code = "host-unconfigured"
     status = 422
@@ -76,7 +76,9 @@ def library() -> Any:  # noqa: ANN401 - a module without types
         except ImportError as error:
             raise LibvirtMissing from error
         if not _loop:
-            libvirt.registerErrorHandler(lambda *_: None, None)  # they are raised as well
+            libvirt.registerErrorHandler(
+                lambda *_: None, None
+            )  # they are raised as exceptions, too
             libvirt.virEventRegisterDefaultImpl()
             thread = threading.Thread(target=_run_loop, args=(libvirt,), daemon=True)
             _loop.append(thread)
@@ -89,7 +91,7 @@ _loop: list[threading.Thread] = []
 
 
 def _run_loop(libvirt: Any) -> None:  # noqa: ANN401 - the same
-    """Serve libvirt's timers: without them a host that is silent is waited for for ever."""
+    """Run libvirt's timers; without them a call to a silent host would wait forever."""
     while True:
         libvirt.virEventRunDefaultImpl()
 
@@ -98,7 +100,7 @@ def host_name(uri: str) -> str:
     """Ask a hypervisor for the name of its host.
 
     Raises:
-        HypervisorFailed: it cannot be reached.
+        HypervisorFailed: the host is unreachable.
     """
     with failing(uri):
         connection = library().open(uri)
@@ -109,24 +111,24 @@ def host_name(uri: str) -> str:
 
 
 class Connections:
-    """Open connections to the hosts of one configuration; for any thread."""
+    """Open connections to the hosts of one configuration; thread-safe."""
 
     def __init__(self, config: LibvirtConfig) -> None:
-        """Open none."""
+        """Start without connections."""
         self._config = config
         self._open: dict[str, Any] = {}
         self._lock = threading.Lock()
-        #: Set when a domain of any host starts, moves or stops; None while nobody wants to know.
+        #: Set when a domain of any host starts, moves or stops; None without a follower.
         self._changed: threading.Event | None = None
-        #: Per host, so that one that is silent keeps nobody from another.
+        #: One lock per host, so that a silent host does not delay the others.
         self._opening: dict[str, threading.Lock] = {}
 
     def to(self, host: str) -> Any:  # noqa: ANN401 - libvirt's own, which has no types
-        """Return a connection to a host that is alive.
+        """Return a live connection to a host.
 
         Raises:
-            HostUnconfigured: nobody knows how.
-            HypervisorFailed: it cannot be reached.
+            HostUnconfigured: the file does not name the host.
+            HypervisorFailed: the host is unreachable.
         """
         uris = self._config.hosts.get(host)
         if uris is None:
@@ -159,21 +161,21 @@ class Connections:
         connection.domainEventRegisterAny(None, kind, lambda *_: changed.set(), None)
 
     def forget(self, host: str) -> None:
-        """Open a new connection for the next call on a host."""
+        """Drop the connection to a host, so that the next call opens a new one."""
         connection = self._open.pop(host, None)
         if connection is not None:
             with contextlib.suppress(library().libvirtError):
                 connection.close()
 
     def close(self) -> None:
-        """Close all that are open."""
+        """Close all open connections."""
         for connection in self._open.values():
             with contextlib.suppress(library().libvirtError):
                 connection.close()
         self._open.clear()
 
     def domain(self, host: str, name: str) -> Domain | None:
-        """Return a domain of a host; None if it has none of that name.
+        """Return a domain of a host; None if no domain has this name.
 
         Raises:
             HypervisorFailed: it cannot be reached.
@@ -209,7 +211,7 @@ class Connections:
             return int(connection.getInfo()[1])
 
     def free_kib(self, host: str) -> int:
-        """Memory that is not promised to a running domain, in KiB.
+        """Return the memory not promised to a running domain, in KiB.
 
         Raises:
             HypervisorFailed: it cannot be reached.
@@ -221,7 +223,7 @@ class Connections:
         return self.memory_mib(host) * 1024 - used_kib
 
     def define(self, host: str, xml: str) -> None:
-        """Define a domain on a host; one that is defined there already is defined once more.
+        """Define a domain on a host, replacing an existing definition.
 
         Raises:
             HypervisorFailed: it cannot be reached, or refuses.
@@ -241,10 +243,10 @@ def _keep_alive(libvirt: Any, connection: Any) -> None:  # noqa: ANN401 - no typ
 
 
 def _check_accepts(host: str, uri: str) -> None:
-    """Refuse a remote host that accepts no connection in time.
+    """Refuse a remote host that does not accept a connection in time.
 
     Raises:
-        HypervisorFailed: it does not.
+        HypervisorFailed: the host does not accept.
     """
     parts = urlsplit(uri)
     transport = parts.scheme.partition("+")[2]
@@ -260,7 +262,7 @@ def _check_accepts(host: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def failing(host: str) -> Iterator[None]:
-    """Turn an exception of libvirt into an error of ours."""
+    """Convert an exception of libvirt to one of our errors."""
     libvirt = library()
     try:
         yield

@@ -1,6 +1,6 @@
-"""What libvirt's hosts hold, as a topology: hosts, domains, their addresses, groups and tags.
+"""The topology of libvirt hosts: hosts, domains, their addresses, groups and tags.
 
-Nothing is changed at a hypervisor and nothing is sent anywhere from here.
+Discovery changes nothing at a hypervisor.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.domain import Domain
     from forewarn.drivers.libvirt.records import DomainRecords
 
-#: Of the element `vm` in a domain's metadata, which says what libvirt has no word for.
+#: Namespace of the element `vm` in a domain's metadata, for facts that libvirt has no field for.
 NAMESPACE = "https://forewarn.dev/libvirt/1"
-#: Attributes of that element that are members of a VM, as text and as yes or no.
+#: Attributes of this element that are members of a VM, as text and as yes or no.
 TEXTS, FLAGS = ("group", "size", "location", "resource_group", "subscription"), ("spot", "gpu")
 
 
 class LibvirtSource:
-    """Hosts that run libvirt, for `topology import`."""
+    """libvirt hosts as a source for `topology import`."""
 
-    #: How often all hosts are asked while they are followed, in seconds.
+    #: Interval at which all hosts are asked while they are followed, in seconds.
     every_s = 2.0
 
     def __init__(self, config: LibvirtConfig, records: DomainRecords | None = None) -> None:
-        """Connect later, on first use."""
+        """Start unconnected; the first use connects."""
         self._config, self._records = config, records
         self._connections = Connections(config)
         self.lost_after_s = config.lost_after_s
@@ -48,12 +48,12 @@ class LibvirtSource:
 def discover(
     config: LibvirtConfig, connections: Connections, records: DomainRecords | None = None
 ) -> Found:
-    """Ask every host what it holds; costs three calls of a host and two of each domain.
+    """List the machines of every host; costs three calls of a host and two of each domain.
 
     Args:
         config: the hosts.
-        connections: to them.
-        records: keep the definitions, so that a lost host's guests can be started elsewhere.
+        connections: connections to the hosts.
+        records: store the definitions, so that a lost host's guests can be started elsewhere.
     """
     fleet = Found()
     for name, host in config.hosts.items():
@@ -72,7 +72,7 @@ def discover(
             try:
                 _take(fleet, domain, records)
             except DomainGone:
-                continue  # it has left since; its next host has it
+                continue  # it has left since; its next host reports it
             except HypervisorFailed as error:
                 fleet.silent[name] = str(error)
                 break
@@ -90,10 +90,10 @@ def _take(fleet: Found, domain: Domain, records: DomainRecords | None) -> None:
 
 
 def vm_of(definition: str) -> dict[str, Any]:
-    """Return what a domain's definition says of a VM.
+    """Return the facts about a VM in a domain's definition.
 
-    Its addresses are those that a `clean-traffic` filter holds it to, else what its metadata say:
-    only a filter makes sure that a guest asks from no other.
+    Its addresses are those that a `clean-traffic` filter enforces, otherwise those in its metadata.
+    Only a filter ensures that a guest cannot use other addresses.
     """
     tree = ET.fromstring(definition)  # noqa: S314 - written by libvirt
     element = tree.find(f"./metadata/{{{NAMESPACE}}}vm")

@@ -1,4 +1,4 @@
-"""One domain of one host, as the driver acts on it; each act may be repeated.
+"""One domain of one host, with the driver's actions on it, which may be repeated.
 
 No decision about what to do stands here.
 """
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
 
-#: Of the element in the domain's metadata.
+#: Namespace of the element in the domain's metadata.
 NAMESPACE = "https://forewarn.dev/libvirt/task/1"
-#: The prefix libvirt writes it with.
+#: Prefix of the namespace in libvirt's XML.
 PREFIX = "forewarn-task"
 
 
 @value
 class DomainMark:
-    """The note in a domain of the operation that works on it."""
+    """The note in a domain about the operation that works on it."""
 
-    #: `op-12@` and when it was asked for, so that no two stores mean the same.
+    #: `op-12@` and its creation time, so that names are unique across stores.
     operation: str
     attempt: int
     generation: int
-    #: Whether this run of it is to end. A run that was started since does not say so: only
-    #: the running domain is marked so, not its definition.
+    #: Whether the current run of the domain must end. The note is only in the running domain, not
+    #: in its definition, so a later run does not have it.
     pending: bool = False
-    #: The host it goes to; empty if it stays.
+    #: The destination host; empty if the domain stays.
     to: str = ""
-    #: Whether it ran, and so has to run again.
+    #: Whether the domain ran, and so must run again.
     ran: bool = True
 
     @property
@@ -53,7 +53,7 @@ class DomainMark:
 
 
 def read_mark(element: str) -> DomainMark | None:
-    """Return the mark that a domain's metadata holds; None if that is not a mark of ours."""
+    """Return the mark in a domain's metadata; None if it has none of ours."""
     try:
         attributes = ET.fromstring(element).attrib  # noqa: S314 - libvirt wrote it from its own tree
         return DomainMark(
@@ -70,7 +70,7 @@ def read_mark(element: str) -> DomainMark | None:
 
 @value
 class Domain:
-    """A domain, where it is defined or runs. What libvirt refuses is raised as libvirt has it."""
+    """A domain, defined or running. Raises libvirt's own exceptions."""
 
     host: str
     name: str
@@ -89,16 +89,16 @@ class Domain:
 
     @property
     def memory_kib(self) -> int:
-        """What it may take at most."""
+        """Its maximum memory."""
         return int(self.handle.maxMemory())
 
     @property
     def migrating(self) -> bool:
-        """Whether it is on its way to another host."""
+        """Whether it is migrating to another host."""
         return bool(self.handle.jobInfo()[0] != self.libvirt.VIR_DOMAIN_JOB_NONE)
 
     def share(self) -> float:
-        """How much of a migration under way is done, 0 to 1."""
+        """Share of the current migration that is done, 0 to 1."""
         counts: dict[str, int] = {}
         with self._gone():
             counts = self.handle.jobStats()
@@ -106,7 +106,7 @@ class Domain:
         return counts.get("data_processed", 0) / total if total else 0.0
 
     def downtime_ms(self) -> int:
-        """Return how long it stood still while it moved here; -1: its hypervisor does not say."""
+        """Return how long it was paused by its migration here; -1: not reported."""
         lib = self.libvirt
         flags = lib.VIR_DOMAIN_JOB_STATS_COMPLETED | lib.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
         try:
@@ -116,7 +116,7 @@ class Domain:
         return int(counts.get(lib.VIR_DOMAIN_JOB_DOWNTIME, -1))
 
     def mark(self) -> DomainMark | None:
-        """Return the mark it carries."""
+        """Return its mark."""
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
         try:
             return read_mark(self.handle.metadata(kind, NAMESPACE))
@@ -127,7 +127,7 @@ class Domain:
 
     @property
     def run_lasts(self) -> bool:
-        """Whether the run that it was in when it was looked up goes on; each has its own number."""
+        """Whether the run seen at the look-up continues; each run has its own number."""
         number = self.handle.ID()
         try:
             return bool(number >= 0 and self.handle.connect().lookupByID(number).isActive())
@@ -150,7 +150,7 @@ class Domain:
         self.handle.setMetadata(kind, mark.element, PREFIX, NAMESPACE, flags)
 
     def definition(self) -> str:
-        """Return it as it would be started."""
+        """Return its definition for a start."""
         flags = self.libvirt.VIR_DOMAIN_XML_SECURE
         flags |= self.libvirt.VIR_DOMAIN_XML_INACTIVE if self.handle.isPersistent() else 0
         return str(self.handle.XMLDesc(flags))
@@ -166,7 +166,7 @@ class Domain:
             self.handle.destroy()
 
     def create(self) -> None:
-        """Start it, unless it runs, or another client starts it at this moment."""
+        """Start it, unless it runs or another client is starting it."""
         if self.active:
             return
         try:
@@ -197,7 +197,7 @@ class Domain:
             )
 
     def migrate(self, uri: str, config: LibvirtConfig) -> None:
-        """Move it alive; returns when it has moved. The hosts do it among themselves."""
+        """Migrate it live between the two hosts; return after the end."""
         lib = self.libvirt
         flags = lib.VIR_MIGRATE_LIVE | lib.VIR_MIGRATE_PEER2PEER | lib.VIR_MIGRATE_AUTO_CONVERGE
         if self.handle.isPersistent():
@@ -213,7 +213,7 @@ class Domain:
         self.handle.migrateToURI3(uri, parameters, flags)
 
     def end_precopy(self) -> None:
-        """Switch a running migration to post-copy: the guest moves, its memory follows."""
+        """Switch a running migration to post-copy: the guest moves, and its memory follows."""
         with self._gone():
             self.handle.migrateStartPostCopy()
 
@@ -224,7 +224,7 @@ class Domain:
 
     @contextlib.contextmanager
     def _ended(self) -> Iterator[None]:
-        """Ignore that a run has just ended: it needs no such act."""
+        """Ignore that a run has just ended: the action is no longer needed."""
         lib = self.libvirt
         try:
             yield
@@ -234,7 +234,7 @@ class Domain:
 
     @contextlib.contextmanager
     def _gone(self) -> Iterator[None]:
-        """Ignore that a domain or job is gone: it needs no such act."""
+        """Ignore that a domain or job has gone: the action is no longer needed."""
         lib = self.libvirt
         try:
             yield

@@ -1,7 +1,7 @@
-"""The libvirt driver: each attempt is carried out on a thread of its own, behind the calls.
+"""The libvirt driver: each attempt runs on its own thread, in the background of the calls.
 
-What an attempt does is in `work.py`. After a restart of the service the thread is gone and
-`progress` starts another: every step looks first at what has been done.
+`work.py` does the work of an attempt. After a restart of the service, `progress` starts a new
+thread; every step first checks what has been done.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: How often an attempt is asked after, in milliseconds.
+#: Interval between questions about an attempt, in milliseconds.
 ASK_EVERY_MS = 500
-#: How long an attempt that is called off may take to stop, in seconds.
+#: Time limit for an aborted attempt to stop, in seconds.
 STOP_S = 30.0
-#: How long guests wait to be moved until it is known where they go, in milliseconds, and the time
-#: between two looks, in seconds.
+#: How long guests wait until their destinations are known to the control plane, in milliseconds,
+#: and the interval of checks, in seconds.
 KNOWN_MS, LOOK_S = 10_000, 0.05
-#: How long a process waits for another one that works on its operation, in ms; after that the marks
+#: How long a process waits for another one that works on its operation, in ms; afterwards the marks
 #: on the guests decide.
 HELD_MS = 60_000
-#: Ended attempts whose end is remembered; the oldest is forgotten first.
+#: Ended attempts whose result is remembered; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
 
 
-#: What is noted of a task.
+#: Notes of a task.
 BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"
 
 
 class TaskUnknown(PeerError):
-    """A task that this driver never began."""
+    """This driver never began the task."""
 
     code = "task-unknown"
     message = "The libvirt driver never began {task}."
@@ -54,7 +54,7 @@ class TaskUnknown(PeerError):
 
 
 class TaskCalledOff(PeerError):
-    """A task that is to begin after its operation ended."""
+    """A task should begin after its operation ended."""
 
     code = "task-called-off"
     message = "{task} was aborted before it began."
@@ -72,31 +72,31 @@ class _Attempt:
         self._failed = ""
         self._text, self._share = "", 0.0
         self._interruption_ms = -1
-        #: VM -> host it goes to; reported once by `progress`, and known at the next question.
+        #: VM -> destination; `progress` reports it once, and it counts as known at the next call.
         self._placements: dict[str, str] = {}
         self._told, self._known = False, threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, work: GuestWork) -> None:
-        """Carry it out."""
+        """Carry the attempt out."""
         self._thread = threading.Thread(
             target=self._run, args=(work,), name=f"libvirt {self.task.id}", daemon=True
         )
         self._thread.start()
 
     def say(self, text: str, share: float) -> None:
-        """Note the current activity, and its share done, 0 to 1."""
+        """Record the current activity, and its share done, 0 to 1."""
         self._text, self._share = text, share
 
     def take(self, vm: str, host: str) -> None:
-        """Note the destination of a VM."""
+        """Record the destination of a VM."""
         self._placements[vm] = host
 
     def until_known(self) -> None:
-        """Wait until the control plane knows where VMs go, though not for long.
+        """Wait, for a limited time, until the control plane knows the destinations.
 
         Raises:
-            Stopped: the task was called off meanwhile.
+            Stopped: the task was aborted meanwhile.
         """
         ends_ms = self._clock.now_ms() + KNOWN_MS
         while self._placements and not self._known.is_set() and self._clock.now_ms() < ends_ms:
@@ -112,7 +112,7 @@ class _Attempt:
             self._failed = str(error).removesuffix(".") or type(error).__name__
 
     def _when_free(self, work: GuestWork) -> None:
-        """Carry it out once no process before this one is at it, which may hang for long."""
+        """Carry the attempt out once an earlier process, which may hang for long, has let go."""
         ends_ms = self._clock.now_ms() + HELD_MS
         while True:
             with self._records.lock(_key(self.task, operation=True)) as free:
@@ -122,7 +122,7 @@ class _Attempt:
                         self._interruption_ms = work.interruption_ms
                         self._records.note_task(_key(self.task), ENDED)
                     return
-            self.say("waiting for another process that is at it", 0)
+            self.say("waiting for another process that works on it", 0)
             if self.stopped.wait(LOOK_S):
                 raise Stopped
 
@@ -140,7 +140,7 @@ class _Attempt:
         return replace(report, placements=placements)
 
     def stop(self) -> bool:
-        """Call it off; return whether it has stopped."""
+        """Stop the attempt; return whether it has stopped."""
         assert self._thread is not None, self.task
         self.stopped.set()
         self._thread.join(STOP_S)
@@ -151,7 +151,7 @@ class LibvirtDriver:
     """Carries operations out on hosts that run libvirt. Source: R-5."""
 
     def __init__(self, config: LibvirtConfig, name: str = "libvirt") -> None:
-        """Connect later, on first use."""
+        """Start unconnected; the first use connects."""
         self.name = name
         self._config = config
         self._connections = Connections(config)
@@ -164,7 +164,7 @@ class LibvirtDriver:
         self._generation = 0
 
     def begin(self, task: Task) -> None:
-        """Begin an attempt, unless it is under way.
+        """Begin an attempt, unless it is in progress.
 
         Raises:
             TaskCalledOff: its operation has ended.
@@ -185,10 +185,10 @@ class LibvirtDriver:
             self._attempt(task)
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Return how far the attempt is; resume one that was begun before a restart.
+        """Return the progress of the attempt; resume one that was begun before a restart.
 
         Raises:
-            TaskUnknown: it was never begun.
+            TaskUnknown: the attempt was never begun.
             TaskSuperseded: a later writer has called.
         """
         with self._lock:
@@ -219,7 +219,7 @@ class LibvirtDriver:
         self._work(_Attempt(task, threading.Event(), self._records)).called_off()
 
     def discover(self) -> Mapping[str, object]:
-        """Return hosts, groups and VMs as they are now. Source: R-4."""
+        """Return the current hosts, groups and VMs. Source: R-4."""
         fleet = discover(self._config, self._connections, self._records)
         return difference(fleet, {})
 
@@ -229,7 +229,7 @@ class LibvirtDriver:
         self._generation = task.generation
 
     def _attempt(self, task: Task) -> _Attempt:
-        """Return the attempt, started if it is not known; with the lock held."""
+        """Return the attempt, started if it is unknown; call with the lock held."""
         number = task.operation.number
         attempt = self._attempts.pop(number, None)
         if attempt is None or attempt.task.attempt != task.attempt:
@@ -250,7 +250,7 @@ class LibvirtDriver:
         )
 
     def _ended_before(self, task: Task) -> int:
-        """Return the last attempt before this one that ended well; 0 if none did."""
+        """Return the last earlier attempt that succeeded; 0 if none did."""
         operation = task.operation
         for attempt in range(operation.execution.attempt - 1, 0, -1):
             earlier = Task(with_execution(operation, attempt=attempt))
@@ -260,6 +260,6 @@ class LibvirtDriver:
 
 
 def _key(task: Task, *, operation: bool = False) -> str:
-    """Return the name of a task, or its operation, that no two stores share."""
+    """Return a name for a task, or its operation, that is unique across stores."""
     name = task.operation.id if operation else task.id
     return f"{name}@{task.operation.created_ms}"

@@ -1,6 +1,6 @@
-"""What can be done to one guest: moved, rebooted, removed, suspended; each may be repeated.
+"""Actions on one guest: move, reboot, remove, suspend; each may be repeated.
 
-Every act first reads the state of the hypervisors: it is safe after a crash at any point.
+Every action first reads the state of the hypervisors, so it is safe after a crash at any point.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.connection import Connections
     from forewarn.drivers.libvirt.domain import Domain
 
-#: How often a guest is looked for that leaves a host between two calls.
+#: How often a guest that leaves a host between two calls is searched for.
 LOOKS_MAX = 5
 
 
 class GuestMissing(PeerError):
-    """A VM that no host has."""
+    """No host has the VM."""
 
     code = "guest-missing"
     message = "No host of the libvirt configuration has a domain {vm}."
@@ -37,7 +37,7 @@ class GuestMissing(PeerError):
 
 
 class NoRoom(PeerError):
-    """There is no host that a guest could go to."""
+    """No host has room for a guest."""
 
     code = "no-room"
     message = "No other host that can be reached has {mib} MiB of memory for {vm}."
@@ -45,7 +45,7 @@ class NoRoom(PeerError):
 
 
 class GuestTaskSuperseded(PeerError):
-    """A later writer has begun something with the guest."""
+    """A later writer has begun work with the guest."""
 
     code = "task-superseded"
     message = "A later control plane (generation {generation}) works on {vm}."
@@ -65,15 +65,15 @@ class Guests:
         say: Callable[[str, float], None],
         take: Callable[[str, str], None],
     ) -> None:
-        """Do nothing yet.
+        """Start without work.
 
         Args:
-            task: in whose name everything is done.
-            connections: to the hosts.
+            task: the task of every action.
+            connections: connections to the hosts.
             config: limits and policies.
-            stopped: set when the task is called off.
+            stopped: set when the task is aborted.
             say: called with the current activity, and its share done, 0 to 1.
-            take: called with which VM goes to which host, where that was chosen here.
+            take: called with a VM and its chosen destination.
         """
         self._task = task
         self.connections = connections
@@ -82,28 +82,29 @@ class Guests:
         self._stopped = stopped
         self._say = say
         self._take = take
-        #: Host -> memory of the guests that are to go there, in KiB.
+        #: Host -> memory of the guests that will move there, in KiB.
         self._promised: dict[str, int] = {}
-        #: The attempt of the operation that ended well, after which this one begins from nothing.
+        #: The last attempt of the operation that succeeded; this one starts over after it.
         self.ended = 0
-        #: Hosts that are known to be gone, and are not asked.
+        #: Hosts known to be lost, which are not asked.
         self.lost: set[str] = set()
-        #: Guests that were asked to shut down -> until when they may, ms since the epoch UTC.
+        #: Guests that were asked to shut down -> their time limit, ms since the epoch UTC.
         self._grace_ms: dict[str, int] = {}
-        #: Guests that this process shut down or suspended -> when, by the monotonic clock, in ms.
+        #: Guests that this process shut down or suspended -> the time, by the monotonic clock, in
+        #: ms.
         self._down_ms: dict[str, int] = {}
-        #: The longest interruption of a guest that was measured, in ms; -1: none was. X-1.
+        #: The longest measured interruption of a guest, in ms; -1: none. X-1.
         self.interruption_ms = -1
 
     # --- where it is ----------------------------------------------------------------------
 
     def find(self, vm: str) -> Domain | None:
-        """Return where a guest is; None if no host has it. Costs a call of each host at worst.
+        """Return the domain of a guest; None if no host has it. Costs at most a call of each host.
 
-        While it moves it is on two hosts; then where it comes from counts.
+        A migrating guest is on two hosts; its source counts.
 
         Raises:
-            HypervisorFailed: it may be on a host that cannot be reached.
+            HypervisorFailed: the guest may be on an unreachable host.
         """
         for _ in range(LOOKS_MAX - 1):
             with contextlib.suppress(DomainGone):  # it has just arrived, or ended
@@ -133,10 +134,10 @@ class Guests:
         return max(domains, key=self._rank)
 
     def needed(self, vm: str) -> Domain:
-        """Return where a guest is.
+        """Return the domain of a guest.
 
         Raises:
-            GuestMissing: no host has it.
+            GuestMissing: no host has the guest.
         """
         domain = self.find(vm)
         if domain is None:
@@ -151,7 +152,7 @@ class Guests:
     # --- acts -----------------------------------------------------------------------------
 
     def choose(self, vm: str) -> None:
-        """Choose the destination of a guest, unless it has one, and report it."""
+        """Choose and report the destination of a guest, unless it has one."""
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
@@ -161,7 +162,7 @@ class Guests:
             self._take(vm, mark.to)
 
     def move_alive(self, vm: str) -> None:
-        """Migrate a guest live; one that is off is moved and stays off."""
+        """Migrate a guest live; a guest that is off is moved and stays off."""
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
@@ -178,7 +179,7 @@ class Guests:
             domain = self.needed(vm)
             self._measured(domain.downtime_ms())
         with failing(domain.host):
-            domain.resume()  # a migration that was helped along leaves it suspended
+            domain.resume()  # post-copy may leave the guest suspended
         self._forget_elsewhere(domain)
 
     def move_cold(self, vm: str) -> None:
@@ -194,22 +195,22 @@ class Guests:
                 xml = domain.definition()
             self.connections.define(mark.to, xml)
             with failing(domain.host):
-                domain.undefine()  # before the other is started: it never runs twice
+                domain.undefine()  # before the other start: the guest never runs twice
         self._start(mark.to, vm, mark)
 
     def reboot(self, vm: str) -> None:
-        """End a guest's run and begin another; one that is off stays so."""
+        """End a guest's run and begin another; a guest that is off stays off."""
         self.stop(vm)
         self.start(vm)
 
     def ask_to_stop(self, vm: str) -> None:
-        """Ask a guest to end the run it was in when the task began; `stop` waits for that."""
+        """Ask a guest to end the run it had when the task began; `stop` waits for it."""
         domain = self.needed(vm)
         if self._marked(domain).pending:
             self._ask_to_stop(domain, self.config.shutdown_timeout_s)
 
     def stop(self, vm: str) -> None:
-        """End the run a guest was in when the task began."""
+        """End the run that a guest had when the task began."""
         domain = self.needed(vm)
         mark = self._marked(domain)
         if mark.pending:
@@ -221,7 +222,7 @@ class Guests:
         self._start(domain.host, vm, self._marked(domain))
 
     def remove(self, vm: str, grace_s: float) -> None:
-        """Shut a guest down, at the end of its grace by force, and have its host forget it."""
+        """Shut a guest down, by force after its grace, and remove its definition."""
         domain = self.find(vm)
         if domain is None:
             return
@@ -250,7 +251,7 @@ class Guests:
                 self._is_up(vm)
 
     def bring_up(self, vm: str, definition: str | None) -> None:
-        """Start a guest of a lost host on another one, from its definition as it was seen last."""
+        """Start a guest of a lost host on another one, from its last known definition."""
         domain = self.find(vm)
         if domain is None and definition is None:
             raise GuestMissing(vm=vm)
@@ -269,11 +270,11 @@ class Guests:
     # --- steps ----------------------------------------------------------------------------
 
     def _has_gone(self, domain: Domain) -> bool:
-        """Whether an attempt that ended well, while people asked for another, has moved it away."""
+        """Whether an earlier attempt succeeded and moved the guest, although people retried."""
         return bool(self.ended) and domain.host != self._task.operation.host
 
     def _marked(self, domain: Domain, *, moves: bool = False) -> DomainMark:
-        """Return the mark that this operation has put on a guest, putting it if there is none."""
+        """Return this operation's mark on a guest, which is added if missing."""
         with failing(domain.host):
             mark, active, attempt = (
                 domain.mark(),
@@ -304,12 +305,12 @@ class Guests:
 
     @property
     def _key(self) -> str:
-        """The operation's name in marks; a store that was started over counts from 1 again."""
+        """The operation's name in marks, unique also when a new store counts from 1 again."""
         operation = self._task.operation
         return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
 
     def _destination(self, domain: Domain) -> str:
-        """Return where a guest goes: as planned at first, then where there is room now."""
+        """Return the destination of a guest: the planned one at first, then one with room now."""
         operation = self._task.operation
         planned = operation.destination_of(domain.name) if operation.execution.attempt == 1 else ""
         return planned or self._room(domain.name, domain.memory_kib, but=domain.host)
@@ -341,7 +342,7 @@ class Guests:
                 self._is_up(vm)
 
     def _ask_to_stop(self, domain: Domain, grace_s: float) -> None:
-        """Ask a guest to shut down; its grace counts from here."""
+        """Ask a guest to shut down; its grace period starts now."""
         self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
         self._down_ms[domain.name] = self._clock.elapsed_ms()
         with failing(domain.host):
@@ -350,9 +351,9 @@ class Guests:
                 domain.shutdown()
 
     def _stop(self, domain: Domain, grace_s: float) -> None:
-        """End the run a guest is in: shut it down, after its grace by force.
+        """End the current run of a guest: shut it down, by force after its grace.
 
-        Not another run: a writer that has lost its place may still be at work.
+        Never another run: a superseded writer may still be at work.
         """
         self._say(f"shutting {domain.name} down", 0)
         if domain.name not in self._grace_ms:
@@ -365,7 +366,7 @@ class Guests:
                 domain.destroy()
 
     def _is_up(self, vm: str) -> None:
-        """Measure the interruption of a guest that this process had stopped or suspended."""
+        """Measure the interruption of a guest that this process stopped or suspended."""
         since_ms = self._down_ms.pop(vm, None)
         if since_ms is not None:
             self._measured(self._clock.elapsed_ms() - since_ms)
@@ -376,11 +377,11 @@ class Guests:
     def _forget_elsewhere(self, moved: Domain) -> None:
         """Remove a guest that has arrived from all other hosts; costs a call of each.
 
-        A libvirtd that dies at the end of a migration keeps the definition, and the guest could be
-        started a second time, on the same disks.
+        If libvirtd dies at the end of a migration, the definition stays, and the guest could be
+        started a second time on the same disks.
 
         Raises:
-            HypervisorFailed: the host it came from cannot be asked.
+            HypervisorFailed: the source host is unreachable.
         """
         for host in self.config.hosts:
             if host == moved.host or host in self.lost:
@@ -403,7 +404,7 @@ class Guests:
             raise Stopped
 
     def leave(self, vm: str) -> None:
-        """Put a last mark on a guest, so that no superseded writer begins anything with it."""
+        """Put a final mark on a guest, so that no superseded writer begins work with it."""
         domain = self.find(vm)
         if domain is None:
             return

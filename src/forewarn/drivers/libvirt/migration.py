@@ -1,6 +1,6 @@
-"""One live migration of a guest: begun, watched, ended by the policy where it takes too long.
+"""One live migration of a guest: start it, watch it, and apply the policy if it is slow.
 
-`guests.py` chooses the destination and keeps the notes.
+`guests.py` chooses the destination and stores the notes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.config import LibvirtConfig
     from forewarn.drivers.libvirt.domain import Domain
 
-#: How often a hypervisor is asked while something is under way, in seconds.
+#: Interval between questions to a hypervisor during work, in seconds.
 LOOK_EVERY_S = 0.2
-#: How long a migration may take to be undone, in seconds.
+#: Time limit for undoing a migration, in seconds.
 ABORT_S = 20.0
-#: How long after its time limit a guest may take to be able to go over before its memory, in
-#: seconds: both hosts still prepare where the limit is short, or a host is busy.
+#: Extra time after the limit for a guest to become ready for post-copy, in seconds: with a short
+#: limit, or on a busy host, both hosts are still preparing.
 POSTCOPY_S = 60.0
 
 
 class MigrationTimedOut(PeerError):
-    """A live migration that did not end in time."""
+    """A live migration exceeded its time limit."""
 
     code = "migration-timed-out"
     message = "The live migration of {vm} to {host} was given up after {seconds} s."
@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 
 class Migration:
-    """A running guest, on its way to another host."""
+    """A running guest during its migration to another host."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Migration:
         stopped: threading.Event,
         say: Callable[[str, float], None],
     ) -> None:
-        """Do nothing yet.
+        """Start without work.
 
         Args:
-            domain: where it is.
-            to: the host it goes to.
+            domain: the guest on its current host.
+            to: the destination host.
             config: limits and policies.
-            stopped: set when it is called off.
+            stopped: set when the task is aborted.
             say: called with the current activity, and its share done, 0 to 1.
         """
         self._domain = domain
@@ -72,16 +72,16 @@ class Migration:
         self._failed: list[Exception] = []
 
     def carry_out(self) -> None:
-        """Migrate, or wait for a migration that is under way.
+        """Migrate, or wait for a migration in progress.
 
         Raises:
-            ForewarnError: why it failed.
-            Stopped: it was called off.
+            ForewarnError: the migration failed.
+            Stopped: the task was aborted.
         """
         domain, to, config = self._domain, self._to, self._config
         self._say(f"migrating {domain.name} to {to}", 0)
         with failing(domain.host):
-            if domain.migrating:  # begun before a crash; the hosts go on among themselves
+            if domain.migrating:  # begun before a crash; the hosts continue without the driver
                 with contextlib.suppress(DomainGone):
                     while domain.active and domain.migrating:
                         self._watch_or_abort()
@@ -116,10 +116,10 @@ class Migration:
             self._ended.set()
 
     def _watch(self) -> None:
-        """Report how far it is.
+        """Report the progress.
 
         Raises:
-            Stopped: the work was called off.
+            Stopped: the task was aborted.
         """
         domain = self._domain
         if self._stopped.wait(LOOK_EVERY_S):
@@ -135,7 +135,7 @@ class Migration:
             raise
 
     def _end(self) -> None:
-        """Abort it, and wait until both hosts have given it up.
+        """Abort the migration, and wait until both hosts have ended it.
 
         libvirt refuses an abort before memory is being copied, so the abort is repeated.
         """
@@ -146,7 +146,7 @@ class Migration:
             self._ended.wait(LOOK_EVERY_S)
 
     def _hurry(self, since_ms: int) -> bool:
-        """Apply the policy for slow migrations; False: it has to be applied again."""
+        """Apply the policy for slow migrations; return False to apply it again later."""
         domain, fallback = self._domain, self._config.migration_fallback
         with failing(domain.host):
             if fallback is Fallback.SUSPEND:
@@ -158,7 +158,7 @@ class Migration:
         try:
             with failing(domain.host):
                 domain.end_precopy()
-        except HypervisorFailed:  # as long as the memory is not on its way
+        except HypervisorFailed:  # refused until memory is being copied
             if self._clock.now_ms() - since_ms < POSTCOPY_S * 1000:
                 return False
             self._end()

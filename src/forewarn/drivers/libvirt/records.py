@@ -1,8 +1,8 @@
-"""What the driver keeps on disk: definitions of domains, and which tasks and commands were begun.
+"""The driver's files on disk: domain definitions, and begun tasks and commands.
 
-An operation is worked on by one process of a machine at a time, which holds its lock.
+One process of a machine works on an operation at a time; it holds the operation's lock.
 
-Nobody is called from here.
+This module only reads and writes files.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: How old the record of a task must be before it is removed, in milliseconds.
+#: Age at which the record of a task is removed, in milliseconds.
 KEPT_MS = 90 * 24 * 3600 * 1000
 
 
 class DomainRecords:
-    """Files of one directory, each written whole or not written."""
+    """Files of one directory, each written atomically."""
 
     def __init__(self, config: LibvirtConfig) -> None:
-        """Make nothing yet."""
+        """Start without creating files."""
         self._directory = Path(config.directory)
 
     def prune(self, now_ms: int) -> None:
@@ -41,7 +41,7 @@ class DomainRecords:
 
     @contextlib.contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Hold the lock of an operation; False where another process, or driver, does."""
+        """Take the lock of an operation; False if another process or driver holds it."""
         path = self._directory / "locks" / _safe(key)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with path.open("a") as held:
@@ -59,22 +59,22 @@ class DomainRecords:
             _write(path, xml)
 
     def definition(self, vm: str) -> str | None:
-        """Return the definition of a domain as it was seen last."""
+        """Return the last known definition of a domain."""
         path = self._definition(vm)
         return path.read_text("utf-8") if path.exists() else None
 
     def note_task(self, key: str, state: str) -> None:
-        """Note that an attempt was begun, or that its operation was called off."""
+        """Record that an attempt was begun, or that its operation was aborted."""
         if self.task(key) != state:
             _write(self._task(key), state)
 
     def task(self, key: str) -> str:
-        """Return what was noted of an attempt or operation; empty if nothing was."""
+        """Return the notes of an attempt or operation; empty without any."""
         path = self._task(key)
         return path.read_text("utf-8") if path.exists() else ""
 
     def begin_command(self, key: str) -> bool:
-        """Note that a command has begun; False if it was noted before."""
+        """Record that a command has begun; return False if it was recorded before."""
         path = self._command(key)
         if path.exists():
             return False
@@ -82,11 +82,11 @@ class DomainRecords:
         return True
 
     def end_command(self, key: str) -> None:
-        """Note that a command has ended well."""
+        """Record that a command has succeeded."""
         _write(self._command(key), "ended")
 
     def command_ended(self, key: str) -> bool:
-        """Whether a command is known to have ended well."""
+        """Whether a command is known to have succeeded."""
         path = self._command(key)
         return path.exists() and path.read_text("utf-8") == "ended"
 

@@ -1,6 +1,6 @@
-"""What each operation does on libvirt hosts: which guests are moved, rebooted or removed.
+"""The work of each operation on libvirt hosts: which guests are moved, rebooted or removed.
 
-How one guest is is in `guests.py`; threads and answers to the control plane are in `driver.py`.
+`guests.py` acts on one guest; `driver.py` handles threads and answers to the control plane.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.guests import Guests
     from forewarn.drivers.libvirt.records import DomainRecords
 
-#: How long a guest that is removed has at least, where its notice is over, in seconds.
+#: Minimum time that a removed guest has to shut down, even after its notice, in seconds.
 FAREWELL_S = 5
-#: How often a host that is away is tried, in seconds.
+#: Interval between tries to reach a host, in seconds.
 TRY_EVERY_S = 1.0
 
 
 class WorkUnsupported(PeerError):
-    """An operation that this driver has no way to carry out."""
+    """The driver cannot carry out this operation."""
 
     code = "work-unsupported"
     message = "The libvirt driver cannot carry out {cause} with impact {impact}: {reason}."
@@ -39,7 +39,7 @@ class WorkUnsupported(PeerError):
 
 
 class HostAway(PeerError):
-    """A host that does not come back."""
+    """A host did not return."""
 
     code = "host-away"
     message = "Host {host} is not back after {seconds} s: {reason}"
@@ -58,7 +58,7 @@ class GuestWork:
         stopped: threading.Event,
         until_known: Callable[[], None],
     ) -> None:
-        """Do nothing yet; `until_known` returns once it is known which guest goes where."""
+        """Start without work; `until_known` returns once every destination is known."""
         self._task = task
         self._until_known = until_known
         self._guests = guests
@@ -72,8 +72,8 @@ class GuestWork:
         """Carry the task out to its end.
 
         Raises:
-            ForewarnError: why it failed.
-            Stopped: it was called off.
+            ForewarnError: the task failed.
+            Stopped: the task was aborted.
         """
         operation = self._task.operation
         vms = operation.vms
@@ -91,7 +91,7 @@ class GuestWork:
         elif operation.impact is Impact.FREEZE:
             self._update()
         elif operation.cause is Cause.REIMAGE:
-            raise self._unsupported("it does not know the guest's image")
+            raise self._unsupported("the driver does not know the guest's image")
         elif operation.of_vm or not self._config.reboot_command:
             self._each(vms, self._guests.reboot)
         else:
@@ -99,17 +99,17 @@ class GuestWork:
 
     @property
     def interruption_ms(self) -> int:
-        """The longest interruption of a guest that was measured, in ms; -1: none was."""
+        """The longest measured interruption of a guest, in ms; -1: none."""
         return self._guests.interruption_ms
 
     def called_off(self) -> None:
-        """Leave nothing suspended that this operation suspended."""
+        """Resume everything that this operation suspended."""
         for vm in self._task.operation.vms:
             self._guests.leave(vm)
             self._guests.resume(vm)
 
     def _each(self, vms: tuple[str, ...], act: Callable[[str], None]) -> None:
-        """Act on every guest, also where one fails; the first failure is raised at the end."""
+        """Act on every guest, even if one fails; raise the first failure at the end."""
         failed: PeerError | None = None
         for vm in vms:
             if self._stopped.is_set():
@@ -122,9 +122,12 @@ class GuestWork:
             raise failed
 
     def _move(self, act: Callable[[str], None]) -> None:
-        """Move every guest, once it is known where they go: they are asked after there. M-1."""
+        """Move every guest once the destinations are known, because their nodes answer then.
+
+        M-1.
+        """
         vms = self._task.operation.vms
-        with contextlib.suppress(PeerError):  # it is met again when it is moved
+        with contextlib.suppress(PeerError):  # the move raises the same error
             self._each(vms, self._guests.choose)
         self._until_known()
         self._each(vms, act)
@@ -154,7 +157,9 @@ class GuestWork:
         operation = self._task.operation
         key = self._command_key("reboot_command")
         if not self._records.command_ended(key):
-            self._each(operation.vms, self._guests.ask_to_stop)  # all at once: their grace is one
+            self._each(
+                operation.vms, self._guests.ask_to_stop
+            )  # all at once, so that their grace periods overlap
             self._each(operation.vms, self._guests.stop)
             self._command_once("reboot_command", self._config.reboot_command)
         self._connections.forget(operation.host)
@@ -162,7 +167,7 @@ class GuestWork:
         self._each(operation.vms, self._guests.start)
 
     def _start_again(self) -> None:
-        """Start the guests of a failed host again, once it is back."""
+        """Start the guests of a failed host once it is back."""
         self._wait_for_host()
         self._each(self._task.operation.vms, self._start_if_there)
 
@@ -177,7 +182,7 @@ class GuestWork:
         self._guests.bring_up(vm, definition)
 
     def _bring_up_elsewhere(self) -> None:
-        """Start the guests of a lost host on others, once it is certain that it is off."""
+        """Start the guests of a lost host on others, once the host is certainly off."""
         operation = self._task.operation
         if not self._config.fence_command:
             raise self._unsupported("fence_command is not set, so the host may still be running")
@@ -202,18 +207,18 @@ class GuestWork:
                 raise Stopped
 
     def _command_once(self, setting: str, command: tuple[str, ...]) -> None:
-        """Run a command that must not run twice in one attempt."""
+        """Run a command that must run at most once per attempt."""
         key = self._command_key(setting)
         if self._records.command_ended(key):
             return
         if not self._records.begin_command(key):
-            problem = "was begun before the service ended; whether it did its work is not known"
+            problem = "was begun before the service ended; its result is unknown"
             raise self._host_command(setting, command).failed(self._task.operation.host, problem)
         self._command(setting, command)
         self._records.end_command(key)
 
     def _command_key(self, setting: str) -> str:
-        """Return the name of a command's run, which no two stores share."""
+        """Return a name for a command's run that is unique across stores."""
         return f"{self._task.id}@{self._task.operation.created_ms}:{setting}"
 
     def _command(self, setting: str, command: tuple[str, ...]) -> None:

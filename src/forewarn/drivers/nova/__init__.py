@@ -1,4 +1,4 @@
-"""The `nova` driver: work is done by OpenStack's compute service, and its state is read there.
+"""The `nova` driver: OpenStack's compute service does the work and stores its state.
 
 `client.py` is the only module that touches openstacksdk, an extra.
 """

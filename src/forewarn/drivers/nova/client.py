@@ -1,7 +1,7 @@
-"""Nova's API: one request at a time, by the names and paths of its reference.
+"""Nova's API: one request at a time, with the names and paths of its reference.
 
-The only module that touches openstacksdk, which finds the cloud, authenticates and keeps the
-token; its exceptions become errors of ours.
+The only module that imports openstacksdk, which finds the cloud, authenticates and stores the
+token; it converts the library's exceptions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: Asked for in every request: Train (2019) and later. Up to 2.94 an evacuated server that ran
-#: is started at its destination, and every path and member that is used is the same.
+#: Microversion of every request: Train (2019) and later. Up to 2.94 an evacuated server that ran is
+#: started at its destination, and all paths and members in use are the same.
 MICROVERSION = "2.79"
-#: How long a request may take, in seconds.
+#: Time limit of a request, in seconds.
 REQUEST_TIMEOUT_S = 20
-#: Records of one answer of a list.
+#: Records per page of a list.
 PAGE = 500
-#: Longest part of an answer that is kept as a reason, in characters.
+#: Maximum part of an answer that is stored as a reason, in characters.
 REASON_MAX = 300
 
 
@@ -39,7 +39,7 @@ class OpenstackMissing(CallerError):
 
 
 class CloudUnconfigured(CallerError):
-    """A cloud that cannot be found, or whose credentials are refused."""
+    """The configured cloud does not exist, or its credentials are refused."""
 
     code = "cloud-unconfigured"
     status = 422
@@ -48,7 +48,7 @@ class CloudUnconfigured(CallerError):
 
 
 class NovaUnreachable(PeerError):
-    """Nova or Keystone does not answer, or cannot now: asking again may help."""
+    """Nova or Keystone does not answer, or cannot at the moment; a retry may help."""
 
     code = "nova-unreachable"
     message = "Nova does not answer: {reason}."
@@ -64,7 +64,7 @@ class NovaRefused(PeerError):
 
 
 class NovaBusy(NovaRefused):
-    """Nova does something else with a server: the same request may be accepted later."""
+    """Nova is busy with a server; the same request may succeed later."""
 
     code = "nova-busy"
 
@@ -76,10 +76,10 @@ class NovaMissing(NovaRefused):
 
 
 class Nova:
-    """One cloud's compute API; for any thread. Connects when it is first asked."""
+    """One cloud's compute API; thread-safe. It connects at the first request."""
 
     def __init__(self, config: NovaConfig) -> None:
-        """Connect later, on first use."""
+        """Start unconnected."""
         self._config = config
         self._lock = threading.Lock()
         self._found: Any = None
@@ -87,15 +87,15 @@ class Nova:
 
     @property
     def user(self) -> str:
-        """The id of the user as whom Nova is asked; empty if the cloud has no users."""
+        """The id of the user of Nova's API; empty if the cloud has no users."""
         return str(self._asking(lambda: self._cloud().get_session().get_user_id()) or "")
 
     @property
     def secret(self) -> bytes:
-        """What only this user's processes know: marks are signed with it.
+        """A secret that only this user's processes know; it signs the marks.
 
         Raises:
-            CloudUnconfigured: it logs in without one.
+            CloudUnconfigured: the login has no secret.
         """
         auth = self._cloud().get_auth_args()
         secret = auth.get("application_credential_secret") or auth.get("password")
@@ -108,8 +108,8 @@ class Nova:
         """Read.
 
         Raises:
-            NovaUnreachable: it does not answer.
-            NovaRefused: it refuses; `NovaMissing` where there is no such thing.
+            NovaUnreachable: Nova does not answer.
+            NovaRefused: Nova refuses; `NovaMissing` if the object does not exist.
         """
         return self._send("GET", path, params=query)
 
@@ -117,8 +117,8 @@ class Nova:
         """Create, or act on a server.
 
         Raises:
-            NovaUnreachable: it does not answer; whether it has acted is not known.
-            NovaRefused: it refuses; `NovaBusy` where it may not later.
+            NovaUnreachable: Nova does not answer, and the result is unknown.
+            NovaRefused: Nova refuses; after `NovaBusy` a retry may succeed.
         """
         return self._send("POST", path, json=body)
 
@@ -131,7 +131,7 @@ class Nova:
         self._send("DELETE", path)
 
     def pages(self, path: str, member: str, **query: object) -> Iterator[dict[str, Any]]:
-        """Read a list that is paged by markers, record by record; raises as `get` does."""
+        """Yield the records of a paged list; raises as `get` does."""
         marker: dict[str, object] = {}
         while True:
             items = self.get(path, limit=PAGE, **query, **marker)[member]
@@ -157,7 +157,7 @@ class Nova:
         raise kind(verb=verb, path=path, reason=reason, status=status)
 
     def _asking(self, ask: Callable[[], _T]) -> _T:
-        """Ask Keystone or Nova; exceptions of the library become errors of ours."""
+        """Call Keystone or Nova; converts the library's exceptions."""
         self._cloud()
         from keystoneauth1 import exceptions as trouble  # noqa: PLC0415 - an extra
 
@@ -199,7 +199,7 @@ def _find(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
 
 
 def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
-    """Return what sends requests to a cloud's Nova, without the library's own objects."""
+    """Return a sender of requests to a cloud's Nova that hides the library's objects."""
     from keystoneauth1.adapter import Adapter  # noqa: PLC0415 - an extra
 
     return Adapter(
@@ -212,7 +212,7 @@ def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
 
 
 def _reason(answer: Any) -> str:  # noqa: ANN401 - the library's
-    """Return what an error says: Nova wraps it in a member named for the kind."""
+    """Return the text of an error, which Nova wraps in a member named for its kind."""
     try:
         (fault,) = answer.json().values()
         return str(fault["message"])[:REASON_MAX].rstrip(".")

@@ -1,6 +1,6 @@
-"""What a cloud holds, as a topology: compute hosts, servers, server groups, zones and aggregates.
+"""The topology of a cloud: compute hosts, servers, server groups, zones and aggregates.
 
-Nothing is changed in the cloud and nothing is sent anywhere from here.
+Discovery changes nothing in the cloud.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from forewarn.drivers.nova.server import GONE
 if TYPE_CHECKING:
     from forewarn.drivers.nova.config import NovaConfig
 
-#: Members of an aggregate's metadata that say where its hosts stand.
+#: Members of an aggregate's metadata that give the location of its hosts.
 DOMAINS = ("fault_domain", "update_domain")
 #: The member that makes an aggregate an availability zone.
 AVAILABILITY_ZONE = "availability_zone"
-#: Server groups of one answer.
+#: Server groups per page.
 PAGE = 500
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/-]+")
 _NOT_IN_VALUES = re.compile(r"[\x00-\x20,=]+")
 
 
 class NovaSource:
-    """A cloud, for `topology import`."""
+    """A cloud as a source for `topology import`."""
 
-    #: How often Nova is asked while it is followed, in seconds: for all servers of the cloud.
+    #: Interval between questions to Nova while it is followed, in seconds; each lists all servers.
     every_s = 10.0
 
     def __init__(self, config: NovaConfig, driver: str) -> None:
-        """Connect later, on first use."""
+        """Start unconnected; the first use connects."""
         self._config, self._driver = config, driver
         self._nova = Nova(config)
         self.lost_after_s = config.lost_after_s
@@ -47,17 +47,17 @@ class NovaSource:
         return discover(self._nova, self._config, self._driver)
 
     def watch(self) -> threading.Event:
-        """Return an event that is never set: Nova has to be asked."""
+        """Return an event that is never set: Nova sends no notifications here."""
         return threading.Event()
 
 
 def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
-    """Ask the cloud what it holds; costs a request for each 500 servers or groups, and two more.
+    """List the cloud's machines; costs a request for each 500 servers or groups, and two more.
 
     Args:
         nova: the cloud.
-        config: what VMs are called.
-        driver: what hosts name as their driver.
+        config: the names of VMs.
+        driver: the hosts' driver.
     """
     fleet = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
     _take_hosts(fleet, nova, driver)
@@ -76,10 +76,10 @@ def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
 def _named(
     records: list[dict[str, Any]], config: NovaConfig, *, project: str
 ) -> dict[str, dict[str, Any]]:
-    """Return servers, or groups, by what they are called.
+    """Return servers, or groups, by their names in the topology.
 
-    A name is its project's: no other project can take it. What has none of its own there, or one
-    that the topology cannot have, is called by its id.
+    A name belongs to the first project that has it. An object is named by its id if its name is not
+    unique in the project, or not valid in the topology.
     """
     count = Counter((each[project], each["name"]) for each in records)
     names = {}
@@ -109,7 +109,7 @@ def _take_hosts(fleet: Found, nova: Nova, driver: str) -> None:
         form["labels"] = dict(sorted(labels.items())[:LABELS_MAX])
         fleet.hosts[host] = form
         fleet.defaults[host] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
-        if service["state"] != UP and not service["forced_down"]:  # people know of the others
+        if service["state"] != UP and not service["forced_down"]:  # the other cases are known
             fleet.silent[host] = f"its compute service is {service['state']}"
 
 

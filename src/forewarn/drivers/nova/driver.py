@@ -1,7 +1,7 @@
-"""The nova driver: no thread of its own, since Nova does the work behind its API.
+"""The nova driver: it needs no threads, because Nova does the work behind its API.
 
-`begin` notes the task; each `progress` reads how Nova stands and asks for what comes next. What a
-task does is in `work.py`.
+`begin` records the task; each `progress` reads Nova's state and requests the next step. `work.py`
+does the work of a task.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.nova.config import NovaConfig
 
-#: How often a task is looked after, in milliseconds.
+#: Interval between looks at a task, in milliseconds.
 ASK_EVERY_MS = 1000
-#: Attempts of which is remembered what can be found out again; the oldest is forgotten first.
+#: Attempts with cached facts, which can be found again; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
-#: Longest text of an answer, in characters.
+#: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
-#: What Nova's silence is remembered by.
+#: Key of Nova's silence.
 SILENCE = "Nova"
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
-    """Return a driver with these options, whose tasks are kept in the store at an address.
+    """Return a driver with these options, with task records in the store at an address.
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
         OpenstackMissing: openstacksdk is not installed.
-        CloudUnconfigured: there is no such cloud, or it has no secret.
+        CloudUnconfigured: the cloud is not described, or its login has no secret.
     """
     driver = NovaDriver(read_options(name, options), TaskRecords(store, name))
     driver.check_secret()
@@ -56,7 +56,7 @@ class NovaDriver:
     schedules = True
 
     def __init__(self, config: NovaConfig, records: TaskRecords) -> None:
-        """Connect later, on first use."""
+        """Start unconnected; the first use connects."""
         self.name = records.driver
         self._config = config
         self._nova = Nova(config)
@@ -66,7 +66,7 @@ class NovaDriver:
         self._memories: dict[str, Memory] = {}
 
     def check_secret(self) -> None:
-        """Refuse a cloud whose marks anybody could sign; nobody is asked.
+        """Refuse a cloud whose marks anybody could sign; sends no request.
 
         Raises:
             ForewarnError: the cloud is not described, or logs in without a secret.
@@ -74,7 +74,7 @@ class NovaDriver:
         assert self._nova.secret
 
     def begin(self, task: Task) -> None:
-        """Note an attempt; the first look after it begins the work.
+        """Record an attempt; the first `progress` begins the work.
 
         Raises:
             TaskAborted: its operation has ended.
@@ -83,10 +83,10 @@ class NovaDriver:
         self._records.begin(task.key)
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Bring the attempt a step further, and say how far it is.
+        """Advance the attempt by a step, and return its progress.
 
         Raises:
-            TaskForgotten: it was never begun.
+            TaskForgotten: the attempt was never begun.
             TaskAborted: its operation has ended.
             TaskSuperseded: a later writer has called.
         """
@@ -131,7 +131,7 @@ class NovaDriver:
         self._work(task, task.operation.ended_ms or 0, self._memory(task)).call_off()
 
     def discover(self) -> Mapping[str, object]:
-        """Return hosts, groups and VMs as they are now. Source: R-4."""
+        """Return the current hosts, groups and VMs. Source: R-4."""
         return difference(discover(self._nova, self._config, self.name), {})
 
     def _work(self, task: Task, now_ms: int, memory: Memory) -> ServerWork:

@@ -1,6 +1,6 @@
-"""Compute services of hosts: disabled around work, forced down, waited for.
+"""Compute services of hosts: disable them around work, force them down, wait for them.
 
-What Nova calls the reason of a disabled service names the operation: that alone enables it again.
+The reason of a disabled service names the operation; only that operation enables it again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from forewarn.errors import PeerError
 if TYPE_CHECKING:
     from forewarn.drivers.nova.client import Nova
 
-#: Longest reason that Nova keeps of a disabled service, in characters.
+#: Maximum length of a disabled service's reason in Nova, in characters.
 REASON_MAX = 255
 ENABLED, DISABLED, UP = "enabled", "disabled", "up"
 
 
 class HostUnknown(PeerError):
-    """A host that the cloud has no compute service of."""
+    """The cloud has no compute service on a host."""
 
     code = "nova-host-unknown"
     message = "The cloud has no compute service on host {host}."
@@ -26,10 +26,10 @@ class HostUnknown(PeerError):
 
 
 class ComputeHosts:
-    """The compute services of a cloud, in the name of one operation."""
+    """The compute services of a cloud, changed on behalf of one operation."""
 
     def __init__(self, nova: Nova, key: str) -> None:
-        """Send no request yet."""
+        """Start without a request."""
         self._nova = nova
         self._mark = f"forewarn {key}: "
 
@@ -48,13 +48,13 @@ class ComputeHosts:
             self._change(service, {"status": ENABLED})
 
     def force_down(self, host: str) -> None:
-        """Force a host's compute service down; only people bring it up again."""
+        """Force a host's compute service down; only an operator brings it up again."""
         service = self._service(host)
         if not service["forced_down"]:
             self._change(service, {"forced_down": True})
 
     def is_up(self, host: str) -> bool:
-        """Whether a host's compute service reports."""
+        """Whether a host's compute service is up."""
         return str(self._service(host)["state"]) == UP
 
     def _service(self, host: str) -> dict[str, Any]:

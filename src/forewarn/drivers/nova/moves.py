@@ -1,6 +1,6 @@
-"""Moving one server, a step at a time: live migration, cold migration, evacuation.
+"""Moves one server, a step at a time: live migration, cold migration, evacuation.
 
-What became of a move is read from Nova's record of it, the migration.
+Nova's migration record shows the result of a move.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from forewarn.drivers.nova.server import Server
     from forewarn.drivers.nova.servers import Servers
 
-#: Migrations that are looked through for a task's own.
+#: Maximum migrations searched for a task's own.
 LOOKED_AT = 100
-#: States in which a live migration can be ended.
+#: States in which a live migration can be aborted.
 OVER = FAILED | {"completed"}
 ABORTABLE = frozenset({"queued", "preparing", "running"})
 
 
 class ServerMigrationTimedOut(PeerError):
-    """A live migration that took too long and was given up."""
+    """A live migration exceeded its time limit."""
 
     code = "nova-migration-timed-out"
     message = (
@@ -40,7 +40,7 @@ class ServerMigrationTimedOut(PeerError):
 class ServerMove:
     """One kind of move."""
 
-    #: What Nova calls it in its list of migrations, and in a server's list of actions.
+    #: Nova's names in its list of migrations, and in a server's list of actions.
     kind: str
     action: str
     #: The action's name in a request, and its other parameters.
@@ -65,13 +65,13 @@ class ServerMoves:
     """Moves of one task's servers off the operation's host."""
 
     def __init__(self, servers: Servers) -> None:
-        """Move nothing yet."""
+        """Start without a move."""
         self._servers = servers
         self._nova = servers.nova
         self._source = servers.task.operation.host
 
     def alive(self, vm: str) -> ServerStep:
-        """Migrate a server live; one that is off is moved and stays off."""
+        """Migrate a server live; a server that is off is moved and stays off."""
         server = self._servers.needed(vm)
         if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
             return self.cold(vm)
@@ -82,7 +82,7 @@ class ServerMoves:
         return self._move(vm, server, LIVE)
 
     def cold(self, vm: str) -> ServerStep:
-        """Shut a server down and start it elsewhere, and confirm that to Nova."""
+        """Shut a server down, start it elsewhere, and confirm the move to Nova."""
         server = self._servers.needed(vm)
         if server.status == VERIFY_RESIZE:
             return self._confirm(vm, server)
@@ -93,7 +93,7 @@ class ServerMoves:
         return self._move(vm, server, COLD)
 
     def evacuate(self, vm: str) -> ServerStep:
-        """Start a server of a host that is gone elsewhere."""
+        """Start a server of a lost host elsewhere."""
         server = self._servers.needed(vm)
         if self._has_left(server, vm):
             return DONE
@@ -106,12 +106,12 @@ class ServerMoves:
         if server is None or mark is None or not server.task:
             return True
         migration = self._newest(server, mark, LIVE)
-        if migration is None:  # Nova has not begun it, or does something else with the server
+        if migration is None:  # Nova has not begun it, or is busy with the server
             return self._servers.action_since(server, mark, LIVE.action) is None
         return migration["status"] in OVER or self._end(server, migration)
 
     def _has_left(self, server: Server, vm: str) -> bool:
-        """Whether a server is on another host, and Nova has ended moving it there."""
+        """Whether a server is on another host, and Nova has completed the move."""
         left = server.host != self._source and not server.task and server.status != ERROR
         if left and server.host:
             self._servers.memory.placements[vm] = server.host
@@ -153,7 +153,7 @@ class ServerMoves:
     def _watch(
         self, vm: str, server: Server, migration: dict[str, Any], move: ServerMove
     ) -> ServerStep:
-        """Return how far a move is; apply the policy for slow migrations."""
+        """Return the progress of a move; apply the policy for slow migrations."""
         config, to = self._servers.config, migration["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
         if migration["dest_compute"]:
@@ -165,12 +165,12 @@ class ServerMoves:
         helped = self._servers.memory.helped
         if late and vm not in helped and self._hurry(server, migration):
             helped.add(vm)
-        # Nova has ended it but not recorded that everywhere, or the policy's help takes its time.
+        # Nova has ended it without recording this everywhere, or the policy's action takes time.
         limit_s = config.migration_timeout_s + config.server_timeout_s
         return self._servers.going(vm, text, self._share(server, migration), limit_s=limit_s)
 
     def _share(self, server: Server, migration: dict[str, Any]) -> float:
-        """Return how much of a server's memory is at its destination, 0 to 1."""
+        """Return the share of a server's memory that is at its destination, 0 to 1."""
         if migration["status"] != "running":
             return 0.0
         try:
@@ -182,7 +182,7 @@ class ServerMoves:
         return max(0.0, min(1 - left / total, 1.0)) if total else 0.0
 
     def _hurry(self, server: Server, migration: dict[str, Any]) -> bool:
-        """Apply the policy; return whether Nova has accepted it: it refuses at first."""
+        """Apply the policy; return whether Nova has accepted this, which it refuses at first."""
         path = f"/servers/{server.id}/migrations/{migration['id']}"
         if self._servers.config.migration_fallback == GIVE_UP:
             return self._end(server, migration)
@@ -192,12 +192,12 @@ class ServerMoves:
         return True
 
     def _end(self, server: Server, migration: dict[str, Any]) -> bool:
-        """End a live migration; return whether Nova has taken that."""
+        """Abort a live migration; return whether Nova has accepted this."""
         if migration["status"] not in ABORTABLE:
             return False
         try:
             self._nova.delete(f"/servers/{server.id}/migrations/{migration['id']}")
-        except NovaRefused:  # it has ended, cannot be ended any more, or not yet
+        except NovaRefused:  # it has ended, or cannot be aborted now
             return False
         return True
 
@@ -212,7 +212,7 @@ class ServerMoves:
         return self._servers.failure(server, asked, vm, doing=move.doing)
 
     def _confirm(self, vm: str, server: Server) -> ServerStep:
-        """Confirm a move of this task; one that its project has to confirm is left to it."""
+        """Confirm a move of this task; the project's own moves are left to the project."""
         mark = self._servers.mark_of(server)
         if mark is None or self._newest(server, mark, COLD) is None:
             if self._has_left(server, vm):

@@ -1,6 +1,6 @@
 """A server, its actions and its migrations, as Nova's API reports them.
 
-Nothing is changed and nobody is asked from here.
+Parsed values only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ACTIVE, SHUTOFF, PAUSED, ERROR = "ACTIVE", "SHUTOFF", "PAUSED", "ERROR"
 VERIFY_RESIZE = "VERIFY_RESIZE"
 GONE = frozenset({"DELETED", "SOFT_DELETED"})
-#: States of a migration that is over and has not moved its server.
+#: States of a failed or cancelled migration.
 FAILED = frozenset({"error", "failed", "cancelled", "reverted"})
 
 
@@ -26,10 +26,10 @@ class Server:
 
     id: str
     name: str
-    #: Its compute host; empty if it is on none.
+    #: Its compute host; empty if it has none.
     host: str
     status: str
-    #: What Nova does with it right now; empty: nothing.
+    #: Nova's current task on the server; empty: none.
     task: str
     metadata: Mapping[str, str]
     #: Id of its image; empty if it boots from a volume.
@@ -40,11 +40,11 @@ class Server:
 
 @value
 class Action:
-    """One entry of what was done to a server."""
+    """One entry in a server's list of actions."""
 
     request: str
     name: str
-    #: Id of the user who asked; empty if that was Nova.
+    #: Id of the requesting user; empty if it was Nova.
     user: str
 
 
@@ -64,6 +64,6 @@ def server_of(form: Mapping[str, Any]) -> Server:
 
 
 def actions_of(form: Mapping[str, Any]) -> list[Action]:
-    """Return what was done to a server, the newest first, from Nova's JSON."""
+    """Return a server's actions, newest first, from Nova's JSON."""
     listed = sorted(form["instanceActions"], key=lambda each: each["start_time"], reverse=True)
     return [Action(each["request_id"], each["action"], each["user_id"] or "") for each in listed]

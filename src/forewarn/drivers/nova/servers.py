@@ -1,7 +1,7 @@
-"""What can be done to one server, a step at a time: rebooted, stopped, rebuilt, deleted.
+"""Actions on one server, a step at a time: reboot, stop, rebuild, delete.
 
-Each step first reads what Nova has recorded, and asks for nothing that it was asked for already:
-a step may be taken again after a crash at any point. Moves are in `moves.py`.
+Each step first reads Nova's records and repeats no earlier request, so a step may run again after a
+crash at any point. `moves.py` handles moves.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from forewarn.drivers.nova.config import NovaConfig
     from forewarn.drivers.nova.mark import ServerMarks
 
-#: How long a server that is removed has at least, where its notice is over, in milliseconds.
+#: Minimum time that a removed server has to shut down, even after its notice, in milliseconds.
 FAREWELL_MS = 5000
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Migrations that are looked at for the newest one.
+#: Maximum migrations searched for the newest one.
 NEWEST = 10
 
 
 class ServerMissing(PeerError):
-    """A VM that the cloud has no server of."""
+    """The cloud has no server for a VM."""
 
     code = "server-missing"
     message = "The cloud has no server {vm}."
@@ -50,7 +50,7 @@ class ServerMissing(PeerError):
 
 
 class ServerAmbiguous(PeerError):
-    """A name that several servers have."""
+    """Several servers have the same name."""
 
     code = "server-ambiguous"
     message = "The cloud has {count} servers called {vm}."
@@ -58,7 +58,7 @@ class ServerAmbiguous(PeerError):
 
 
 class ServerUnfit(PeerError):
-    """A server in a state in which the work cannot be done."""
+    """The state of a server does not allow the work."""
 
     code = "server-unfit"
     message = "Server {vm} is {status} and cannot be {what}."
@@ -74,7 +74,7 @@ class ServerFailed(PeerError):
 
 
 class ServerSlow(PeerError):
-    """Nova takes too long with a server."""
+    """Nova exceeded the time limit for a server."""
 
     code = "server-slow"
     message = "Server {vm} is still {text} after {seconds} s."
@@ -83,12 +83,12 @@ class ServerSlow(PeerError):
 
 @value
 class ServerStep:
-    """How far something is."""
+    """The progress of a step."""
 
     done: bool = False
-    #: What is being done, as a clause for people.
+    #: The current activity, as a clause for people.
     text: str = ""
-    #: How much of it, 0 to 1.
+    #: The share done, 0 to 1.
     share: float = 0.0
 
 
@@ -97,9 +97,9 @@ DONE = ServerStep(done=True, share=1.0)
 
 @value
 class ServerVerb:
-    """Something that Nova does to a server."""
+    """An action of Nova on a server."""
 
-    #: What Nova calls it in a server's list of actions.
+    #: Nova's name in a server's list of actions.
     action: str
     body: dict[str, Any]
     #: For people.
@@ -114,17 +114,17 @@ UNPAUSE = ServerVerb("unpause", {"unpause": None}, "unpausing")
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of an attempt between two looks; all of it can be found out again."""
+    """Cached facts of an attempt between two looks; all of them can be found again."""
 
     #: Phase and VM whose part is done.
     finished: set[tuple[str, str]] = field(default_factory=set)
-    #: The same -> why it failed.
+    #: Phase and VM -> why the part failed.
     failed: dict[tuple[str, str], PeerError] = field(default_factory=dict)
-    #: What is waited for -> since when, ms since the epoch UTC.
+    #: Awaited condition -> start of the wait, ms since the epoch UTC.
     since_ms: dict[str, int] = field(default_factory=dict)
-    #: VMs whose migration took too long, and was helped or ended.
+    #: VMs whose slow migration was forced or aborted.
     helped: set[str] = field(default_factory=set)
-    #: VM -> host that Nova takes it to, or has taken it to.
+    #: VM -> its destination in Nova.
     placements: dict[str, str] = field(default_factory=dict)
     #: VM -> its server's id.
     ids: dict[str, str] = field(default_factory=dict)
@@ -134,12 +134,12 @@ class Servers:
     """The servers of one task."""
 
     def __init__(self, task: Task, nova: Nova, marks: ServerMarks, *, config: NovaConfig) -> None:
-        """Send no request yet."""
+        """Start without a request."""
         self.task = task
         self.nova = nova
         self.config = config
         self.memory = Memory()
-        #: The attempt of the operation that ended well, after which this one begins from nothing.
+        #: The last attempt of the operation that succeeded; this one starts over after it.
         self.ended = 0
         self.now_ms = 0
         self._marks = marks
@@ -147,10 +147,10 @@ class Servers:
     # --- where it is ----------------------------------------------------------------------
 
     def find(self, vm: str) -> Server | None:
-        """Return a VM's server; None if there is none, or no longer.
+        """Return a VM's server; None if it does not exist.
 
         Raises:
-            ServerAmbiguous: several have its name.
+            ServerAmbiguous: several servers have its name.
             NovaUnreachable: Nova does not answer.
         """
         known = self.memory.ids.get(vm) or self._id(vm)
@@ -167,7 +167,7 @@ class Servers:
         """Return a VM's server.
 
         Raises:
-            ServerMissing: there is none.
+            ServerMissing: the server does not exist.
         """
         server = self.find(vm)
         if server is None:
@@ -190,7 +190,7 @@ class Servers:
     # --- acts -----------------------------------------------------------------------------
 
     def reboot(self, vm: str) -> ServerStep:
-        """Reboot a server; one that does not run is left alone."""
+        """Reboot a server, if it runs."""
         server = self.needed(vm)
         if server.status in {ERROR, "UNKNOWN"} and self.task.operation.of_vm:
             raise ServerUnfit(vm=vm, status=server.status, what="rebooted")
@@ -220,7 +220,7 @@ class Servers:
         return self.once(vm, server, UNPAUSE, where=PAUSED)
 
     def start_fallen(self, vm: str) -> ServerStep:
-        """Start a server that its host's failure has stopped, not one that people have."""
+        """Start a server that its host's failure has stopped, but not one that people stopped."""
         server = self.needed(vm)
         if server.status == SHUTOFF and self.mark_of(server) is None:
             newest = next(iter(self.actions(server)), None)
@@ -229,7 +229,7 @@ class Servers:
         return self.once(vm, server, START, where=SHUTOFF)
 
     def rebuild(self, vm: str) -> ServerStep:
-        """Write a server's disk again, from its image."""
+        """Rewrite a server's disk from its image."""
         server = self.needed(vm)
         if not server.image:
             raise ServerUnfit(vm=vm, status="booted from a volume", what="rebuilt from an image")
@@ -261,13 +261,13 @@ class Servers:
         return self.going(vm, f"deleting {vm}", 0.5)
 
     def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> ServerStep:
-        """Ask Nova for an act on a server, once in this task.
+        """Ask Nova for an action on a server, once in this task.
 
         Args:
             vm: the VM.
-            server: its server, as read just now.
-            verb: the act.
-            where: the status that the act requires; other servers are left alone; empty: any.
+            server: its server, just read.
+            verb: the action.
+            where: the status that the action requires; other servers are left alone; empty: any.
         """
         mark = self.mark_of(server)
         done = self.action_since(server, mark, verb.action) if mark else None
@@ -290,11 +290,11 @@ class Servers:
     # --- what Nova has recorded -----------------------------------------------------------
 
     def actions(self, server: Server) -> list[Action]:
-        """Return what was done to a server, the newest first."""
+        """Return the actions of a server, newest first."""
         return actions_of(self.nova.get(f"/servers/{server.id}/os-instance-actions"))
 
     def action_since(self, server: Server, mark: ServerMark, name: str) -> Action | None:
-        """Return the newest action of a kind that this user has asked for since the mark."""
+        """Return this user's newest action of a kind since the mark."""
         user = self.nova.user
         for each in self.actions(server):
             if each.request == mark.action:
@@ -304,7 +304,7 @@ class Servers:
         return None
 
     def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> ServerStep | None:
-        """Return how far Nova is with an action; None if it has failed."""
+        """Return the progress of Nova's action; None if it has failed."""
         if server.task:
             return self.going(vm, f"{doing} {vm}", 0.5)
         events = self._events(server, action)
@@ -317,7 +317,7 @@ class Servers:
     def failure(
         self, server: Server, action: Action | None, vm: str, *, doing: str
     ) -> ServerFailed:
-        """Return why Nova failed with an action, in its own words."""
+        """Return Nova's reason for a failed action."""
         events = self._events(server, action) if action else []
         traces = [each["traceback"] for each in events if each.get("traceback")]
         lines = traces[-1].strip().splitlines() if traces else []
@@ -332,10 +332,10 @@ class Servers:
     # --- the mark -------------------------------------------------------------------------
 
     def mark_of(self, server: Server) -> ServerMark | None:
-        """Return the mark that this operation has put on a server.
+        """Return this operation's mark on a server.
 
         Raises:
-            TaskSuperseded: a later writer has put it.
+            TaskSuperseded: a later writer has put its mark.
         """
         mark = self._marks.read(server, self.key)
         if mark is not None and mark.generation > self.task.generation:
@@ -344,7 +344,7 @@ class Servers:
         return mark
 
     def put_mark(self, server: Server) -> ServerMark:
-        """Mark a server: what Nova records of it from now on is this task's work."""
+        """Mark a server; Nova's later records of it are this task's work."""
         before = self.mark_of(server)
         query = {"instance_uuid": server.id, "limit": NEWEST}
         migrations = self.nova.get("/os-migrations", **query)["migrations"]
@@ -362,21 +362,21 @@ class Servers:
 
     @property
     def key(self) -> str:
-        """The operation's name in marks; a store that was started over counts from 1 again."""
+        """The operation's name in marks, unique also when a new store counts from 1 again."""
         operation = self.task.operation
         return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
 
     # --- steps ----------------------------------------------------------------------------
 
     def act(self, server: Server, body: dict[str, Any]) -> None:
-        """Ask Nova for something."""
+        """Send Nova a request."""
         self.nova.post(f"/servers/{server.id}/action", body)
 
     def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> ServerStep:
-        """Return the step of an act that is under way.
+        """Return the step of an action in progress.
 
         Raises:
-            ServerSlow: it has gone on for too long.
+            ServerSlow: the action exceeded its time limit.
         """
         limit_s = limit_s or self.config.server_timeout_s
         if self.now_ms - self.since_ms(f"{vm}: {text}") > limit_s * 1000:
@@ -384,5 +384,5 @@ class Servers:
         return ServerStep(text=text, share=share)
 
     def since_ms(self, what: str) -> int:
-        """Return since when something is waited for."""
+        """Return the start of a wait."""
         return self.memory.since_ms.setdefault(what, self.now_ms)

@@ -1,6 +1,6 @@
-"""What each operation does on a cloud: which servers are moved, rebooted or removed.
+"""The work of each operation on a cloud: which servers are moved, rebooted or removed.
 
-How one server is treated is in `servers.py` and `moves.py`; what calls this is in `driver.py`.
+`servers.py` and `moves.py` act on one server; `driver.py` calls this module.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.command.runner import ProgramRun, ProgramRuns
 
-#: How long a command may take to be begun, in seconds.
+#: Time limit for the start of a command, in seconds.
 START_S = 30
-#: Servers that something is done to at a time, where the configuration does not say, and servers
-#: that are looked at in one call: each costs some requests, and a call has a time limit.
+#: Default number of servers worked on at a time, and maximum servers examined per call: each costs
+#: some requests, and a call has a time limit.
 AT_ONCE_MAX, LOOKS_MAX = 20, 50
 
 
 class NovaWorkUnsupported(PeerError):
-    """An operation that this driver has no way to carry out."""
+    """The driver cannot carry out this operation."""
 
     code = "nova-work-unsupported"
     message = "The nova driver cannot carry out {cause} with impact {impact}: {reason}."
@@ -39,7 +39,7 @@ class NovaWorkUnsupported(PeerError):
 
 
 class NovaCommandFailed(PeerError):
-    """A command of the configuration that failed."""
+    """A configured command failed."""
 
     code = "nova-command-failed"
     message = "{setting} of host {host} failed: {reason}."
@@ -47,7 +47,7 @@ class NovaCommandFailed(PeerError):
 
 
 class NovaHostAway(PeerError):
-    """A host whose compute service does not come back."""
+    """A host's compute service did not return."""
 
     code = "nova-host-away"
     message = "The compute service of host {host} is not up after {seconds} s."
@@ -55,7 +55,7 @@ class NovaHostAway(PeerError):
 
 
 class NovaStillWorking(PeerError):
-    """An operation that is called off, and that Nova has not ended yet."""
+    """Nova still works on an aborted operation."""
 
     code = "nova-still-working"
     message = "Nova still works on {vm}."
@@ -63,21 +63,22 @@ class NovaStillWorking(PeerError):
 
 
 class ServerWork:
-    """One task, brought one step further by each call."""
+    """One task, advanced by one step with each call."""
 
     def __init__(self, servers: Servers, attempts: list[int], runs: ProgramRuns) -> None:
-        """Do nothing yet.
+        """Start without work.
 
         Args:
-            servers: the task's.
-            attempts: which attempts this one carries on, its own first.
+            servers: the servers of the task.
+            attempts: the attempts that this one continues, its own first.
             runs: the commands of all attempts.
         """
         self._servers = servers
         self._operation = servers.task.operation
         self._config = servers.config
         self._moves = ServerMoves(servers)
-        # The work that follows a move of the same maintenance enables what the move disabled.
+        # After a move, the following work of the same maintenance enables the service that the move
+        # disabled.
         shared = self._operation.maintenance and not self._operation.of_vm
         owner = f"m-{self._operation.maintenance}" if shared else servers.key
         self._hosts = ComputeHosts(servers.nova, owner)
@@ -85,10 +86,10 @@ class ServerWork:
         self._runs = runs
 
     def advance(self) -> ServerStep:
-        """Do what can be done now; costs some requests for each server under way.
+        """Do the work that is possible now; costs some requests for each server in progress.
 
         Raises:
-            ForewarnError: why it failed; `NovaUnreachable` where it may be tried again.
+            ForewarnError: the task failed; after `NovaUnreachable` it may be tried again.
         """
         operation = self._operation
         traits = TRAITS[operation.cause]
@@ -111,10 +112,10 @@ class ServerWork:
         return self._reboot_host()
 
     def call_off(self) -> None:
-        """End what Nova still does, and leave nothing paused or disabled by this operation.
+        """End Nova's remaining work; resume and enable what this operation paused or disabled.
 
         Raises:
-            NovaStillWorking: that takes longer; the next call goes on with it.
+            NovaStillWorking: this takes longer; the next call continues.
         """
         for attempt in self._attempts:
             for setting in ("reboot_command", "update_command", "fence_command"):
@@ -133,7 +134,7 @@ class ServerWork:
     def _each(
         self, phase: str, act: Callable[[str], ServerStep], at_once: int = AT_ONCE_MAX
     ) -> ServerStep:
-        """Bring servers a step further, also where one fails; that is raised at the end."""
+        """Advance servers by a step, even if one fails; raise that failure at the end."""
         memory, vms = self._servers.memory, self._operation.vms
         left = [vm for vm in vms if (phase, vm) not in {*memory.finished, *memory.failed}]
         going: list[ServerStep] = []
@@ -151,14 +152,14 @@ class ServerWork:
         return DONE
 
     def _step(self, part: tuple[str, str], act: Callable[[str], ServerStep]) -> ServerStep:
-        """Bring one server a step further; remember its end, good or bad."""
+        """Advance one server by a step; remember its result."""
         memory, vm = self._servers.memory, part[1]
         try:
             step = act(vm)
             if step.done:
                 memory.finished.add(part)
             return step
-        except NovaBusy as busy:  # somebody was faster; the next look shows it
+        except NovaBusy as busy:  # another client was faster; the next look shows it
             try:
                 return self._servers.going(vm, f"waiting for {vm}: {_clause(busy)}", 0)
             except PeerError as error:
@@ -170,7 +171,7 @@ class ServerWork:
         return DONE
 
     def _drain(self, act: Callable[[str], ServerStep]) -> ServerStep:
-        """Move servers away; their host takes no others until the work that follows has ended."""
+        """Move servers away; the host stays disabled until the following work has ended."""
         operation, at_once = self._operation, self._config.parallel_moves
         if operation.of_vm:
             return self._each("move", act, at_once)
@@ -227,12 +228,12 @@ class ServerWork:
         return step
 
     def _start_again(self) -> ServerStep:
-        """Start the servers of a failed host again, once it is back."""
+        """Start the servers of a failed host once it is back."""
         step = self._wait_for_host()
         return self._each("start", self._servers.start_fallen) if step.done else step
 
     def _bring_up_elsewhere(self) -> ServerStep:
-        """Evacuate the servers of a lost host, once it is certain that it is off."""
+        """Evacuate the servers of a lost host, once the host is certainly off."""
         if not self._config.fence_command:
             raise self._unsupported("fence_command is not set, so the host may still be running")
         step = self._command("fence_command", self._config.fence_command)
@@ -258,7 +259,7 @@ class ServerWork:
         return self._runs.look(self._operation.number, attempt, f"{setting}/")
 
     def _command(self, setting: str, words: tuple[str, ...]) -> ServerStep:
-        """Run a command that must not run twice in one attempt, nor again once it ended well."""
+        """Run a command at most once per attempt, and never again after a success."""
         runs = [self._run(setting, each) for each in self._attempts]
         if any(each.end == "" for each in runs):
             return DONE
@@ -266,7 +267,7 @@ class ServerWork:
             self._begin_command(setting, words)
         if runs[0].running or not runs[0].begun:
             return ServerStep(text=f"{setting} runs")
-        reason = runs[0].end or "it was killed; whether it did its work is not known"
+        reason = runs[0].end or "it was killed; its result is unknown"
         raise NovaCommandFailed(
             setting=setting, host=self._operation.host, reason=reason.removesuffix(".")
         )

@@ -1,7 +1,7 @@
-"""The driver whose work another service does: asked by signed requests, reporting by signed ones.
+"""The driver for a remote service, with signed requests and signed reports.
 
-The far side must take a request with an `Idempotency-Key` it has seen for what it was: after a
-crash nobody here knows whether it arrived.
+The remote service must recognise a repeated `Idempotency-Key`: after a crash the driver does not
+know whether its request arrived.
 """
 
 from __future__ import annotations
@@ -42,30 +42,37 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S, BACKOFF_S, POLL_S = 10.0, 0.5, 2.0
-#: Of an attempt: that the far side has taken it; when its last report was signed, and that report.
+#: Records of an attempt: that the remote service has accepted it; when its last report was signed,
+#: and that report.
 SENT, REPORT = "sent", "report"
 
 _OPTIONS = Form(
     "WebhookDriver",
-    "A driver whose work another service does.",
+    "A driver that calls another service.",
     (
-        Field("url", Text(2048), "Where requests go: https, or this machine.", required=True),
+        Field("url", Text(2048), "URL for requests: https, or this machine.", required=True),
         Field("secret_file", Text(4096), "File with the shared secret.", required=True),
-        Field("polls", Boolean(), "Ask how far a task is, rather than wait for reports."),
-        Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
-        Field("timeout_s", Number(0.1, 3600), "Longest step of sending, and longest whole answer."),
-        Field("backoff_s", Number(0, 60), "How long until it is sent again; then doubled."),
-        Field("poll_s", Number(0.1, 86_400), "How often reports are looked for, or asked for."),
+        Field("polls", Boolean(), "Ask for a task's progress instead of waiting for reports."),
+        Field("ca_file", Text(4096), "CA certificates to trust instead of the system's."),
+        Field(
+            "timeout_s",
+            Number(0.1, 3600),
+            "Time limit of each step of sending, and of the whole answer.",
+        ),
+        Field(
+            "backoff_s", Number(0, 60), "Delay before a request is sent again, doubled each time."
+        ),
+        Field("poll_s", Number(0.1, 86_400), "Interval between checks for reports, or questions."),
     ),
 )
-#: Times a request is sent before the call fails.
+#: Tries of a request before the call fails.
 TRIES = 3
-#: Statuses that may be otherwise a little later.
+#: Statuses that may change on a retry.
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> WebhookDriver:
-    """Return a driver with these options, whose tasks are kept in the store at an address.
+    """Return a driver with these options, with task records in the store at an address.
 
     Raises:
         ValidationFailed: an option is unknown, missing or wrong.
@@ -91,7 +98,7 @@ def create(name: str, options: Mapping[str, object], store: str) -> WebhookDrive
 
 
 class WebhookDriver:
-    """Sends tasks to another service, and keeps their records in the store."""
+    """Sends tasks to another service, and stores their records."""
 
     def __init__(
         self,
@@ -101,7 +108,7 @@ class WebhookDriver:
         polls: bool = False,
         poll_s: float = POLL_S,
     ) -> None:
-        """Send nothing yet."""
+        """Start without a request."""
         self.name = endpoint.driver
         self._endpoint = endpoint
         self._records = records
@@ -109,7 +116,7 @@ class WebhookDriver:
         self._poll_ms = int(poll_s * 1000)
 
     def begin(self, task: Task) -> None:
-        """Send `begin`, unless the far side has taken it before."""
+        """Send `begin`, unless the remote service has accepted it before."""
         operation = task.operation
         self._records.begin(task.key)
         if SENT not in self._records.notes(operation.number)[operation.execution.attempt]:
@@ -117,7 +124,7 @@ class WebhookDriver:
             self._records.put(operation.number, operation.execution.attempt, {SENT: ""})
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Return the last report, or the answer of the far side."""
+        """Return the last report, or the answer of the remote service."""
         notes = self._records.notes(task.operation.number).get(task.attempt)
         if notes is None:
             raise TaskForgotten(task=task.id)
@@ -132,18 +139,18 @@ class WebhookDriver:
         return replace(progress, again_ms=progress.again_ms or now_ms + self._poll_ms)
 
     def abort(self, task: Task) -> None:
-        """Begin nothing more, take no more reports, and send `abort`."""
+        """Block further begins and reports, and send `abort`."""
         self._records.abort(task.key)
         self._send("abort", task)
 
     def discover(self) -> dict[str, object]:
-        """Return the topology that the far side knows."""
+        """Return the topology that the remote service reports."""
         body = encoded({"verb": "discover"})
         form = read_json(send(self._endpoint, "discover", "the fleet", body=body))
         return form if isinstance(form, dict) else {}
 
     def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Check and keep a report, for the next time `progress` is asked. Durable on return."""
+        """Check and store a report for the next `progress`. Durable on return."""
         now_s = SystemClock().now_ms() // 1000
         signed_s = check_report(self._endpoint.secret, self.name, headers, body=body, now_s=now_s)
         operation, attempt, last = self._reported(body)
@@ -152,14 +159,16 @@ class WebhookDriver:
         if last:
             kept_s, _, kept = last.partition("\n")
             if signed_s < int(kept_s) or (signed_s == int(kept_s) and text == kept):
-                raise ReportRefused(driver=self.name, reason="it, or a later one, came before")
+                raise ReportRefused(
+                    driver=self.name, reason=("it, or a later report, was received before")
+                )
             before = read_answer(kept.encode(), "report", task, now_ms=0)
             if before.done or before.failed:
                 raise ReportRefused(driver=self.name, reason=f"{task} has ended")
         self._records.put(operation, attempt, {REPORT: f"{signed_s}\n{text}"})
 
     def _reported(self, body: bytes) -> tuple[int, int, str]:
-        """Return operation and attempt that a report names, and what was reported before."""
+        """Return operation and attempt of a report, and the previous report."""
         form = read_json(body)
         task = str(form.get("task", "")) if isinstance(form, dict) else ""
         if numbers := task_numbers(task):
@@ -175,7 +184,7 @@ class WebhookDriver:
 
 
 class WebhookFailed(PeerError):
-    """The far side of a webhook cannot be reached, or has refused a request."""
+    """The remote service of a webhook is unreachable, or has refused a request."""
 
     code = "driver-webhook-failed"
     message = "{url} {problem} ({verb} of {task})."
@@ -184,24 +193,24 @@ class WebhookFailed(PeerError):
 
 @value
 class WebhookEndpoint:
-    """Where requests go, and how."""
+    """The target and options of requests."""
 
     driver: str
     url: str
     secret: bytes
-    #: How long each step until a request is sent may take, and then its whole answer, in seconds.
+    #: Time limit of each step of sending, and of the whole answer, in seconds.
     timeout_s: float
-    #: How long until a request is sent again, in seconds; doubled each time.
+    #: Delay before a request is sent again, in seconds; doubled each time.
     backoff_s: float
-    #: Certificates that are trusted; empty: the system's.
+    #: Trusted CA certificates; empty: the system's.
     ca_file: str = ""
 
 
 def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> bytes:
-    """Send a request, a few times if need be; return its answer.
+    """Send a request, with some retries; return the answer.
 
     Raises:
-        WebhookFailed: it was refused, or never answered well.
+        WebhookFailed: the request was refused, or never succeeded.
     """
     problem = ""
     for attempt in range(TRIES):

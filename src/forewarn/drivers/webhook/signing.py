@@ -1,4 +1,4 @@
-"""Signatures of requests and reports: who sent them, when, and which way they went.
+"""Signatures of requests and reports: sender, time, and direction.
 
 No request is sent from here.
 """
@@ -14,11 +14,11 @@ from forewarn.errors import CallerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How old, or how far ahead, a signature may be, in seconds; Slack and Stripe take the same.
+#: Maximum age of a signature, or distance ahead, in seconds; Slack and Stripe use the same.
 AGE_S_MAX = 300
-#: Shortest secret, in bytes.
+#: Minimum length of a secret, in bytes.
 SECRET_BYTES_MIN = 16
-#: Which way a message goes: one that was sent is never taken for one that came.
+#: Direction of a message, so that a sent message cannot be replayed as a received one.
 REQUEST, REPORT = "request", "report"
 DRIVER_HEADER = "forewarn-driver"
 TIME_HEADER = "forewarn-timestamp"
@@ -26,7 +26,7 @@ SIGNATURE_HEADER = "forewarn-signature"
 
 
 class ReportRefused(CallerError):
-    """A report with a wrong or old signature, or that came before."""
+    """A report has a wrong or old signature, or was received before."""
 
     code = "driver-report-refused"
     status = 403
@@ -52,7 +52,7 @@ def signed(secret: bytes, way: str, driver: str, *, time_s: int, body: bytes) ->
 def check_report(
     secret: bytes, driver: str, headers: Mapping[str, str], *, body: bytes, now_s: int
 ) -> int:
-    """Check who has sent a report; return when it was signed, seconds since the epoch.
+    """Check the sender of a report; return when it was signed, seconds since the epoch.
 
     Raises:
         ReportRefused: its signature is missing, wrong, or too old.
