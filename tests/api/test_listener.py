@@ -48,7 +48,7 @@ needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix 
 )
 def test_operator_address_that_is_none_is_refused(text: str) -> None:
     """An address is IPV4:PORT, [IPV6]:PORT or unix:PATH, and nothing else."""
-    with pytest.raises(OperatorAddressUnusable, match="it is not IPV4:PORT"):
+    with pytest.raises(OperatorAddressUnusable, match="the address is not IPV4:PORT"):
         check_address(text)
 
 

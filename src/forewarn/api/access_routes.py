@@ -1,4 +1,4 @@
-"""Routes of access: who somebody is, who may do what, and tokens. Source: P-2, P-4."""
+"""Routes of access: the caller's identity, roles, and tokens. Source: P-2, P-4."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Token:
 
 _BINDING: schemas.ObjectSchema[_Binding] = schemas.ObjectSchema(
     "Binding",
-    "A role that somebody has.",
+    "A role of a principal.",
     (
         schemas.Member("principal", schemas.TEXT, lambda b: b.principal),
         schemas.Member("role", schemas.words(Role), lambda b: b.role),
@@ -102,7 +102,9 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
         schemas.Member("owner", schemas.TEXT, lambda t: t.token.owner, "Empty: the whole fleet."),
         schemas.Member("created", schemas.TIME, lambda t: written(t.token.created_ms)),
         schemas.Member("expires", schemas.TIME, lambda t: written(t.token.expires_ms)),
-        schemas.Member("used", schemas.TIME, lambda t: written(t.used_ms), "To ten minutes."),
+        schemas.Member(
+            "used", schemas.TIME, lambda t: written(t.used_ms), "Accurate to ten minutes."
+        ),
         schemas.Member(
             "token", schemas.TEXT, lambda t: t.text, "The secret; shown only once, on creation."
         ),
@@ -115,7 +117,7 @@ _WHOAMI: Schema = {
         "bindings": {"type": "array", "items": _BINDING.schema()},
         "can": {
             **schemas.TEXTS,
-            "description": "The operationIds that are permitted, for some owner or all.",
+            "description": "The operationIds that the caller may call, for some owner or all.",
         },
     },
     "required": ["principal", "bindings", "can"],

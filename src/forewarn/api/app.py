@@ -70,11 +70,12 @@ def build_app(
     """Return the operator API.
 
     Args:
-        loop: the control plane, which reads the live state, and changes it if it decides.
+        loop: the control plane, which reads the live state, and changes it if this process is
+        active.
         store: the store that history and ended work are read from.
         settings: who may call, and how long an answer may take.
         extra_routes: further routes, documented like the others.
-        forwarder: hands what a follower does not answer on to the active process; None: none.
+        forwarder: forwards a follower's calls to the active process; None: no forwarding.
 
     Raises:
         RouteUnlisted: a route has no row in the table of permissions.
@@ -112,7 +113,7 @@ def build_app(
 
 
 def every_route(extra: Sequence[Route] = (), oidc: Oidc | None = None) -> tuple[Route, ...]:
-    """Return the whole table of routes, with those that describe it."""
+    """Return all routes, including those that describe the API itself."""
     described = _Description()
     all_routes = (
         *fleet_routes.routes(),

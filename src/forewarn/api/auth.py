@@ -46,7 +46,7 @@ ADDRESSES_REMEMBERED = 256
 TOKEN_SHOWN = 15
 #: Shortest time between two writes of a token's last use, in milliseconds.
 USE_WRITTEN_MS = 600_000
-#: The built-in user that a caller on this machine is in an emulator.
+#: The built-in user of local callers in an emulator.
 LOCAL = "local"
 #: Member of `scope["state"]`: a function that returns whether the caller may still call.
 STILL = "still"
@@ -54,15 +54,16 @@ STILL = "still"
 SESSION = "forewarn"
 #: Prefix of cookies that browsers accept only with TLS, and send only to the host that set them.
 SECURE = "__Host-"
-#: Header of every response with the time of the service's clock.
+#: Response header with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
-#: Headers with the last commit that an answer to a known caller has, and how long ago, in ms, it
-#: was the newest. A read that sends the first is answered from this commit on. Source: H-4.
+#: Headers of an answer to a known caller: the last commit that it reflects, and how long ago, in
+#: ms, that was the newest. A read that sends the first header is answered from this commit on.
+#: Source: H-4.
 GENERATION_HEADER, AGE_HEADER = b"forewarn-generation", b"forewarn-age-ms"
 
 
 class TokenMissing(CallerError):
-    """A call without a token where one is required."""
+    """The call has no token, but one is required."""
 
     code = "token-missing"
     status = 401
@@ -74,7 +75,7 @@ class TokenMissing(CallerError):
 
 
 class HostRefused(CallerError):
-    """A call without a token whose `Host` header is not a loopback name."""
+    """The call has no token, and its `Host` header is not a loopback name."""
 
     code = "host-refused"
     status = 403
@@ -83,7 +84,7 @@ class HostRefused(CallerError):
 
 
 class CrossSite(CallerError):
-    """A call that a browser sent on behalf of another site's page."""
+    """A browser sent the call on behalf of another site's page."""
 
     code = "cross-site"
     status = 403
@@ -92,7 +93,7 @@ class CrossSite(CallerError):
 
 
 class NotPermitted(CallerError):
-    """A call that needs a permission its caller does not have."""
+    """The caller lacks the permission that the call requires."""
 
     code = "not-permitted"
     status = 403
@@ -101,7 +102,7 @@ class NotPermitted(CallerError):
 
 
 class ActiveAsked(CallerError):
-    """A change asked of a follower by a caller whose credentials cannot be handed on."""
+    """A follower cannot forward the credentials of a change."""
 
     code = "active-asked"
     status = 421
@@ -248,8 +249,8 @@ class Authenticator:
             app: the guarded application.
             callers: identifies the caller.
             public: matches paths that need no token.
-            page: paths of the page's files, which hold no secrets: links lead to them.
-            forwarder: hands calls on to the active process; None: this process is it.
+            page: paths of the page's public files, which links open without a token.
+            forwarder: forwards calls to the active process; None: this process is active.
         """
         self._app = app
         self._forwarder = forwarder
@@ -274,7 +275,7 @@ class Authenticator:
                     stamps[GENERATION_HEADER] = b"%d" % state_of.generation
                     stamps[AGE_HEADER] = b"%d" % loop.age_ms(state_of)
                 headers = [*message.get("headers", ())]
-                known = dict(headers)  # the active process has stamped what was handed on to it
+                known = dict(headers)  # the active process has added the headers already
                 headers += ((name, text) for name, text in stamps.items() if name not in known)
                 message["headers"] = headers
             await send(message)
@@ -290,7 +291,9 @@ class Authenticator:
             if forwarder and hands_on and principal and principal.name != LOCAL:
                 raise ActiveAsked(principal=principal.name, url=forwarder.url() or "none now")
         except ForewarnError as error:
-            judged = isinstance(error, TokenWrong | IssuerUnavailable)  # the active one may know it
+            judged = isinstance(
+                error, TokenWrong | IssuerUnavailable
+            )  # the active process may know this token
             refused = forwarder if forwarder and judged else refusal(error)
             await refused(scope, receive, stamped)
             return
@@ -340,7 +343,7 @@ class Authenticator:
 
 
 def session_of(scope: Scope) -> str:
-    """Return the token in a browser's cookie; empty: none that counts.
+    """Return the token in a browser's cookie; empty without a valid cookie.
 
     A change counts only with the header `Origin`, which `check_site` has compared: browsers send it
     with every change, so another site's page cannot use the cookie.
@@ -366,7 +369,7 @@ def check_site(headers: Mapping[bytes, bytes]) -> None:
     """Refuse a request that a browser sent on behalf of another site's page.
 
     Raises:
-        CrossSite: the request is one.
+        CrossSite: another site's page sent the request.
     """
     origin = _text(headers, b"origin")
     if origin:

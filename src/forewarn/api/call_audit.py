@@ -24,14 +24,14 @@ class CallAudit:
     """Writes the audit record: in the transaction of a change, else after the response."""
 
     def __init__(self, loop: ReadableControl, record: CallRecord) -> None:
-        """Record nothing yet."""
+        """Start without a record."""
         self._loop = loop
         self.record = record
         #: Whether a change has been committed with the record.
         self.written = False
 
     def name_objects(self, form: Values) -> None:
-        """Set the object of the call where its body names it."""
+        """Set the object of the call, if its body names it."""
         named = form.get("targets") or form.get("hosts") or form.get("principal")
         if named:
             text = named if isinstance(named, str) else ", ".join(map(str, named))

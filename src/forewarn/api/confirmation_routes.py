@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 
 class ConfirmationAwaited(CallerError):
-    """A call that is done once a second principal confirms it."""
+    """The call waits until a second principal confirms it."""
 
     code = "confirmation-awaited"
     status = 409
     message = "This waits for another operator to confirm {id} until {until}; nothing is done yet."
-    advice = "Another operator confirms it: `forewarn confirmation confirm {id}`, or on the page."
+    advice = (
+        "Ask another operator to confirm it: `forewarn confirmation confirm {id}`, or on the page."
+    )
 
 
 _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
@@ -39,7 +41,7 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
     "A call that waits for a second principal.",
     (
         schemas.Member("id", schemas.TEXT, lambda c: c.id),
-        schemas.Member("principal", schemas.TEXT, lambda c: c.principal, "Who made the call."),
+        schemas.Member("principal", schemas.TEXT, lambda c: c.principal, "The caller."),
         schemas.Member("request", schemas.TEXT, lambda c: c.request, "Its method and path."),
         schemas.Member("body", schemas.TEXT, lambda c: c.body),
         schemas.Member("asked", schemas.TIME, lambda c: written(c.asked_ms)),
@@ -49,7 +51,7 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
 
 
 async def keep_for_confirmation(call: ApiCall, request: str) -> ApiResponse:
-    """Keep a call until it is confirmed, and answer its caller."""
+    """Store a call until it is confirmed, and answer its caller."""
     asked = Confirmation(
         0,
         principal=call.principal.name,
@@ -100,7 +102,7 @@ async def _drop(call: ApiCall) -> ApiResponse:
 
 
 async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
-    """Do what the kept call asks, in the step that ends its waiting."""
+    """Execute a stored call in the same step that removes it."""
     kept = await _kept(call)
     route, names = _target(every(), kept.request)
     body = kept.body.encode()
@@ -117,13 +119,13 @@ async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiRe
 
 
 def _target(routes: Iterable[Route], request: str) -> tuple[Route, dict[str, str]]:
-    """Return the route of a kept call, and the names in its path."""
+    """Return the route of a stored call, and the names in its path."""
     method, _, path = request.partition(" ")
     for route in routes:
         names = match_path(route.path, path)
         if names is not None and route.method == method:
             return route, names
-    raise UnknownConfirmation(id=request)  # kept by another release
+    raise UnknownConfirmation(id=request)  # stored by another release
 
 
 def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
@@ -158,7 +160,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
             method="POST",
             path="/v1/confirmations/{id}/confirm",
             name="confirm",
-            summary="Confirm another operator's call, and do what it asks.",
+            summary="Confirm another operator's call and execute it.",
             act=partial(_confirm, every),
             form=Form("ConfirmForm", "An empty form."),
             answer={"type": "object"},

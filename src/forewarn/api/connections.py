@@ -40,7 +40,7 @@ USER = "user"
 
 
 class ApiHeadTooLarge(Exception):
-    """A head above its limits: the parser stops there, and answers 400."""
+    """A head above its limits, which stops the parser with status 400."""
 
 
 class ApiConnection(HttpProtocol):
@@ -49,7 +49,7 @@ class ApiConnection(HttpProtocol):
     def __init__(
         self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
     ) -> None:
-        """Serve one connection that counts in a table."""
+        """Serve one connection, which a table counts."""
         super().__init__(server)
         self._tracked = tracked
         self._request_timeout_s = request_timeout_s
@@ -62,14 +62,14 @@ class ApiConnection(HttpProtocol):
         self._names: tuple[str, ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for its first request."""
+        """Start the time limit of the first request."""
         super().connection_made(transport)
         self._user = _user_of(transport.get_extra_info("socket"))
         self._names = _names_of(transport.get_extra_info("peercert"))
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out."""
+        """Remove the connection from the table."""
         self._tracked.leave()
         self._unset_late()
         super().connection_lost(exc)
@@ -82,7 +82,7 @@ class ApiConnection(HttpProtocol):
             self._expect()
         super().data_received(data)
         self._unparsed += len(data)
-        if self._unparsed > HEAD_BYTES_MAX:  # one header, or a trailer, without an end
+        if self._unparsed > HEAD_BYTES_MAX:  # a single header or trailer without an end
             self.transport.abort()
 
     def on_message_begin(self) -> None:
@@ -98,12 +98,12 @@ class ApiConnection(HttpProtocol):
             self.set_state(NAMES, self._names)
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the URL."""
+        """Process a part of the URL."""
         self._grow(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Process a header."""
         self._grow(len(name) + len(value))
         if self.header_count() >= HEADERS_MAX:
             raise ApiHeadTooLarge
@@ -119,7 +119,7 @@ class ApiConnection(HttpProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
+        """Process a part of the body."""
         self._progress()
         super().on_body(body)
 
@@ -131,7 +131,7 @@ class ApiConnection(HttpProtocol):
         super().on_message_complete()
 
     def malformed(self) -> None:
-        """Wait for nothing more."""
+        """Cancel all time limits."""
         self._unset_late()
 
     def answered(self) -> None:
@@ -140,7 +140,7 @@ class ApiConnection(HttpProtocol):
             self._tracked.expose()
 
     def idle_too_long(self) -> None:
-        """Wait for nothing more."""
+        """Cancel all time limits."""
         self._unset_late()
 
     def _progress(self) -> None:
@@ -178,7 +178,8 @@ def _names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(
         known[kind].format(name)
         for kind, name in pairs
-        if kind == "DNS" or (kind == "URI" and "://" in name)  # `user:root` is not a certificate's
+        if kind == "DNS"
+        or (kind == "URI" and "://" in name)  # names like `user:root` are reserved for users
     )
 
 

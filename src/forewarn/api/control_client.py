@@ -54,7 +54,7 @@ COMPUTING_MAX = 2
 
 
 class AnswerOverdue(OurError):
-    """The control plane or the store has not answered in time, and nothing was changed."""
+    """The control plane or the store did not answer in time; nothing was changed."""
 
     code = "answer-overdue"
     status = 503
@@ -63,26 +63,26 @@ class AnswerOverdue(OurError):
 
 
 class CallResultUnknown(OurError):
-    """The change may still be carried out; the caller no longer waits for it."""
+    """The caller's wait has ended, but the change may still be executed."""
 
     code = "outcome-unknown"
     status = 503
-    message = "This was begun, but {reason} before it was done; it may still be."
-    advice = "Check whether it was (`forewarn history`) before you try again."
+    message = "The change was begun, but {reason} before it was complete; it may still complete."
+    advice = "Check whether it is complete (`forewarn history`) before you try again."
 
 
 class ConfirmationNeeded(CallerError):
-    """An act that policy has a second principal confirm. Source: P-8."""
+    """The policy requires a second principal's confirmation. Source: P-8."""
 
     code = "confirmation-needed"
     status = 409
-    message = "Policy has a second operator confirm this."
-    advice = "Ask for it through the operator API, the page or `forewarn`; nothing was done."
+    message = "The policy requires a second operator to confirm this."
+    advice = "Request it through the operator API, the page or `forewarn`; nothing was done."
 
 
 @value
 class Confirming:
-    """The confirmation under which a call acts."""
+    """The confirmation that permits a call."""
 
     number: int
     principal: str
@@ -96,13 +96,13 @@ class ControlClient:
     store: Store
     clock: Clock
     tail: HistoryWatch
-    #: The fleet at a glance.
+    #: The fleet overview.
     overview: FleetWatch
     #: Longest time to an answer, in seconds.
     answer_timeout_s: float
     #: Largest topology accepted, in bytes.
     max_topology_bytes: int = 4 * 1024 * 1024
-    #: Hands calls on to the active process; None: this process is it.
+    #: Forwards calls to the active process; None: this process is active.
     forwarder: Forwarder | None = None
     #: Sorted names, for lists.
     index: FleetIndex = field(default_factory=FleetIndex)
@@ -110,7 +110,7 @@ class ControlClient:
     owners: frozenset[str] | None = None
     #: Audit of the current call; None: changes are not recorded.
     call: CallAudit | None = None
-    #: Set while a kept call is done because a second principal confirms it.
+    #: Set while a stored call is executed after its confirmation.
     confirming: Confirming | None = None
     #: Unanswered calls with an Idempotency-Key, by principal and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
@@ -119,7 +119,7 @@ class ControlClient:
 
     @property
     def writer(self) -> ControlEngine:
-        """The control plane of the active process: a follower hands changes on before this."""
+        """The control plane of the active process; a follower forwards changes before using it."""
         assert isinstance(self.loop, ControlEngine), self.loop
         return self.loop
 

@@ -43,14 +43,15 @@ _App = TypeVar("_App", bound="ASGIApp")
 READ_BYTES_MAX = 16 * 1024
 #: Longest body of a call that waits for confirmation, in bytes.
 KEPT_BYTES_MAX = 256 * 1024
-#: How long a read waits for the commit it demands, between two looks, in seconds; digits of it.
+#: Interval at which a read checks for the commit it requires, in seconds; maximum digits of the
+#: commit number.
 REACH_S_MAX, REACH_LOOK_S, GENERATION_LENGTH_MAX = 2.0, 0.01, 18
 #: Headers that make a change conditional. Source: RFC 9110 13.1.
 PRECONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
 
 class NoSuchPath(CallerError):
-    """A path that the API does not have."""
+    """The API does not have this path."""
 
     code = "no-such-path"
     status = 404
@@ -59,7 +60,7 @@ class NoSuchPath(CallerError):
 
 
 class MethodRefused(CallerError):
-    """A method that the path does not have."""
+    """The path does not have this method."""
 
     code = "method-refused"
     status = 405
@@ -68,7 +69,7 @@ class MethodRefused(CallerError):
 
 
 class BodyTooLarge(CallerError):
-    """A body above the limit."""
+    """The body exceeds the limit."""
 
     code = "body-too-large"
     status = 413
@@ -77,7 +78,7 @@ class BodyTooLarge(CallerError):
 
 
 class MediaRefused(CallerError):
-    """A body in a media type that the path does not accept."""
+    """The path does not accept the body's media type."""
 
     code = "media-refused"
     status = 415
@@ -86,7 +87,7 @@ class MediaRefused(CallerError):
 
 
 class PreconditionUnsupported(CallerError):
-    """A conditional change, which this API does not support."""
+    """The change has a condition, which this API does not support."""
 
     code = "precondition-unsupported"
     status = 412
@@ -95,7 +96,7 @@ class PreconditionUnsupported(CallerError):
 
 
 class QueryInvalid(CallerError):
-    """A query with an unknown or repeated parameter."""
+    """The query has an unknown or repeated parameter."""
 
     code = "query-invalid"
     message = "The query {problem}."
@@ -103,7 +104,7 @@ class QueryInvalid(CallerError):
 
 
 class StateOutdated(PeerError):
-    """A process that has not renewed its lease for a term: what it knows may be old."""
+    """This process has not renewed its lease for a term, so its state may be outdated."""
 
     code = "state-outdated"
     status = 503
@@ -112,20 +113,23 @@ class StateOutdated(PeerError):
 
 
 class GenerationInvalid(CallerError):
-    """A demand for freshness that cannot be read."""
+    """The header that requires a minimum commit is malformed."""
 
     code = "generation-invalid"
     message = "The header Forewarn-Generation must be a whole number, not {given!r}."
-    advice = "Send the one of an earlier answer, or leave it out."
+    advice = "Send the value of an earlier answer, or omit the header."
 
 
 class StateBehind(PeerError):
-    """A read that demands a newer state than this process has."""
+    """A read requires a newer state than this process has."""
 
     code = "state-behind"
     status = 503
-    message = "This process is at commit {generation}, and the read demands {wanted}."
-    advice = "Repeat it, or ask another control plane. Numbers of another store mean nothing here."
+    message = "This process is at commit {generation}, and the read requires {wanted}."
+    advice = (
+        "Repeat it, or ask another control plane. Commit numbers of another store are not "
+        "comparable."
+    )
 
 
 class Dispatch:
@@ -148,7 +152,7 @@ class Dispatch:
             await response(scope, receive, send)
 
     def _refused(self, scope: Scope, error: ForewarnError) -> ASGIApp:
-        """Return the error; the active process may know newer permissions of the caller."""
+        """Return the error, or forward the call: the active process may know newer permissions."""
         forwarder = self._control.forwarder
         if isinstance(error, NotPermitted) and forwarder and forwarder.proves(scope):
             return forwarder
@@ -178,15 +182,15 @@ class Dispatch:
             control = control.within(owners).recording(audit)
             answer = await self._act(route, request, control, audit)
         if request.method in SAFE and not route.public and control.loop.lapsed():
-            raise StateOutdated  # this process stood still meanwhile
+            raise StateOutdated  # this process was suspended meanwhile
         return answer
 
     async def _check_fresh(self, request: Request) -> None:
-        """Refuse a call while another process may know more, or wait for the commit it demands.
+        """Refuse a read if this process may be outdated, or wait for the commit it requires.
 
         Raises:
             StateOutdated: this process may be behind for longer than a term.
-            StateBehind, GenerationInvalid: the demand of the call is not met.
+            StateBehind, GenerationInvalid: the required commit is not reached or malformed.
         """
         loop, here = self._control.loop, asyncio.get_running_loop()
         if loop.lapsed():
@@ -210,7 +214,7 @@ class Dispatch:
         if route.public:
             limit = PUBLIC_BYTES_MAX
         body = await read_body(request, limit) if route.method != "GET" else b""
-        if not body and route.method == "PUT":  # it replaces the whole record
+        if not body and route.method == "PUT":  # the policy replaces the whole record
             raise BodyUnreadable(reason="it is empty")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         call = ApiCall(
@@ -243,7 +247,7 @@ class Dispatch:
 
 
 async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
-    """Return a route's answer; keep the call if a second principal must confirm it."""
+    """Return a route's answer; store the call if a second principal must confirm it."""
     try:
         return await route.act(call)
     except ConfirmationNeeded:
@@ -309,7 +313,7 @@ async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> A
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        working.cancel()  # its own error describes the outcome best
+        working.cancel()  # the caller's own error describes the outcome best
         return await working
     finally:
         leaving.cancel()

@@ -24,7 +24,7 @@ HEADER = "forewarn-driver"
 
 
 class ReportUnwanted(CallerError):
-    """A report for a driver that accepts none."""
+    """No driver accepts the report."""
 
     code = "driver-report-unwanted"
     status = 403

@@ -69,7 +69,7 @@ class Rack:
     """
 
     zone: str
-    #: Its name, and the last one's if racks are combined.
+    #: Its name, and the last rack's name if racks are combined.
     first: str
     last: str
     #: Hosts by their letters.
@@ -106,7 +106,7 @@ class FleetOverview:
         *,
         listening: Iterable[str] = (),
     ) -> None:
-        """Begin with a whole state; costs the fleet. `listening`: names of enabled groups."""
+        """Start with a whole state; costs the fleet. `listening`: names of enabled groups."""
         self._listening = set(listening)
         self._hosts: dict[str, Host] = dict(topology.hosts)
         self._host_of = {vm.name: vm.host for vm in topology.vms.values()}
@@ -115,7 +115,7 @@ class FleetOverview:
         self.events: dict[str, Event] = dict(events)
         self._on_host: Members[str] = Members()
         self._of_vm: Members[str] = Members()
-        #: Affected VMs: rack, letter.
+        #: Affected VMs, each with its rack and letter.
         self._disturbed: dict[str, tuple[int, str]] = {}
         self._changed_hosts: set[int] = set()
         self._changed_racks: set[int] = set()
@@ -200,7 +200,7 @@ class FleetOverview:
         fold = max(-(-len(racks) // RACKS_MAX), 1)
         zones = len({key[0] for key, _ in racks})
         if fold > 1 and zones < RACKS_MAX // 2:
-            fold = -(-len(racks) // (RACKS_MAX - zones))  # each zone's last one may not be full
+            fold = -(-len(racks) // (RACKS_MAX - zones))  # a zone's last rack may not be full
         self.racks, self._rack_of = [], {}
         folded = 0
         for key, names in racks:
@@ -252,7 +252,7 @@ class FleetOverview:
     def approvals(self, operation: Operation) -> tuple[int, int]:
         """Return how many events are approved or started, and how many groups are asked.
 
-        Nobody waits for a group that does not listen, so its event counts in neither. Source: B-2.
+        Groups that do not listen are not asked, so their events count in neither. Source: B-2.
         """
         events = [self.events[each] for each in operation.events if each in self.events]
         events = [event for event in events if event.group in self._listening]

@@ -117,7 +117,7 @@ def _routes_of(
             query=(_NEW,),
             form=form,
             answer=shape,
-            also={201: "It is new."},
+            also={201: "The record is new."},
         ),
         *_removals_of(kind, acts),
     )

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 HEADER = "idempotency-key"
 #: Longest key, in characters.
 KEY_LENGTH_MAX = 128
-#: Audit outcome of a call answered with the kept response.
+#: Audit outcome of a repeated call, which gets the stored response.
 REPEATED = "repeated"
 
 
 class KeyInvalid(CallerError):
-    """A malformed key."""
+    """The key is malformed."""
 
     code = "idempotency-key-invalid"
     message = "The Idempotency-Key must have 1 to {limit} printable characters."
@@ -39,7 +39,7 @@ class KeyInvalid(CallerError):
 
 
 class KeyReused(CallerError):
-    """A key that was used with a different request before."""
+    """The key was used with a different request before."""
 
     code = "idempotency-key-reused"
     status = 422
@@ -48,7 +48,7 @@ class KeyReused(CallerError):
 
 
 class AnswerUnknown(CallerError):
-    """A repeated call whose first response is unknown, though its change was started."""
+    """The response to a repeated call is unknown, though its change was started."""
 
     code = "answer-unknown"
     status = 409

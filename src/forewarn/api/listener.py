@@ -32,7 +32,7 @@ METRICS = Purpose("The metrics endpoint", "[listen] metrics")
 
 
 class OperatorAddressUnusable(CallerError):
-    """An address in the settings on which the service cannot listen."""
+    """The service cannot listen on an address from the settings."""
 
     code = "operator-address-unusable"
     message = "{server} cannot listen on {address}: {reason}."
@@ -40,7 +40,7 @@ class OperatorAddressUnusable(CallerError):
 
 
 class OperatorAddressTaken(OperatorAddressUnusable):
-    """The system refuses to let the service listen there."""
+    """The system refuses to let the service listen on an address."""
 
     code = "operator-address-taken"
     status = 409
@@ -49,17 +49,17 @@ class OperatorAddressTaken(OperatorAddressUnusable):
 def check_address(address: str, purpose: Purpose = OPERATOR) -> tuple[str, int]:
     """Return host and port of `IPV4:PORT` or `[IPV6]:PORT`, or the path of `unix:PATH` and 0.
 
-    `localhost` is 127.0.0.1; no other name is looked up.
+    `localhost` is 127.0.0.1; no other name is resolved.
 
     Raises:
-        OperatorAddressUnusable: the address has another form.
+        OperatorAddressUnusable: the address is malformed.
     """
     try:
         read = parse(address)
     except AddressInvalid:
         read = None
     if read is None or read.interface:
-        reason = "it is not IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
+        reason = "the address is not IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
         raise OperatorAddressUnusable(
             server=purpose.server, address=address, reason=reason, setting=purpose.setting
         )
@@ -132,7 +132,7 @@ def _open_unix(path: str) -> socket.socket:
 
 
 def _remove_socket(path: str) -> None:
-    """Remove a stale socket file, as a killed process leaves; never another kind of file."""
+    """Remove a stale socket file left by a killed process; refuse any other file."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
             os.unlink(path)  # noqa: PTH108

@@ -1,4 +1,4 @@
-"""Which operation or event an operator means: `op-12`, `12`, an event id, or its beginning."""
+"""Finds the operation or event with a name: `op-12`, `12`, an event id, or its beginning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
 
 
 class Ambiguous(CallerError):
-    """An abbreviated event id that matches several live events."""
+    """An abbreviated event id matches several live events."""
 
     code = "ambiguous"
     status = 409
@@ -38,7 +38,7 @@ class Ambiguous(CallerError):
 
 
 def check_named(store: Store, filters: Mapping[str, object]) -> None:
-    """Refuse a filter by a name that never existed: a misspelt one would match nothing.
+    """Refuse a filter by a name that never existed: a misspelt name would match nothing.
 
     History still knows removed names.
 
@@ -53,7 +53,7 @@ def check_named(store: Store, filters: Mapping[str, object]) -> None:
 
 @value
 class LookupResult:
-    """What was meant."""
+    """The operation, and the event if one was named."""
 
     operation: Operation
     #: Its events, ended ones included.

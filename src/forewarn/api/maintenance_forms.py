@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.api.routes import ApiCall
     from forewarn.core.topology import Topology
 
-#: Most failures, highest priority and most hosts at once that may be given.
+#: Maximum failures, priority and hosts at once in a form.
 COUNT_MAX = 1_000_000
 
 _CAUSES = Choice(
@@ -78,9 +78,9 @@ PAUSE_FORM = Form(
     ),
 )
 _POSTPONING = (
-    Field("until", Timestamp(), "The work does not start before.", required=True),
+    Field("until", Timestamp(), "The earliest start.", required=True),
     Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
-    Field("by", NAME, "Who asked for it (default: the caller)."),
+    Field("by", NAME, "The requesting principal (default: the caller)."),
 )
 POSTPONE_FORM = Form(
     "PostponeForm",

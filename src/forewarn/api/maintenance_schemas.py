@@ -148,7 +148,7 @@ POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
     (
         Member("host", TEXT, lambda p: p.host),
         Member("until", TIME, lambda p: written(p.until_ms), "Earliest start."),
-        Member("by", TEXT, lambda p: p.by, "At whose request."),
+        Member("by", TEXT, lambda p: p.by, "The requesting principal."),
         Member("reason", TEXT, lambda p: p.reason, "Reason, for operators."),
     ),
 )
@@ -203,7 +203,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             Member(each.value, WHOLE, lambda v, state=each: v.count(state))  # type: ignore[misc]
             for each in HostState
         ),
-        Member("duration_s", WHOLE, lambda v: v.maintenance.duration_s, "Of each host."),
+        Member(
+            "duration_s",
+            WHOLE,
+            lambda v: v.maintenance.duration_s,
+            "Duration of the work on each host.",
+        ),
         Member(
             "move_s",
             WHOLE,
@@ -242,7 +247,7 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             lambda v: written(v.next_wave_ms),
             "Announcement of the next wave.",
         ),
-        Member("expected_end", TIME, lambda v: written(v.expected_end_ms), "By its plan."),
+        Member("expected_end", TIME, lambda v: written(v.expected_end_ms), "The planned end."),
         Member(
             "postponed",
             {"type": "array", "items": POSTPONEMENT.schema()},
@@ -279,7 +284,9 @@ ROOM: ObjectSchema[HostRoom] = ObjectSchema(
         Member("host", TEXT, lambda r: r.host),
         Member("memory_mib", WHOLE, lambda r: r.memory_mib, "0: unknown."),
         Member("before_mib", WHOLE, lambda r: r.before_mib),
-        Member("during_mib", WHOLE, lambda r: r.during_mib, "With VMs that arrive and leave."),
+        Member(
+            "during_mib", WHOLE, lambda r: r.during_mib, "Counts also arriving and leaving VMs."
+        ),
         Member("after_mib", WHOLE, lambda r: r.after_mib),
     ),
 )
@@ -290,7 +297,7 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
         Member("id", TEXT, lambda p: p.id),
         Member("parent", TEXT, lambda p: p.parent, "The plan that it replaces."),
         Member("made", TIME, lambda p: written(p.made_ms)),
-        Member("least_waves", WHOLE, lambda p: p.body.bound.waves, "No plan has fewer."),
+        Member("least_waves", WHOLE, lambda p: p.body.bound.waves, "No plan has fewer waves."),
         Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
         Member(
             "waves",
@@ -324,12 +331,12 @@ HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
     (
         Member("host", TEXT, lambda w: w[0]),
         Member("state", _LEFT, lambda w: w[1].state.value if w[1] else "left", "left: to be done."),
-        Member("wave", WHOLE, lambda w: w[1].wave if w[1] else 0, "0: none yet."),
+        Member("wave", WHOLE, lambda w: w[1].wave if w[1] else 0, "Its wave; 0: none yet."),
         Member("operation", TEXT, lambda w: f"op-{w[1].operation}" if w[1] else ""),
         Member("announced", TIME, lambda w: written(w[1].announced_ms if w[1] else 0)),
         Member("started", TIME, lambda w: written(w[1].started_ms if w[1] else 0)),
         Member("ended", TIME, lambda w: written(w[1].ended_ms if w[1] else 0)),
-        Member("reason", TEXT, lambda w: w[1].reason if w[1] else "", "Why it failed."),
+        Member("reason", TEXT, lambda w: w[1].reason if w[1] else "", "Why the host failed."),
     ),
 )
 OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
@@ -342,7 +349,12 @@ OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
         Member("up_before", WHOLE, lambda o: o.up_before, "VMs undisturbed now."),
         Member("up_least", WHOLE, lambda o: o.up_least, "VMs undisturbed in the worst wave."),
         Member("waves", WHOLE, lambda o: o.waves, "Waves that disturb it."),
-        Member("first_notice", TIME, lambda o: written(o.first_notice_ms), "By its documents."),
+        Member(
+            "first_notice",
+            TIME,
+            lambda o: written(o.first_notice_ms),
+            "First and last notice, as its documents show it.",
+        ),
         Member("last_notice", TIME, lambda o: written(o.last_notice_ms)),
     ),
 )

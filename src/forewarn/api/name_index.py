@@ -1,7 +1,7 @@
 """Sorted names, a page at a time, of fleets of any size.
 
-Sorting a million names at once would hold every other thread up for a third of a second, so they
-are sorted in parts and merged as far as a page needs.
+Sorting a million names at once would block all other threads for a third of a second. So names are
+sorted in parts, which are merged as far as a page needs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NameIndex:
             self._portions.append(portion)
 
     def after(self, name: str) -> Iterator[str]:
-        """Yield the names above one, in their order."""
+        """Yield the names after a given one, in order."""
         return heapq.merge(*(_above(portion, name) for portion in self._portions))
 
 
@@ -43,7 +43,7 @@ class FleetIndex:
     """The sorted names of the latest fleet, rebuilt when the fleet has changed."""
 
     def __init__(self) -> None:
-        """Know none yet."""
+        """Start without names."""
         self._known: tuple[Topology, dict[str, NameIndex]] | None = None
 
     def of(self, topology: Topology, kind: str) -> NameIndex:

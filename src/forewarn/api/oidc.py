@@ -1,8 +1,8 @@
-"""OIDC: callers who are identified by JSON Web Tokens of the configured issuer.
+"""OIDC: identifies callers by JSON Web Tokens of the configured issuer.
 
-The issuer's keys are fetched on a thread and stay in use until it has answered again, so that
-nobody is logged out while it is away. PyJWT checks signatures; its `PyJWKClient` forgets keys
-after five minutes and fetches them again for every unknown key id. Source: P-5.
+The issuer's keys are fetched on a thread and stay in use until the next successful fetch, so that
+logins stay valid while the issuer is unavailable. PyJWT checks signatures. Its own `PyJWKClient`
+would drop keys after five minutes and fetch them again for every unknown key id. Source: P-5.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: Algorithms of signatures. None of them uses a shared secret.
+#: Accepted signature algorithms, none with a shared secret.
 ALGORITHMS = frozenset(
     f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
 ) | {"EdDSA"}
@@ -45,7 +45,8 @@ ALGORITHMS = frozenset(
 REQUIRED = ["iss", "aud", "sub", "exp", "iat"]
 #: Longest token, in characters, and the most groups and verified tokens kept.
 TOKEN_LENGTH_MAX, GROUPS_MAX, LOGINS_MAX = 16 * 1024, 1000, 10_000
-#: Longest answer of the issuer, in bytes, most keys read from it, and its time limit in seconds.
+#: Maximum length of the issuer's answer, in bytes, maximum keys read from it, and its time limit in
+#: seconds.
 ANSWER_BYTES_MAX, KEYS_MAX, TIMEOUT_S = 256 * 1024, 100, 5.0
 #: Age of the keys at which they are fetched again, and the shortest time between two attempts.
 REFRESH_MS, ATTEMPT_MS = 600_000, 10_000
@@ -54,7 +55,7 @@ LEEWAY_S = 10
 #: Sign-ins that may wait for the issuer at a time.
 SIGN_INS_MAX = 16
 
-#: What reading a malformed token or answer raises.
+#: Exceptions that a malformed token or answer raises.
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -63,12 +64,12 @@ class IssuerUnavailable(PeerError):
 
     code = "issuer-unavailable"
     status = 503
-    message = "The issuer {issuer} does not answer usably, so nobody can be recognised by it."
+    message = "The issuer {issuer} does not answer usably, so its tokens cannot be checked."
     advice = "Check the issuer and [oidc] in the settings, or use a token (`fw_…`) meanwhile."
 
 
 class SignInUnavailable(CallerError):
-    """A sign-in without a configured issuer."""
+    """No issuer is configured for signing in."""
 
     code = "sign-in-unavailable"
     status = 404
@@ -77,19 +78,19 @@ class SignInUnavailable(CallerError):
 
 
 class SignInFailed(CallerError):
-    """A sign-in that the issuer or its token does not confirm."""
+    """The issuer or its token does not confirm the sign-in."""
 
     code = "sign-in-failed"
     status = 403
     message = "Signing in failed: {reason}."
-    advice = "Sign in again. The service's log and [oidc] help an admin."
+    advice = "Sign in again. An admin can check the service's log and [oidc]."
 
 
 @value
 class Login:
-    """An identity that a token of the issuer proves."""
+    """An identity proved by a token of the issuer."""
 
-    #: `oidc:` and the claim that [oidc] name_claim names.
+    #: `oidc:` and the value of the claim that `[oidc] name_claim` names.
     name: str
     groups: tuple[str, ...]
     expires_ms: int
@@ -98,7 +99,7 @@ class Login:
 
 @value
 class _Issuer:
-    """What the issuer publishes: where people sign in, and the keys of its signatures."""
+    """The issuer's published data: the sign-in address, and the keys of its signatures."""
 
     authorize_url: str
     token_url: str
@@ -106,7 +107,7 @@ class _Issuer:
     keys: Mapping[str | None, PyJWK] = field(default_factory=dict)
 
     def key(self, key_id: str | None) -> PyJWK | None:
-        """Return a key by its id; without an id the only one."""
+        """Return a key by its id; without an id, return the only key."""
         if key_id is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))
         return self.keys.get(key_id)
@@ -116,23 +117,23 @@ class Oidc:
     """Verifies tokens of the issuer, and signs people in. Use it on one event loop."""
 
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
-        """Ask the issuer nothing yet."""
+        """Start without asking the issuer."""
         self._clock = clock
         self._threads = ThreadPoolExecutor(2, "oidc")
         self._waiting = 0
         self.adopt(settings)
 
     def adopt(self, settings: OidcSettings) -> None:
-        """Use other settings from now on; tokens are verified again."""
+        """Replace the settings; tokens are verified again."""
         self.settings = settings
         self._issuer: _Issuer | None = None
         self._fetching: asyncio.Future[None] | None = None
         self._fetched_ms = self._attempt_ms = 0
-        #: By SHA-256 of the token.
+        #: Verified tokens by SHA-256.
         self._logins: OrderedDict[bytes, Login] = OrderedDict()
 
     async def login(self, token: str) -> Login | None:
-        """Return who a token identifies; None if it is not valid.
+        """Return the identity in a token; None if the token is not valid.
 
         Raises:
             IssuerUnavailable: the issuer's keys are not known.
@@ -185,12 +186,12 @@ class Oidc:
             return None
 
     async def _published(self, key_id: str | None = None) -> _Issuer:
-        """Return what the issuer publishes; fetch it first if it lacks a key.
+        """Return the issuer's published data; fetch it first if a key is missing.
 
-        Only a caller who needs something unknown waits, and all of them for the same attempt.
+        Only callers with an unknown key wait, all for the same attempt.
 
         Raises:
-            IssuerUnavailable: it has never answered.
+            IssuerUnavailable: the issuer has never answered.
         """
         issuer = self._issuer
         missing = issuer is None or (key_id is not None and key_id not in issuer.keys)
@@ -202,7 +203,7 @@ class Oidc:
         return self._issuer
 
     def _refresh(self, *, missing: bool = False) -> None:
-        """Begin to fetch what the issuer publishes if it is old or lacks a key; not too often."""
+        """Start to fetch the issuer's data if it is old or lacks a key, at a limited rate."""
         now_ms = self._clock.now_ms()
         due = missing or not 0 <= now_ms - self._fetched_ms < REFRESH_MS
         paused = 0 <= now_ms - self._attempt_ms < ATTEMPT_MS
@@ -215,7 +216,7 @@ class Oidc:
         try:
             issuer = await self._on_thread(partial(_fetched, settings.issuer))
             if self.settings is settings:
-                self._logins.clear()  # a key that was withdrawn proves nobody any longer
+                self._logins.clear()  # a withdrawn key must not prove identities any more
                 self._issuer, self._fetched_ms = issuer, self._clock.now_ms()
         except (OSError, HTTPException, *_MALFORMED) as error:
             log.warning(
@@ -229,10 +230,10 @@ class Oidc:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def begin(self, origin: str) -> tuple[str, str]:
-        """Return the issuer's URL for signing in, and the secret that the browser keeps meanwhile.
+        """Return the issuer's sign-in URL, and the secret that the browser stores meanwhile.
 
         Raises:
-            SignInUnavailable, IssuerUnavailable: nobody can sign in.
+            SignInUnavailable, IssuerUnavailable: signing in is not possible.
         """
         if not self.settings.issuer:
             raise SignInUnavailable
@@ -254,15 +255,15 @@ class Oidc:
     async def finish(
         self, origin: str, verifier: str, *, code: str, state: str
     ) -> tuple[str, Login]:
-        """Return the token that the issuer gives for a code, and whom it identifies.
+        """Return the issuer's token for a code, and the identity in the token.
 
         Raises:
-            SignInUnavailable, IssuerUnavailable, SignInFailed: nobody was signed in.
+            SignInUnavailable, IssuerUnavailable, SignInFailed: the sign-in failed.
         """
         if not self.settings.issuer:
             raise SignInUnavailable
         if not verifier or state != _derived("state", verifier):
-            raise SignInFailed(reason="it was begun in another browser, or too long ago")
+            raise SignInFailed(reason="the sign-in was begun in another browser, or too long ago")
         issuer = await self._published()
         form = {
             "grant_type": "authorization_code",
@@ -279,7 +280,7 @@ class Oidc:
             token = await self._on_thread(partial(_exchanged, issuer.token_url, form, secret))
         except (OSError, HTTPException, *_MALFORMED) as error:
             log.warning("the issuer refused to sign in: %s", shown_reason(error))
-            raise SignInFailed(reason="the issuer did not confirm it") from None
+            raise SignInFailed(reason="the issuer did not confirm the sign-in") from None
         finally:
             self._waiting -= 1
         login = await self.login(token)
@@ -289,7 +290,7 @@ class Oidc:
 
 
 def _login(claims: Mapping[str, Any], name_claim: str, now_s: float) -> Login:
-    """Return the identity that verified claims name; raises ValueError if they name none."""
+    """Return the identity in verified claims; raises ValueError without one."""
     expires_s, begins_s = claims["exp"], max(claims.get("nbf", 0), claims["iat"])
     if not now_s < expires_s + LEEWAY_S:
         raise ValueError("it has expired")
@@ -321,7 +322,7 @@ def _is_name(text: object) -> bool:
 
 
 def _fetched(issuer: str) -> _Issuer:
-    """Return what an issuer publishes; raises if it does not answer usably."""
+    """Return the issuer's published data; raises if its answer is not usable."""
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - most services have no issuer
 
     place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -334,7 +335,7 @@ def _fetched(issuer: str) -> _Issuer:
             continue
         try:
             key = PyJWK(each)
-        except PyJWTError:  # of a kind that we do not know
+        except PyJWTError:  # of an unsupported kind
             continue
         if key.algorithm_name in ALGORITHMS:
             keys[each.get("kid")] = key
@@ -367,7 +368,7 @@ def _answer(request: ClientRequest) -> dict[str, Any]:
 
 
 def _derived(purpose: str, verifier: str) -> str:
-    """Return a value that shows nothing of the verifier it is made of."""
+    """Return the challenge of a verifier, which does not reveal the verifier."""
     return sha256(f"{purpose} {verifier}".encode()).hexdigest()
 
 

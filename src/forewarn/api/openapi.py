@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the same routes, forms and shapes that serve the API."""
+"""The OpenAPI document, built from the routes, forms and schemas that serve the API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _PATH_NAMES = {
     "operations": "op-12, an event id, or the beginning of one.",
     "events": "op-12, an event id, or the beginning of one.",
     "maintenances": "m-12, or 12.",
-    "faults": "Its kind, such as slow-first.",
+    "faults": "The kind of the scenario, such as slow-first.",
 }
 
 
@@ -67,7 +67,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
         "info": {
             "title": "Forewarn operator API",
             "version": version,
-            "description": "What operators do with hosts, VMs, events and history.",
+            "description": "Operators' actions on hosts, VMs, events and history.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "security": [{"bearer": []}],

@@ -1,6 +1,6 @@
 """The OpenAPI document as an HTML page, without scripts or external files.
 
-Each route is a card with its parameters, body and answers; the schemas that they name follow.
+Each route is a card with its parameters, body and answers. The referenced schemas follow.
 """
 
 from __future__ import annotations

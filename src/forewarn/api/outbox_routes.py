@@ -109,7 +109,7 @@ def _told(status: DestinationStatus) -> dict[str, object]:
 
 
 def routes(find: Find) -> tuple[Route, ...]:
-    """Return the routes of the outbox that `find` returns; None: there are no destinations."""
+    """Return the routes of the outbox that `find` returns; None: no destinations are configured."""
     return (
         Route(
             method="GET",

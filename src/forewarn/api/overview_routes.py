@@ -1,4 +1,4 @@
-"""Routes of the fleet overview, which the page shows, of bounded size."""
+"""Routes of the fleet overview for the page, with responses of bounded size."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ _TEXTS: Schema = {"type": "array", "items": schemas.TEXT}
 _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
 _RACK = _object(
     zone=schemas.TEXT,
-    first={"type": "string", "description": "Its label `rack`, or its fault domain."},
+    first={
+        "type": "string",
+        "description": "The label `rack` of its hosts, or their fault domain.",
+    },
     last={"type": "string", "description": "Last rack, if several are combined."},
     hosts={**_COUNTS, "description": "Hosts by their letters."},
     vms=schemas.WHOLE,
@@ -99,7 +102,7 @@ _ROUTES = (
                 "type": "integer",
                 "description": "Grows when hosts are added, removed or moved.",
             },
-            states={**schemas.TEXTS_BY_NAME, "description": "What the letters mean."},
+            states={**schemas.TEXTS_BY_NAME, "description": "The meanings of the letters."},
             hosts=schemas.WHOLE,
             host_states={"type": "string", "description": "Letters, run-length encoded."},
             racks={"type": "array", "items": _RACK},
@@ -132,7 +135,7 @@ _ROUTES = (
         name="watch_overview",
         summary="Follow the overview as it changes: server-sent events.",
         act=_watch,
-        query=(Field("after", Text(48), "`place` of the overview that was read."),),
+        query=(Field("after", Text(48), "`place` of the last overview that was read."),),
         answer=None,
         gives=(_SERVER_SENT,),
     ),

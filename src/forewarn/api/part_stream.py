@@ -27,7 +27,7 @@ class PartStream:
     """Sends parts, each computed on a thread after the previous one was sent; an ASGI app."""
 
     def __init__(self, control: ControlClient, parts: Iterator[bytes], media: str) -> None:
-        """Make nothing yet."""
+        """Start without a part."""
         self._control = control
         self._parts = parts
         self._media = media

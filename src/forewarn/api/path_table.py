@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def match_path(pattern: str, path: str) -> dict[str, str] | None:
-    """Return the names in a path by those of its pattern; None: it has another pattern."""
+    """Return the values of a pattern's names in a path; None: the path has another pattern."""
     pairs = list(zip_longest(pattern.split("/"), path.split("/"), fillvalue=""))
     if all(each == part or (each.startswith("{") and part) for each, part in pairs):
         return {each.strip("{}"): part for each, part in pairs if each.startswith("{")}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RouteUnlisted(OurError):
-    """A route without a row in the table."""
+    """A route has no row in the table of permissions."""
 
     code = "route-unlisted"
     message = "The route {route} has no row in the table of permissions."

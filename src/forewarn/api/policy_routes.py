@@ -36,8 +36,8 @@ _MEMBERS = {
     "time_zone": "IANA name of its time zone.",
     "opens": "UTC.",
     "closes": "UTC.",
-    "local_opens": "The same in the window's time zone.",
-    "local_closes": "The same in the window's time zone.",
+    "local_opens": "The start in the window's time zone.",
+    "local_closes": "The end in the window's time zone.",
 }
 _SPAN: Schema = {
     "type": "object",

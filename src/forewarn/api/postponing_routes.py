@@ -23,9 +23,9 @@ async def _postpone_hosts(call: ApiCall) -> ApiResponse:
 async def _postpone_event(call: ApiCall) -> ApiResponse:
     operation = (await find(call, call.path["id"])).operation
     if not operation.maintenance or operation.is_return:
-        problem = "it belongs to no maintenance"
+        problem = "the operation belongs to no maintenance"
         if operation.is_return:
-            problem = "it takes a VM back, which is not postponed"
+            problem = "the operation returns a VM, which cannot be postponed"
         raise PostponementRefused(host=operation.host, maintenance=operation.id, problem=problem)
     word = postponing_of(call, operation.maintenance, (operation.host,))
     await call.control.submit(word, call.actor)

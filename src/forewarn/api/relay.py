@@ -1,8 +1,9 @@
-"""The reports and requests of a follower about its metadata nodes, for the active process.
+"""Relays a follower's reports and its VMs' requests to the active process.
 
-A follower serves the feed from its own state. What its nodes show, poll and approve it hands to the
-active process, at a path of the operator API that only processes of the same store may call: they
-prove it by the lease's token, which the store alone has. Source: H-4, L-7, M-3, M-4.
+A follower serves the feed from its own state. It reports to the active process what its nodes have
+shown, which VMs polled, and which approved. The reports use a path of the operator API for
+processes of the same store, which prove themselves with the lease's token; only the store has that
+token. Source: H-4, L-7, M-3, M-4.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ log = logging.getLogger("forewarn")
 RELAY_PATH = "/v1/relay"
 #: Header with the token of the lease.
 LEASE = b"forewarn-lease"
-#: Requests of VMs that are handed on at a time, and that may wait for that.
+#: Requests of VMs that are forwarded at a time, and that may wait for it.
 RELAYED_MAX, WAITING_MAX = 16, 10_000
 #: Last polls that wait for the next report; further ones are dropped.
 POLLS_MAX = 100_000
-#: How often a follower reports at least, and how soon it tries again, in seconds.
+#: Maximum interval between a follower's reports, and delay of a retry, in seconds.
 REPORT_S, AGAIN_S = 1.0, 0.2
-#: How long a request of a VM is tried, in seconds; its node or its VM asks again.
+#: How long a VM's request is tried, in seconds; afterwards its node or the VM asks again.
 TRIED_S = 3.0
-#: How long a call may take, in seconds.
+#: Time limit of a call, in seconds.
 CALL_S = 3.0
 #: How long reports may fail before the feed is closed, in seconds: longer than a takeover.
 SILENT_S_MAX = 10.0
 
 
 class RelayEndpoint:
-    """The active process's end; an ASGI application."""
+    """The active process's side of the relay; an ASGI application."""
 
     def __init__(
         self,
@@ -73,13 +74,13 @@ class RelayEndpoint:
         *,
         token: Callable[[], str],
     ) -> None:
-        """Hand requests on.
+        """Forward requests to the parts.
 
         Args:
-            upstream: takes the requests of VMs.
-            feed: returns what takes the reports.
+            upstream: receives the requests of VMs.
+            feed: returns the receiver of reports.
             generation: returns the number of the last commit.
-            token: returns the token of this process's lease; empty: it is not the active one.
+            token: returns the token of this process's lease; empty: this process is not active.
         """
         self._upstream = upstream
         self._feed = feed
@@ -122,10 +123,10 @@ class RelayEndpoint:
 
 
 class Relay:
-    """A follower's end: the upstream of its nodes. Use it on one event loop."""
+    """A follower's side of the relay: the upstream of its nodes. Use it on one event loop."""
 
     def __init__(self, url: Callable[[], str], token: Callable[[], str], ca_file: str = "") -> None:
-        """Report to the process at the URL that `url` returns, which holds the lease `token`."""
+        """Report to the process at the URL that `url` returns; `token` is that of its lease."""
         self._url = url
         self._token = token
         self._ca_file = ca_file
@@ -140,17 +141,17 @@ class Relay:
         self._heard_s = float("-inf")
         self._feed: FeedServer | None = None
         self._task: asyncio.Task[None] | None = None
-        #: Takes what waits for the active process once this one is it.
+        #: Receives the waiting reports once this process is active.
         self.successor: FeedControlPlane | None = None
 
     def start(self, feed: FeedServer) -> None:
-        """Report of the nodes of a feed from now on."""
+        """Start reporting on the nodes of a feed."""
         self._feed = feed
         feed.on_reportable = self._dirty.set
         self._task = asyncio.create_task(self._report(feed))
 
     async def stop(self, successor: FeedControlPlane | None = None) -> None:
-        """Report no more; what waits goes to the successor."""
+        """Stop reporting; waiting reports go to the successor."""
         self.successor = successor
         if self._task is not None:
             self._task.cancel()
@@ -166,13 +167,13 @@ class Relay:
 
     @property
     def silent(self) -> bool:
-        """Whether the active process has taken no report for too long, or never one."""
+        """Whether the active process has accepted no report for too long, or ever."""
         return asyncio.get_running_loop().time() - self._heard_s > SILENT_S_MAX
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
     ) -> asyncio.Future[RequestAnswer]:
-        """Approve at the active process; done once this process shows what came of it."""
+        """Approve at the active process; done once this process shows the result."""
 
         async def approve() -> RequestAnswer:
             relayed = RelayedApproval(request, tuple(sorted(node_hosts)))
@@ -196,13 +197,13 @@ class Relay:
         return self._begin(enable())
 
     def polled(self, groups: Collection[str], age_ms: int = 0) -> None:
-        """Hand poll marks on with the next report. Source: B-2."""
+        """Add polls of groups to the next report. Source: B-2."""
         at_s = asyncio.get_running_loop().time() - age_ms / 1000
         for group in groups:
             self._polled[group] = max(self._polled.get(group, 0.0), at_s)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Hand the last polls of VMs on; they may be dropped. Source: B-5."""
+        """Add the last polls of VMs to the next report; they may be dropped. Source: B-5."""
         self._polls += polls[: POLLS_MAX - len(self._polls)]
 
     def _begin(self, asking: Coroutine[object, object, T]) -> asyncio.Future[T]:
@@ -215,7 +216,7 @@ class Relay:
         return task
 
     async def _asked(self, relayed: Relayed) -> RelayAnswer | None:
-        """Return the answer once the feed has what it is about; None: ask the successor.
+        """Return the answer once the feed shows its effect; None: ask the successor.
 
         Raises:
             StandingBy: no active process has answered in time.
@@ -228,7 +229,7 @@ class Relay:
                     answer = await self._call(relayed)
                 while self._feed and self._feed.generation < answer.generation:
                     if loop.time() > until_s or self.successor is not None:
-                        break  # the answer is durable, and the document follows
+                        break  # the answer is durable, and the document will follow
                     await asyncio.sleep(0.005)
             except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
                 reason = f": {error}"
@@ -240,7 +241,7 @@ class Relay:
         return None
 
     async def _report(self, feed: FeedServer) -> None:
-        """Report whenever there is something to, and once in a while."""
+        """Send reports when they arrive, and at an interval."""
         loop, trouble = asyncio.get_running_loop(), ""
         while True:
             with suppress(TimeoutError):
@@ -260,7 +261,7 @@ class Relay:
                 self._begins, self._polled = True, polled | self._polled
                 if trouble != str(error):
                     trouble = str(error)
-                    text = "the active process takes no reports of metadata nodes: %s"
+                    text = "the active process does not accept reports of metadata nodes: %s"
                     log.info(text, trouble, extra={"action": "relay.failed"})
                 await asyncio.sleep(AGAIN_S)
             else:
@@ -284,7 +285,7 @@ class Relay:
             answer = connection.getresponse()
             text = answer.read()
             if answer.status != http.client.OK:
-                raise ConnectionError(f"it answered {answer.status}")
+                raise ConnectionError(f"the active process answered {answer.status}")
             return read_relay_answer(text)
         finally:
             connection.close()

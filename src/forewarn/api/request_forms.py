@@ -233,7 +233,7 @@ WORK_REQUEST = Form(
 )
 REASON = Form(
     "ReasonForm",
-    "Why, for history.",
+    "The reason, for history.",
     (Field("reason", Text(REASON_LENGTH_MAX), "The reason, in words."),),
 )
 COMPLETION = Form(
@@ -244,6 +244,6 @@ COMPLETION = Form(
         Field("reason", Text(REASON_LENGTH_MAX), "The reason, in words."),
     ),
 )
-EMPTY = Form("EmptyForm", "Nothing to say.")
+EMPTY = Form("EmptyForm", "An empty form.")
 
 assert set(TRAITS) == set(CAUSES.values.values()), "every cause is in the table"

@@ -79,7 +79,7 @@ class Route:
     also: Mapping[int, str] = field(default_factory=dict)
     query: tuple[Field, ...] = ()
     form: Form | None = None
-    #: Largest body, in bytes; with `takes`, it is the setting for topologies. Less where `public`.
+    #: Maximum body, in bytes; with `takes`, the setting for topologies. Lower on `public` routes.
     body_bytes_max: int = BODY_BYTES_MAX
     #: Accepted media types of a body that is not a JSON form.
     takes: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Route:
     taken: Schema | None = None
     #: Media types of the answer.
     gives: tuple[str, ...] = (JSON,)
-    #: Whether only the active process can answer it, though it changes nothing. Source: H-4.
+    #: Whether only the active process can answer, though the route changes nothing. Source: H-4.
     active: bool = False
     #: Whether its work is cancelled when the caller leaves.
     abandonable: bool = False

@@ -64,10 +64,10 @@ class OperatorServer:
 
 
 class ReplaceableApp:
-    """An application in whose place another one can answer, at the same addresses."""
+    """An application that can be replaced by another one at the same addresses."""
 
     def __init__(self, app: Starlette, peers: Mapping[str, ASGIApp]) -> None:
-        """Begin with this one; `peers` answers other processes of the same store, by path."""
+        """Start with one application; `peers` answers other processes of the store, by path."""
         self._app = app
         self._peers = peers
         self.state = SimpleNamespace(stop_streams=self._stop_streams)

@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 READY_S_MAX = 2.0
 #: Lifetime of a cached health result, in seconds: callers need no token and have no rate limit.
 HEALTH_S = 1.0
-#: How long a process that steps down waits for its answer to be sent, in seconds.
+#: How long a resigning process waits for its answer to be sent, in seconds.
 ANSWERED_S = 0.1
 #: Members sent to callers without a token.
 PUBLIC = ("live", "ready", "state")
 
 
 class LeaderAlone(CallerError):
-    """A service that is to give way, though its store is its own."""
+    """The service should resign, but no other process can use its store."""
 
     code = "leader-alone"
     status = 409
     message = "Only this process can use its store, so that no other one can take over."
-    advice = "Restart it; or keep the store in PostgreSQL and start a second process."
+    advice = "Restart this process, or move the store to PostgreSQL and start a second process."
 
 
 class ServiceHealth:
     """The service's health, checked at most once a second."""
 
     def __init__(self) -> None:
-        """Check on the first request."""
+        """Start unchecked; the first request checks."""
         self._lock = asyncio.Lock()
         self._due_s = 0.0
         self._status = 503
@@ -108,7 +108,7 @@ async def _live(_call: ApiCall) -> ApiResponse:
 
 
 async def _leader(call: ApiCall) -> ApiResponse:
-    """Answer load balancers that send changes to the active process. Source: H-3."""
+    """Answer the active-process check of load balancers. Source: H-3."""
     leads = call.control.loop.decides and not call.control.loop.lapsed()
     return ApiResponse({"leader": leads}, 200 if leads else 503)
 
@@ -118,7 +118,7 @@ async def _version(_call: ApiCall) -> ApiResponse:
 
 
 def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
-    """Return the routes about which process is active. Source: H-2."""
+    """Return the routes about the active process. Source: H-2."""
 
     async def show(call: ApiCall) -> ApiResponse:
         store = call.control.store
@@ -135,15 +135,18 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             method="GET",
             path="/v1/leader",
             name="show_leader",
-            summary="Show the active process, whichever process is asked.",
+            summary="Show the active process; any process can answer.",
             act=show,
             active=True,
             answer={
                 "type": "object",
                 "properties": {
-                    "url": {"type": "string", "description": "Where its operator API is."},
+                    "url": {"type": "string", "description": "URL of its operator API."},
                     "generation": {"type": "integer", "description": "Number of its last commit."},
-                    "store": {"type": "string", "description": "Names its store's commits."},
+                    "store": {
+                        "type": "string",
+                        "description": "Id of its store's sequence of commits.",
+                    },
                 },
                 "required": ["url", "generation", "store"],
                 "additionalProperties": False,
@@ -153,7 +156,7 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             method="POST",
             path="/v1/leader/step-down",
             name="step_down",
-            summary="Stop the active process in order, so that another one takes over.",
+            summary="Stop the active process cleanly, so that another one takes over.",
             act=act,
             form=Form("StepDown", "An empty form."),
             answer=_truth("stepping_down"),
@@ -264,7 +267,7 @@ _HEALTH: Schema = {
         "generation": {"type": "integer", "description": "Number of the last commit it has."},
         "age_ms": {
             "type": "integer",
-            "description": "How long ago it knew that there was no newer commit, in ms.",
+            "description": "How long ago this was known to be the newest commit, in ms.",
         },
         "nodes_behind": {
             **_NAMES,

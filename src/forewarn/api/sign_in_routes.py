@@ -71,7 +71,7 @@ def _origin(call: ApiCall) -> str:
     """Return the page's origin, which browsers send with each POST and which has been checked."""
     origin = call.headers.get("origin", "")
     if not origin:
-        raise SignInFailed(reason="only a browser can do it, from the page")
+        raise SignInFailed(reason="only a browser can sign in, from the page")
     return str(origin)
 
 
@@ -88,13 +88,13 @@ def _set(response: Response, name: str, text: str, *, origin: str, age_s: int) -
 
 
 def _record(call: ApiCall, login: Login) -> None:
-    """Name in the audit who has signed in."""
+    """Record the signed-in principal as the caller in the audit."""
     if call.control.call:
         call.control.call.record = replace(call.control.call.record, principal=login.name)
 
 
 def routes(oidc: Oidc | None = None) -> tuple[Route, ...]:
-    """Return the routes; without an issuer nobody can sign in."""
+    """Return the routes; without an issuer, signing in is refused."""
     return (
         Route(
             method="POST",
@@ -117,7 +117,7 @@ def routes(oidc: Oidc | None = None) -> tuple[Route, ...]:
             act=partial(_finish, oidc),
             form=Form(
                 "SignInForm",
-                "What the issuer sent the browser back with.",
+                "The values that the issuer sent with the browser.",
                 (
                     Field("code", Text(4096), "The issuer's code.", required=True),
                     Field("state", Text(256), "The state of the sign-in.", required=True),

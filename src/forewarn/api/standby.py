@@ -1,11 +1,11 @@
-"""What a follower's operator API does not answer itself, it hands on to the active process.
+"""Forwards calls from a follower's operator API to the active process.
 
-That is every change, a read that only the active process can answer, and one whose caller this
-process does not know or permit: the active one may know newer tokens and permissions, and records
-the refusal.
+A follower forwards every change and every read that only the active process can answer. It also
+forwards the calls of unknown or unpermitted callers: the active process may know newer tokens and
+permissions, and records the refusal.
 
-A call goes on with the caller's own credentials and `Idempotency-Key`. One that may be repeated, a
-read or a change with a key, is sent again while another process takes over. Source: H-4, P-10.
+A call is forwarded with the caller's own credentials and `Idempotency-Key`. During a takeover, a
+read or a change with a key is sent again. Source: H-4, P-10.
 """
 
 from __future__ import annotations
@@ -29,51 +29,51 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Calls handed on at a time, watches included; further ones wait.
+#: Maximum forwarded calls at a time, watches included; further ones wait.
 FORWARDED_MAX = 200
-#: Largest body that is handed on, in bytes: more than the largest topology.
+#: Maximum size of a forwarded body, in bytes: more than the largest topology.
 BODY_BYTES_MAX = 16 * 1024 * 1024
-#: How long a call that may be repeated waits for an active process, and until it is sent again, in
+#: How long a repeatable call waits for an active process, and the delay before it is sent again, in
 #: seconds: longer than a term.
 TAKEOVER_S, AGAIN_S = 8.0, 0.2
-#: How long a step of sending may take, in seconds; the active process ends silent streams later.
+#: Time limit of a step of sending, in seconds; the active process ends silent streams later.
 STEP_S = 60.0
-#: Part of an answer that is passed on at a time, in bytes.
+#: Size of the parts in which an answer is passed on, in bytes.
 PART_BYTES = 65536
-#: Marks a call that was handed on once: never twice.
+#: Marks a forwarded call, which is never forwarded again.
 FORWARDED = b"forewarn-forwarded"
-#: Headers that are of one connection, and not handed on.
+#: Headers of a single connection, which are not forwarded.
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length"}
 )
 
 
 class StandingBy(PeerError):
-    """Another process is active, and this one cannot reach it."""
+    """This process cannot reach the active one."""
 
     code = "standing-by"
     status = 503
     message = "This process follows, and reaches no active process{reason}."
-    advice = "Repeat the call; one that changes something with the same Idempotency-Key."
+    advice = "Repeat the call; repeat a change with the same Idempotency-Key."
 
 
 class ForwardedTooLarge(CallerError):
-    """A body that no process would take."""
+    """The body is larger than any process accepts."""
 
     code = "forwarded-too-large"
     status = 413
     message = "The body has more than {bytes_max} bytes."
-    advice = "Send it in portions."
+    advice = "Send it in several calls."
 
 
 class Forwarder:
-    """Hands calls on to the active process; an ASGI application."""
+    """Forwards calls to the active process; an ASGI application."""
 
     def __init__(self, url: Callable[[], str], ca_file: str = "") -> None:
-        """Hand calls to the URL that `url` returns; `ca_file` signs its certificate."""
+        """Forward calls to the URL that `url` returns; `ca_file` has the CA of its server."""
         #: Paths of reads that only the active process answers.
         self.active_paths = re.compile("")
-        #: Answers in place of another process, once this one is active.
+        #: Answers instead, once this process is active.
         self.successor: ASGIApp | None = None
         self.url = url
         self._ca_file = ca_file
@@ -82,28 +82,28 @@ class Forwarder:
         self._stopped = False
 
     def stop(self) -> None:
-        """End the calls under way, and take no more."""
+        """End the calls in progress, and accept no more."""
         self._stopped = True
         for exchange in tuple(self._open):
             exchange.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def wants(self, scope: Scope) -> bool:
-        """Whether a call is for the active process."""
+        """Whether a call must go to the active process."""
         return scope["method"] not in SAFE or bool(self.active_paths.fullmatch(scope["path"]))
 
     def proves(self, scope: Scope) -> bool:
-        """Whether a call has credentials that can be handed on."""
+        """Whether the credentials of a call can be forwarded."""
         return any(name in CREDENTIALS for name, _ in scope["headers"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a call on, and pass its answer back."""
+        """Forward a call and return its answer to the caller."""
         headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
         keyed = scope["method"] == "POST" and b"idempotency-key" in headers
         repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
         if self.proves(scope):
-            scope.get("state", {}).get(ADMIT, _nothing)()  # it is answered, also at a takeover
+            scope.get("state", {}).get(ADMIT, _nothing)()  # answered even during a takeover
         try:
             body = await read_forwarded(receive)
         except CallerError as error:
@@ -122,7 +122,7 @@ class Forwarder:
             except (OSError, http.client.HTTPException) as error:
                 reason = f": {error}"
             else:
-                # The caller sees an answer that is cut short, also where the threads have ended.
+                # The caller must notice a truncated answer, even if the threads have ended.
                 with suppress(OSError, http.client.HTTPException, RuntimeError):
                     await self._pass_on(response, receive, send)
                 return
@@ -137,7 +137,7 @@ class Forwarder:
     async def _pass_on(
         self, response: http.client.HTTPResponse, receive: Receive, send: Send
     ) -> None:
-        """Pass an answer on as it comes, until it ends or the caller goes away."""
+        """Pass an answer on as it arrives, until it ends or the caller leaves."""
         loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(_gone(receive))
         await send(
             {"type": "http.response.start", "status": response.status, "headers": _kept(response)}
@@ -158,21 +158,21 @@ class Forwarder:
 
 
 class _Exchange:
-    """One call of the active process."""
+    """One call to the active process."""
 
     def __init__(self, scope: Scope, body: bytes, ca_file: str) -> None:
         self._scope = scope
         self._body = body
         self._ca_file = ca_file
         self._connection: http.client.HTTPConnection | None = None
-        #: Whether the active process may have it.
+        #: Whether the active process may have received it.
         self.sent = False
 
     def begin(self, url: str) -> http.client.HTTPResponse:
         """Send the call; return the head of its answer.
 
         Raises:
-            OSError, HTTPException: it could not be sent, or was not answered.
+            OSError, HTTPException: the call could not be sent, or was not answered.
         """
         if not url:
             raise ConnectionError("no process is active")
@@ -184,7 +184,7 @@ class _Exchange:
             scope["method"],
             path + scope["query_string"].decode(),
             skip_accept_encoding=True,
-            skip_host=True,  # the caller's: a browser's `Origin` is compared with it
+            skip_host=True,  # the caller's own `Host`, with which a browser's `Origin` is compared
         )
         for name, text in scope["headers"]:
             if name not in OF_CONNECTION:
@@ -196,7 +196,7 @@ class _Exchange:
         return connection.getresponse()
 
     def close(self) -> None:
-        """Hang up; a thread that reads sees an error."""
+        """Close the connection; a reading thread gets an error."""
         connection = self._connection
         if connection is None:
             return
@@ -223,7 +223,7 @@ class _UnixConnection(http.client.HTTPConnection):
 def new_connection(
     url: str, ca_file: str, *, timeout_s: float = STEP_S
 ) -> http.client.HTTPConnection:
-    """Return a connection to a process's operator API, which is not open yet."""
+    """Return a connection to a process's operator API, not open yet."""
     if url.startswith("unix:"):
         return _UnixConnection(url.removeprefix("unix:"), timeout_s)
     parts = urlsplit(url)
@@ -246,7 +246,7 @@ async def read_forwarded(receive: Receive) -> bytes:
     """Return the body of a call.
 
     Raises:
-        ForwardedTooLarge: it is too long.
+        ForwardedTooLarge: the body is too large.
     """
     body, more = b"", True
     while more:
@@ -259,7 +259,7 @@ async def read_forwarded(receive: Receive) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that begins with a body that was read already."""
+    """Return a `receive` that starts with a body that was read already."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -273,7 +273,7 @@ def _nothing() -> None:
 
 
 async def _gone(receive: Receive) -> bytes:
-    """Wait until the caller has gone away; return nothing, as from an answer that has ended."""
+    """Wait until the caller has left; return nothing, as from an answer that has ended."""
     while (await receive())["type"] != "http.disconnect":
         pass
     return b""

@@ -40,7 +40,7 @@ ENDINGS: dict[str, str] = {".toml": TOML, ".yaml": YAML, ".yml": YAML, ".json": 
 
 
 class FleetEmptied(CallerError):
-    """An empty topology with `prune`: most likely the program that wrote it has failed."""
+    """The topology is empty and `prune` is set; the program that wrote it has probably failed."""
 
     code = "fleet-emptied"
     status = 422

@@ -1,8 +1,8 @@
 """All uses of uvicorn beyond its documented interface.
 
-uvicorn documents neither its HTTP protocol nor how to serve connections that other code
-accepted. `pyproject.toml` therefore allows one minor version; before a newer one is allowed, this
-module is compared with its source, and `tests/api/test_uvicorn_adapter.py` says what has moved.
+uvicorn documents neither its HTTP protocol nor how to serve connections that other code accepted.
+`pyproject.toml` therefore allows one minor version. Before a newer one is allowed, compare this
+module with its source; `tests/api/test_uvicorn_adapter.py` reports what has changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EmbeddedServer(uvicorn.Server):
         self._port: CountedPort | None = None
 
     async def serve_port(self, port: CountedPort, listener: socket.socket) -> None:
-        """Serve the connections of a port until `should_exit` is set; its listener is closed."""
+        """Serve the connections of a port until `should_exit` is set; then close its listener."""
         self._port = port
         await self.serve(sockets=[listener])
 

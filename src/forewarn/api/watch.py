@@ -44,7 +44,7 @@ LOOK_S = 1.0
 
 
 class TooManyStreams(CallerError):
-    """A watch stream beyond the limit of one operator."""
+    """An operator has reached the limit of watch streams."""
 
     code = "too-many-streams"
     status = 429
@@ -53,7 +53,7 @@ class TooManyStreams(CallerError):
 
 
 class CursorAhead(CallerError):
-    """A stream that would begin after an entry that does not exist yet."""
+    """A stream starts after an entry that does not exist yet."""
 
     code = "cursor-ahead"
     status = 409
@@ -62,7 +62,7 @@ class CursorAhead(CallerError):
 
 
 class CursorExpired(CallerError):
-    """A stream that would begin after an entry whose successors were deleted."""
+    """A stream starts after an entry whose successors were deleted."""
 
     code = "cursor-expired"
     status = 410
@@ -88,17 +88,17 @@ class OpenStreams:
     """Counts open streams per operator, of all kinds together."""
 
     def __init__(self, max_per_operator: int = FOLLOWERS_MAX) -> None:
-        """Count none yet."""
+        """Start without streams."""
         self._max_per_operator = max_per_operator
         self.count = 0
         self._held: Counter[str] = Counter()
 
     def enter(self, operator: str) -> None:
-        """Count a stream in.
+        """Count a new stream.
 
         Raises:
             TooManyStreams: this operator has reached the limit.
-            Overloaded: there are too many already.
+            Overloaded: too many streams are open.
         """
         if self._held[operator] >= self._max_per_operator:
             raise TooManyStreams(operator=operator, limit=self._max_per_operator)
@@ -108,7 +108,7 @@ class OpenStreams:
         self._held[operator] += 1
 
     def leave(self, operator: str) -> None:
-        """Count a stream out."""
+        """Stop counting a stream."""
         self.count -= 1
         self._held[operator] -= 1
         if not self._held[operator]:
@@ -131,16 +131,16 @@ class HistoryWatch:
         self._reading = asyncio.Lock()
 
     def stop(self) -> None:
-        """End every stream, each with its last line."""
+        """End every stream with its last line."""
         self._stopped = True
         self._wake()
 
     def enter(self, operator: str = "") -> None:
-        """Count a follower in; `follow` counts it out.
+        """Count a new follower; `follow` stops counting it.
 
         Raises:
             TooManyStreams: this operator has reached the limit.
-            Overloaded: too many follow already.
+            Overloaded: too many streams are open.
         """
         self.streams.enter(operator)
         self._followers += 1
@@ -159,7 +159,7 @@ class HistoryWatch:
                     yield page
                     after = page[-1].seq
                     said_s = now_s()
-                if now_s() - said_s >= SILENCE_S_MAX:  # though it was notified, without a new entry
+                if now_s() - said_s >= SILENCE_S_MAX:  # notified, but without a new entry
                     yield []
                     said_s = now_s()
                 await asyncio.wait([news], timeout=SILENCE_S_MAX)
@@ -219,7 +219,7 @@ class HistoryWatch:
 
 
 async def _refused(still: Callable[[], bool] | None) -> None:
-    """Wait until a caller may not call any more."""
+    """Wait until a caller's permission ends."""
     while still is None or still():  # noqa: ASYNC110 - tokens expire without an event
         await asyncio.sleep(PERMISSION_LOOK_S)
 

@@ -70,7 +70,7 @@ _GROUPS: Schema = {
 
 
 class UnknownWork(Unknown):
-    """A name of no operation, event, maintenance, host or VM."""
+    """No operation, event, maintenance, host or VM has this name."""
 
     code = "unknown-work"
     message = "There is no operation, event, maintenance, host or VM {name}."

@@ -79,7 +79,7 @@ VM_ACTS: dict[str, tuple[Cause, str]] = {
 
 
 class TooManyTargets(CallerError):
-    """A request with too many hosts or VMs."""
+    """The request has too many hosts or VMs."""
 
     code = "too-many-targets"
     message = "The request has {count} targets; the maximum is {limit}."
@@ -155,7 +155,7 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
     form = call.form
     not_before_ms = None
     if "not_before" in form:
-        # 1 instead of 0 for the epoch: a row's 0 is read as no time.
+        # 1 instead of 0 for the epoch, because 0 in a row means no time.
         not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
     return RequestMaintenance(
         cause=cause,
