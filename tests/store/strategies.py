@@ -123,6 +123,15 @@ executions = st.builds(
     placements=st.lists(st.tuples(names, names), max_size=2).map(tuple),
     interruption_ms=st.integers(-1, 9),
 )
+
+
+def as_ended(operation: Operation) -> Operation:
+    """Return an operation whose end and owed abort fit its state."""
+    if operation.live:
+        return replace(operation, ended_ms=None, abort_owed=False)
+    return replace(operation, ended_ms=operation.ended_ms or operation.created_ms or 1)
+
+
 operations = st.builds(
     Operation,
     number=st.integers(1, 2**53),
@@ -151,7 +160,8 @@ operations = st.builds(
     destination=st.just("") | names,
     actor=prose,
     events=st.lists(guids, max_size=2).map(tuple),
-).map(lambda operation: replace(operation, abort_owed=operation.abort_owed and not operation.live))
+    unseen_vms=name_lists,
+).map(as_ended)
 events = st.builds(
     Event,
     id=guids,
