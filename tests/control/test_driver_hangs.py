@@ -106,7 +106,7 @@ def test_driver_whose_calls_all_hang_is_told_to_people(caplog: pytest.LogCapture
         second = started_on(running, "second")
         running.pass_time(MINUTE_MS)
         [waiting] = running.loop.why(second.number).result(WAIT_S)
-        assert "All 1 calls that driver gated may have under way hang" in waiting.text
+        assert "All 1 calls that driver gated may run at a time hang" in waiting.text
         assert [r for r in caplog.records if getattr(r, "action", "") == "driver-exhausted"]
         driver.gate.set()
         wait_until(lambda: running.history(second)[-1] == "operation.succeeded")

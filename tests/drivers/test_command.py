@@ -157,8 +157,8 @@ def test_command_that_fails_says_why(rig: Rig, begin: str, reason: str) -> None:
     ("line", "reason"),
     [
         ("{", "JSON"),
-        ('{"task": "op-9/1", "done": true}', "speaks of op-9/1"),
-        ('{"done": true, "failed": "x"}', "done and has failed"),
+        ('{"task": "op-9/1", "done": true}', "is about op-9/1"),
+        ('{"done": true, "failed": "x"}', "both success and failure"),
         ('{"share": 3}', "share"),
         ('{"state": "ok"}', "state"),
     ],

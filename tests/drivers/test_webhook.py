@@ -147,7 +147,7 @@ def test_webhook_refuses_a_replay(far: TicketSystem, options: dict[str, object])
     old = far.report("tickets", {"task": "op-12/1", "share": 0.1}, age_s=5)
     driver.take_report(*old)
     driver.take_report(*far.report("tickets", {"task": "op-12/1", "share": 0.9}))
-    with pytest.raises(ReportRefused, match="came before"):
+    with pytest.raises(ReportRefused, match="received before"):
         driver_of(options).take_report(*old)
     driver.take_report(*far.report("tickets", {"task": "op-12/1", "done": True}))
     with pytest.raises(ReportRefused, match="has ended"):

@@ -1,7 +1,6 @@
-"""Which drivers a control plane has, and its calls of them: this many at a time, each with a limit.
+"""Drivers of a control plane, and limited concurrent calls to them.
 
-Calls are made outside the writer's thread. What an answer means is decided in `driver_host.py`; no
-state of an operation may be read here.
+Calls run outside the writer's thread. `driver_host.py` interprets the answers.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from forewarn.store import Store
 
 
-#: Latest time a driver may want to be asked again at, in milliseconds from now.
+#: Latest time for the next call that a driver may request, in milliseconds from now.
 AGAIN_MS_MAX = 24 * 3600 * 1000
 
 
 class DriverHung(PeerError):
-    """A driver has not returned from a call in time."""
+    """A driver did not return from a call in time."""
 
     code = "driver-hung"
     message = "Driver {driver} has not answered {verb} of {task} since {since}."
@@ -41,15 +40,15 @@ class DriverHung(PeerError):
 
 
 class DriverExhausted(PeerError):
-    """All the calls a driver may have under way hang."""
+    """All calls that a driver may have in progress hang."""
 
     code = "driver-exhausted"
-    message = "All {count} calls that driver {driver} may have under way hang."
+    message = "All {count} calls that driver {driver} may run at a time hang."
     advice = "Its operations wait until a call returns. Restart the service to give them up."
 
 
 class Verb(Word):
-    """What a driver can be called for."""
+    """The purpose of a call to a driver."""
 
     BEGIN = "begin"
     PROGRESS = "progress"
@@ -63,18 +62,18 @@ class DriverCall:
     verb: Verb
     driver: str
     task: Task
-    #: When it was made, ms since the epoch UTC.
+    #: Time of the call, ms since the epoch UTC.
     made_ms: int
 
 
 @value
 class CallEnded:
-    """What became of a call; as it came from outside, but bounded and clean."""
+    """The result of a call: external input, but bounded and cleaned."""
 
     call: DriverCall
-    #: What `progress` said; None for the other verbs, or where it failed.
+    #: The answer of `progress`; None for the other calls, or after a failure.
     progress: Progress | None = None
-    #: Why it failed; empty if it did not.
+    #: Why the call failed; empty: it did not.
     failed: str = ""
     #: Why the driver was not called: this process may no longer be the writer.
     unconfirmed: ForewarnError | None = None
@@ -82,44 +81,44 @@ class CallEnded:
 
 @value
 class CallLimits:
-    """What a driver may take of the service."""
+    """Limits on a driver's calls."""
 
-    #: How long a call may take, in milliseconds of the service's clock.
+    #: Time limit of a call, in milliseconds of the service's clock.
     timeout_ms: int = 60_000
-    #: Calls of one driver at a time, those that hang included.
+    #: Calls of one driver at a time, hanging ones included.
     max_concurrent: int = 32
 
 
 class CallResult(Word):
-    """What became of a call, in one word."""
+    """The result of a call, in one word."""
 
     OK = "ok"
     FAILED = "failed"
-    #: It took too long and was given up.
+    #: The call exceeded its time limit.
     HUNG = "hung"
-    #: It was not made: this process may not be the writer.
+    #: The driver was not called: this process may not be the writer.
     UNCONFIRMED = "unconfirmed"
 
 
-#: Called with a call, what became of it, and how long it took in milliseconds.
+#: Called with a call, its result, and its duration in milliseconds.
 CallObserver: TypeAlias = "Callable[[DriverCall, CallResult, int], None]"
 
 
 class Executor(Protocol):
-    """Where calls are made."""
+    """Runs calls."""
 
     def submit(self, work: Callable[[], None]) -> None:
         """Start some work; return at once, even if the work never ends."""
 
 
 class DaemonThreads:
-    """Makes each call on a thread that does not keep the process from ending.
+    """Runs each call on a daemon thread, which does not delay the end of the process.
 
-    There are as many threads as there were ever calls at a time; the caller limits those.
+    It has as many threads as the most calls at a time so far; the caller limits those.
     """
 
     def __init__(self) -> None:
-        """Start none."""
+        """Start without threads."""
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
@@ -144,13 +143,13 @@ class DaemonThreads:
 class _Slots:
     """The calls of one driver."""
 
-    #: Call -> since when it is under way, ms since the epoch UTC.
+    #: Call -> its start, ms since the epoch UTC.
     running: dict[DriverCall, int] = field(default_factory=dict)
     hanging: dict[DriverCall, int] = field(default_factory=dict)
 
 
 class DriverCalls:
-    """Keeps count of calls; on the writer's thread only, but for the calls themselves."""
+    """Counts calls; on the writer's thread only, except for the calls themselves."""
 
     def __init__(
         self,
@@ -160,37 +159,37 @@ class DriverCalls:
         *,
         observe: CallObserver = lambda *_: None,
     ) -> None:
-        """Make no call yet.
+        """Start without calls.
 
         Args:
             executor: makes the calls.
             limits: how many at a time, and for how long.
-            deliver: is given the end of each, on whatever thread it was made.
-            observe: called for each that has ended or was given up.
+            deliver: receives the end of each call, on the thread of the call.
+            observe: called for each call that has ended or was given up.
         """
         self._executor = executor
         self._limits = limits
         self._deliver = deliver
         self._observe = observe
         self._drivers: dict[str, _Slots] = {}
-        #: Calls whose end waits for the writer's thread.
+        #: Ended calls that the writer's thread has not handled yet.
         self._returned: set[DriverCall] = set()
 
     @property
     def next_ms(self) -> int | None:
-        """When the oldest call has taken too long, ms since the epoch UTC; None: none runs."""
+        """The time limit of the oldest call, ms since the epoch UTC; None: no call runs."""
         oldest = [min(each.running.values()) for each in self._drivers.values() if each.running]
         return min(oldest) + self._limits.timeout_ms if oldest else None
 
     def free(self, driver: str) -> bool:
-        """Whether a driver may have one more call under way."""
+        """Whether a driver may have one more call in progress."""
         slots = self._drivers.get(driver)
         if slots is None:
             return True
         return len(slots.running) + len(slots.hanging) < self._limits.max_concurrent
 
     def exhausted(self, driver: str) -> DriverExhausted | None:
-        """Return an error if every call that a driver may have under way hangs; else None."""
+        """Return an error if all of a driver's permitted calls hang; otherwise None."""
         slots = self._drivers.get(driver)
         if slots is None or len(slots.hanging) < self._limits.max_concurrent:
             return None
@@ -201,7 +200,7 @@ class DriverCalls:
 
         Args:
             call: which one.
-            act: makes it; a `ForewarnError` out of it means that the driver was not called.
+            act: makes it; if it raises a `ForewarnError`, the driver was not called.
             now_ms: the service's time.
         """
         assert self.free(call.driver), call
@@ -209,13 +208,13 @@ class DriverCalls:
         self._executor.submit(partial(self._make, call, act))
 
     def _make(self, call: DriverCall, act: Callable[[], Progress | None]) -> None:
-        """Make a call on the thread it was given to."""
+        """Make a call on the current thread."""
         ended = _made(call, act)
-        self._returned.add(call)  # a busy writer may look at it only after its time was up
+        self._returned.add(call)  # a busy writer may handle it only after its time limit
         self._deliver(ended)
 
     def ended(self, ended: CallEnded, now_ms: int) -> None:
-        """Note that a call has returned, however late."""
+        """Handle the late or timely return of a call."""
         call = ended.call
         self._returned.discard(call)
         slots = self._drivers[call.driver]
@@ -226,15 +225,15 @@ class DriverCalls:
             self._observe(call, _result(ended), now_ms - since_ms)
 
     def overdue(self, now_ms: int) -> list[tuple[DriverCall, int]]:
-        """Give up every call that has taken too long; return them, and since when each runs.
+        """Give up every overdue call; return these calls, each with its start.
 
-        Each still takes a place among the driver's calls until it returns.
+        Each still counts among the driver's calls until it returns.
         """
         calls = []
         for slots in self._drivers.values():
             for call, since_ms in list(slots.running.items()):
                 if since_ms + self._limits.timeout_ms > now_ms:
-                    break  # they stand in the order of their beginning
+                    break  # ordered by start
                 if call in self._returned:
                     continue
                 slots.hanging[call] = slots.running.pop(call)
@@ -243,17 +242,17 @@ class DriverCalls:
         return calls
 
     def put_by(self, step_ms: int) -> None:
-        """Count from as long ago where the service's clock was put by so much."""
+        """Move the start times of calls after a step of the service's clock."""
         for slots in self._drivers.values():
             for call in slots.running:
                 slots.running[call] += step_ms
 
 
 class WriterUnconfirmed(Exception):
-    """This process could not be confirmed as the writer, so that the driver was not called."""
+    """The driver was not called, because this process may not be the writer."""
 
     def __init__(self, reason: ForewarnError) -> None:
-        """Carry the store's reason."""
+        """Store the reason of the store."""
         super().__init__(str(reason))
         self.reason = reason
 
@@ -266,7 +265,7 @@ def _result(ended: CallEnded) -> CallResult:
 
 
 def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
-    """Make a call and return its result; only the end of the process is raised."""
+    """Make a call and return its result; only the end of the process raises."""
     try:
         answer = act()
         if call.verb is not Verb.PROGRESS:
@@ -294,7 +293,7 @@ def _clean_progress(answer: object) -> Progress:
 
 
 def _placements(answer: object) -> dict[str, str]:
-    """Return where a driver takes VMs; the names are looked at by the core."""
+    """Return the destinations that a driver reports; the core checks the names."""
     if not isinstance(answer, Mapping):
         return {}
     chosen = islice(answer.items(), PLACEMENTS_MAX)
@@ -302,7 +301,7 @@ def _placements(answer: object) -> dict[str, str]:
 
 
 def _share(answer: object) -> float | None:
-    """Return a reported share; None if it is invalid: a display value fails no work."""
+    """Return a reported share; None if it is invalid, because it is only for display."""
     known = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
     return float(answer) if known else None  # type: ignore[arg-type]
 
@@ -310,9 +309,9 @@ def _share(answer: object) -> float | None:
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:
     """Call a driver, on any thread.
 
-    Only the writer may call a driver with an effect, and another process may have become the
-    writer during a pause: the lease is checked right before each such call. A driver that cannot
-    reach its records in the store is called again. Source: R-2, L-7.
+    Only the writer may call a driver with an effect. Another process may have become the writer
+    during a pause, so the lease is checked right before each such call. A driver that cannot reach
+    its records in the store is called again. Source: R-2, L-7.
     """
     try:
         if call.verb is Verb.PROGRESS:
@@ -328,7 +327,7 @@ def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) ->
 
 
 class DriverUnknown(CallerError):
-    """A driver that is not built in."""
+    """The settings name an unknown driver."""
 
     code = "driver-unknown"
     status = 422
@@ -342,22 +341,22 @@ class DriverSetup:
 
     #: By name.
     drivers: Mapping[str, Driver]
-    #: For hosts that name none.
+    #: The driver of hosts that name none.
     default: str
     limits: CallLimits = field(default_factory=CallLimits)
     executor: Executor = field(default_factory=DaemonThreads)
     #: Checks between the waves of maintenances, by name.
     gates: Mapping[str, Gate] = field(default_factory=dict)
-    #: Makes plans on a thread of `executor`; None: there and then.
+    #: Makes plans on a thread of `executor`; None: on the current thread.
     planner: Planner | None = None
-    #: Called for each call; must be quick.
+    #: Called after each call; must be quick.
     observe: CallObserver = lambda *_: None
 
     def named(self, name: str) -> Driver:
         """Return a driver.
 
         Raises:
-            DriverUnknown: there is none of that name.
+            DriverUnknown: no driver has this name.
         """
         driver = self.drivers.get(name)
         if driver is None:

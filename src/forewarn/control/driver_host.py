@@ -1,7 +1,6 @@
-"""Who carries each operation out, how far they are, and when they are to be called next.
+"""Drivers' work on operations: which driver, what progress, and when to call it next.
 
-No deadline of an operation and no approval is looked at here; what drivers say is reported, not
-decided on. How a call is made is in `driver_calls.py`.
+The host only reports drivers' answers. `driver_calls.py` makes the calls.
 """
 
 from __future__ import annotations
@@ -48,37 +47,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: Times a driver's abort is called for an operation that ended without it; then people must look.
+#: How often abort is called for an operation that ended without its driver, before operators must
+#: act.
 ABORT_TRIES = 8
-#: How long until an abort that failed is called again, in milliseconds; doubled each
-#: time, so that all tries together take two minutes: a management board's restart.
+#: Delay before a failed abort is called again, in milliseconds; doubled each time. All tries
+#: together take two minutes, as long as a management board's restart.
 ABORT_AGAIN_MS = 1000
-#: How long until a call is tried again for which this process could not be confirmed as the
-#: writer, in milliseconds.
+#: Delay before a call that was not made, because this process may not be the writer, is tried
+#: again, in milliseconds.
 CONFIRM_AGAIN_MS = 1000
-#: Shortest time between two entries of one operation, in milliseconds.
+#: Minimum time between two progress entries of one operation, in milliseconds.
 BETWEEN_MS = 5000
-#: An entry of work that has gone on for an hour is worth one after three more minutes, so that
-#: their number grows with the logarithm of the time.
+#: The minimum grows with the age of the work: after an hour it is three minutes. So the number of
+#: entries grows with the logarithm of the time.
 SHARE_OF_TIME = 20
 
 
 @dataclass(slots=True)
 class _Next:
-    """What the driver of one operation is to be called for next."""
+    """The next call for one operation."""
 
     verb: Verb
     attempt: int
     #: When, ms since the epoch UTC.
     due_ms: int
-    #: Times its abort was called and failed.
+    #: Failed calls of its abort.
     tries: int = 0
-    #: Whether it is due and waits for its driver to have a free call.
+    #: Whether it is due and waits for a free call of its driver.
     ready: bool = False
 
 
 class DriverHost:
-    """Has the drivers of one control plane called, at most one call at a time for an operation.
+    """Schedules driver calls of one control plane, at most one at a time per operation.
 
     On the writer's thread only. A turn costs the calls that are due or end in it.
     """
@@ -91,16 +91,16 @@ class DriverHost:
         deliver: Callable[[CallEnded], None],
         report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Begin with no calls.
+        """Start without calls.
 
         Args:
-            plane: whose operations are carried out.
-            setup: whom to call, and how.
-            deliver: is given the end of each call, on any thread, for `ended`.
-            report: is given what drivers have said at once, and the driver's name.
+            plane: the control plane with the operations.
+            setup: the drivers and the limits on calls.
+            deliver: receives the end of each call, on any thread, for `ended`.
+            report: receives reports of drivers together, with the driver's name.
 
         Raises:
-            DriverUnknown: the default is none of them.
+            DriverUnknown: the default driver does not exist.
         """
         self._plane = plane
         setup.named(setup.default)
@@ -111,32 +111,32 @@ class DriverHost:
         self._report = self._batch.add
         self._progress = ProgressReports()
         self._next: dict[int, _Next] = {}
-        #: (when, operation), the earliest first; an entry is void if `_next` has another time.
+        #: (time, operation), the earliest first; an entry is outdated if `_next` has another time.
         self._due: list[tuple[int, int]] = []
-        #: Driver -> operations that are due, in order; one may be void.
+        #: Driver -> operations that are due, in order; one may be outdated.
         self._ready: dict[str, deque[int]] = {}
-        #: Operation -> its call under way, unless that was given up.
+        #: Operation -> its call in progress, unless that was given up.
         self._under_way: dict[int, DriverCall] = {}
-        #: Operation -> whom or what its driver says it waits for.
+        #: Operation -> the person or thing that its driver waits for.
         self._waits: dict[int, str] = {}
-        #: Operation -> the attempt that its driver has begun, which is not on record, or failed
-        #: to begin, since the last `resume`.
+        #: Operation -> the attempt that its driver has begun, or failed to begin, since the last
+        #: `resume`, if this is not recorded yet.
         self._tried: dict[int, int] = {}
-        #: Operation and attempt with a call that was given up and has not returned -> why.
+        #: Operation and attempt with a given-up call that has not returned -> the reason.
         self._given_up: dict[tuple[int, int], str] = {}
-        #: Drivers whose calls were all reported to hang.
+        #: Drivers reported with all calls hanging.
         self._exhausted: set[str] = set()
 
     @property
     def next_ms(self) -> int | None:
-        """When a driver is to be called or given up, ms since the epoch UTC; None: never."""
+        """The next time to call or give up a driver, ms since the epoch UTC; None: never."""
         while self._due and not self._is_due(*self._due[0]):
             heapq.heappop(self._due)
         times = (self._due[0][0] if self._due else None, self._calls.next_ms)
         return min((each for each in times if each is not None), default=None)
 
     def waits(self, number: int) -> str:
-        """Return who or what a driver waits for, on any thread; empty while it works."""
+        """Return what a driver waits for, on any thread; empty while it works."""
         planned = self._next.get(number)
         if planned is not None and planned.ready:
             exhausted = self._calls.exhausted(self._name(self._subject(number, planned)))
@@ -148,13 +148,13 @@ class DriverHost:
         """Refuse hosts that name an unknown driver.
 
         Raises:
-            DriverUnknown: one does.
+            DriverUnknown: a host names an unknown driver.
         """
         for host in hosts:
             self._setup.named(host.driver or self._setup.default)
 
     def resume(self, now_ms: int) -> None:
-        """Ask drivers for the progress of every operation on record as begun."""
+        """Schedule progress calls for every operation recorded as begun."""
         self._tried.clear()
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.execution.begun_ms:
@@ -163,7 +163,7 @@ class DriverHost:
                 )
 
     def put_by(self, step_ms: int) -> None:
-        """Call drivers when that was due, where the service's clock was put by so much."""
+        """Move scheduled calls after a step of the service's clock."""
         self._calls.put_by(step_ms)
         for planned in self._next.values():
             planned.due_ms += step_ms
@@ -171,14 +171,14 @@ class DriverHost:
         heapq.heapify(self._due)
 
     def begin(self, operation: Operation, now_ms: int) -> None:
-        """Begin an operation, unless it has begun, or another attempt has replaced it."""
+        """Schedule the start of an attempt, unless it has begun or has been replaced."""
         number, attempt = operation.number, operation.execution.attempt
         if number not in self._plane.state.operations or self._tried.get(number) == attempt:
-            return  # it has ended meanwhile, or several publications have it follow
+            return  # it has ended meanwhile, or several publications led to the call
         self._plan(number, _Next(Verb.BEGIN, attempt, now_ms))
 
     def withhold(self, numbers: Iterable[int]) -> tuple[Operation, ...]:
-        """Put off beginning these operations; return those that were due now. L-7."""
+        """Postpone beginning these operations; return those that were due now. L-7."""
         operations = self._plane.state.operations
         begin = {n for n in numbers if n in self._next and self._next[n].verb is Verb.BEGIN}
         for number in begin:
@@ -186,14 +186,14 @@ class DriverHost:
         return tuple(operations[number] for number in sorted(begin & operations.keys()))
 
     def abort(self, number: int, now_ms: int) -> None:
-        """Ask a driver to abort an operation that ended without it, unless it has."""
+        """Schedule the abort of an operation that ended without its driver, unless it is done."""
         self._waits.pop(number, None)
         self._tried.pop(number, None)
         self._progress.forget(number)
         self._plan(number, _Next(Verb.ABORT, 0, now_ms))
 
     def turn(self, now_ms: int) -> None:
-        """Give up calls that hang, and make the calls that are due for drivers that are free."""
+        """Give up hanging calls, and make due calls of drivers with capacity."""
         for call, since_ms in self._calls.overdue(now_ms):
             self._give_up(call, since_ms)
         while self._due and self._due[0][0] <= now_ms:
@@ -208,7 +208,7 @@ class DriverHost:
         self._report_all()
 
     def ended(self, ends: Iterable[CallEnded], now_ms: int) -> list[ForewarnError]:
-        """Handle the results of calls; return the reasons of those that were not made."""
+        """Handle results of calls; return the reasons of calls that were not made."""
         for ended in ends:
             self._ended(ended, now_ms)
         self._report_all()
@@ -228,13 +228,13 @@ class DriverHost:
         elif self._is_current(call.task.operation):
             take = self._begun if call.verb is Verb.BEGIN else self._progressed
             take(ended, now_ms)
-        if number in self._next:  # it may have had to wait for the end of this call
+        if number in self._next:  # it may have waited for the end of this call
             self._plan(number, self._next[number])
 
     # --- planned calls --------------------------------------------------------------------
 
     def _call_again(self, call: DriverCall, due_ms: int) -> None:
-        """Plan a call that was not made once more, unless another has taken its place."""
+        """Schedule a call that was not made again, unless another has replaced it."""
         operation = call.task.operation
         planned = self._next.get(operation.number)
         if planned is None:
@@ -248,26 +248,26 @@ class DriverHost:
         heapq.heappush(self._due, (planned.due_ms, number))
 
     def _is_due(self, due_ms: int, number: int) -> bool:
-        """Whether an entry of `_due` still holds."""
+        """Whether an entry of `_due` is still valid."""
         planned = self._next.get(number)
         return (
             planned is not None
             and planned.due_ms == due_ms
             and not planned.ready
-            and number not in self._under_way  # its end puts the operation back
+            and number not in self._under_way  # the end of that call adds the operation again
         )
 
     def _make_ready(self, number: int) -> None:
         planned = self._next[number]
         operation = self._subject(number, planned)
         if operation is None:
-            del self._next[number]  # it has ended, or another attempt has taken its place
+            del self._next[number]  # it has ended, or another attempt has replaced it
             return
         planned.ready = True
         self._ready.setdefault(self._name(operation), deque()).append(number)
 
     def _subject(self, number: int, planned: _Next) -> Operation | None:
-        """The operation that something is planned for; None if that is void by now."""
+        """Return the operation of a scheduled call; None if the call is outdated."""
         if planned.verb is Verb.ABORT:
             return self._plane.state.aborts.get(number)
         operation = self._plane.state.operations.get(number)
@@ -278,12 +278,12 @@ class DriverHost:
         return None if planned.verb is Verb.BEGIN and operation.execution.begun_ms else operation
 
     def _is_current(self, operation: Operation) -> bool:
-        """Whether this attempt runs still, and none has taken its place."""
+        """Whether this attempt still runs, and no other has replaced it."""
         current = self._plane.state.operations.get(operation.number)
         return current is not None and current.execution.attempt == operation.execution.attempt
 
     def _call(self, number: int, name: str, now_ms: int) -> None:
-        """Make the call that an operation is due for, if it still is."""
+        """Make the due call of an operation, if it is still valid."""
         planned = self._next.get(number)
         if planned is None or not planned.ready or number in self._under_way:
             return
@@ -295,8 +295,10 @@ class DriverHost:
             del self._next[number]
             self._waits.pop(number, None)
             hung = self._given_up.get((number, operation.execution.attempt))
-            if hung is not None:  # its last call hangs still: what that says is waited for
-                if not operation.reason:  # that people must look was lost with a commit
+            if hung is not None:  # its last call still hangs, and its answer is awaited
+                if (
+                    not operation.reason
+                ):  # the record that operators must act was lost with a commit
                     self._report(DriverFailed(number, operation.execution.attempt, hung), name)
                 return
         store = self._plane.store
@@ -327,7 +329,7 @@ class DriverHost:
         self._tried[number] = attempt
         planned = self._next.get(number)
         if planned is not None and planned.verb is Verb.BEGIN and planned.attempt == attempt:
-            del self._next[number]  # another publication had it follow, too, during the call
+            del self._next[number]  # another publication scheduled it, too, during the call
         if ended.failed:
             self._report(DriverFailed(number, attempt, ended.failed), name)
             return
@@ -351,7 +353,7 @@ class DriverHost:
             if progress.waits:
                 self._waits[number] = progress.waits
             if progress.again_ms:
-                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # which may be due by now
+                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # which may be due now
                 due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
 
@@ -374,7 +376,7 @@ class DriverHost:
             log.warning(text, operation.id, ended.failed, extra={"action": "driver.abort-failed"})
 
     def _give_up(self, call: DriverCall, since_ms: int) -> None:
-        """Wait for a call no longer: people must look at its operation. Source: L-8, R-1."""
+        """Stop waiting for a call: operators must look at its operation. Source: L-8, R-1."""
         operation, name = call.task.operation, call.driver
         since = iso8601(since_ms)
         hung = DriverHung(driver=name, verb=call.verb.value, task=call.task.id, since=since)
@@ -398,14 +400,14 @@ class DriverHost:
         self._report(DriverFailed(operation.number, operation.execution.attempt, reason), name)
 
     def _report_all(self) -> None:
-        """Commit the reports of drivers; forget attempts that the record now shows as begun."""
+        """Commit the reports of drivers; forget attempts now recorded as begun."""
         for number in self._batch.commit():
             operation = self._plane.state.operations.get(number)
             if operation is None or operation.execution.begun_ms:
                 self._tried.pop(number, None)
 
     def _name(self, operation: Operation | None) -> str:
-        """Return the name of who carries an operation out: who it was begun with. Source: R-3."""
+        """Return the name of an operation's driver: the one that began it. Source: R-3."""
         if operation is None:
             return self._setup.default
         if operation.execution.driver:
@@ -415,21 +417,21 @@ class DriverHost:
 
 
 class ProgressReports:
-    """Decides which progress is reported; remembers the last time for each operation."""
+    """Decides which progress is reported; remembers the last report of each operation."""
 
     def __init__(self) -> None:
-        """Begin with no reports."""
-        #: Operation -> its attempt, and when it was last reported, ms since the epoch UTC.
+        """Start without reports."""
+        #: Operation -> its attempt and its last report, ms since the epoch UTC.
         self._last: dict[int, tuple[int, int]] = {}
 
     def report(
         self, operation: Operation, progress: Progress, now_ms: int
     ) -> DriverProgressed | None:
-        """Return a report of the progress; None if it is not new, or comes too soon."""
+        """Return a report of the progress; None if it is not new, or too soon."""
         percent = -1 if progress.share is None else int(progress.share * 100)
         number, attempt = operation.number, operation.execution.attempt
         chosen = tuple(sorted(progress.placements.items() - set(operation.execution.placements)))
-        if chosen:  # where a VM may be asked for soon cannot wait
+        if chosen:  # a destination must be known at once, because a VM may ask there soon
             return DriverProgressed(number, attempt, progress.text, percent, chosen)
         if progress.done or progress.failed or (not progress.text and percent < 0):
             return None
@@ -446,15 +448,15 @@ class ProgressReports:
         return DriverProgressed(number, attempt, progress.text, percent)
 
     def forget(self, number: int) -> None:
-        """Keep nothing of an operation that has ended."""
+        """Forget an operation that has ended."""
         self._last.pop(number, None)
 
 
 class DriverReportBatch:
-    """Gathers reports of drivers, so that calls which end together cost one transaction."""
+    """Gathers reports of drivers, so that calls that end together cost one transaction."""
 
     def __init__(self, commit: Callable[[Stimulus, str], None]) -> None:
-        """Hold nothing; `commit` is given one driver's reports at once, and its name."""
+        """Start empty; `commit` receives one driver's reports together, with its name."""
         self._commit = commit
         self._reports: dict[str, list[DriverReport]] = {}
 
@@ -463,7 +465,7 @@ class DriverReportBatch:
         self._reports.setdefault(driver, []).append(report)
 
     def commit(self) -> list[int]:
-        """Commit the reports, each driver's in its order; return their operations."""
+        """Commit the reports in order, driver by driver; return their operations."""
         batches, self._reports = self._reports, {}
         for driver, reports in batches.items():
             together = reports[0] if len(reports) == 1 else Reports(tuple(reports))

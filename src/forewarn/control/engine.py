@@ -1,7 +1,7 @@
-"""The run loop: one thread that owns the control plane and sleeps exactly until it is needed.
+"""The run loop: one thread that owns the control plane and sleeps until work arrives.
 
-Everything reaches it through its inbox and is answered by a future. It keeps the order of
-effects: commit, publish and keep what waits for that (`publishing.py`), begin (`driver_host.py`).
+All work arrives through its inbox and is answered by a future. The loop runs effects in order:
+commit, publish and store the effects that wait (`publishing.py`), begin (`driver_host.py`).
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ log = logging.getLogger("forewarn.control")
 
 T = TypeVar("T")
 
-#: How long the loop waits before it retries writes that the store refused, in seconds.
+#: Delay before the loop retries writes that the store refused, in seconds.
 RETRY_S = 1.0
-#: Requests that come before one portion of large work, while they wait.
+#: Requests that may precede one portion of large work.
 REQUESTS_FIRST = 8
-#: Longest sleep in seconds, so that a step of the system's clock is noticed.
+#: Maximum sleep in seconds, so that a step of the system's clock is noticed.
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
 
-#: Why a process that has not renewed its lease for a term is not ready. Source: H-3.
+#: Reason of a process that is not ready because it has not renewed its lease for a term. Source:
+#: H-3.
 LAPSED = "The lease has not been renewed for a term: another process may be the writer."
 
 
@@ -77,14 +78,14 @@ class ControlEngine(ReadableControl):
         """Prepare; `start` begins.
 
         Args:
-            plane: what to run; nobody else may touch it from now on.
+            plane: the control plane, which the loop owns from now on.
             clock: the service's time.
-            drivers: who carries operations out.
-            publisher: who brings changes to metadata nodes.
-            on_lost: called on the loop's thread when it ends: by another writer, or by a bug.
+            drivers: the drivers of operations.
+            publisher: sends changes to metadata nodes.
+            on_lost: called on the loop's thread when it ends because of another writer or a bug.
 
         Raises:
-            DriverUnknown: the default driver is not there.
+            DriverUnknown: the default driver does not exist.
         """
         super().__init__(clock, ServiceStatus(), decides=True)
         self._plane = plane
@@ -97,23 +98,23 @@ class ControlEngine(ReadableControl):
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         self._kept = KeptReports()
-        #: Operations that a commit had no room for, in their order.
+        #: Operations that exceeded the portion of a commit, in order.
         self._rest: dict[int, None] = {}
-        self._handled = 0  # requests since work went on that had no room
-        self._passed_ms = 0  # deadlines up to here have been looked at
-        self._ask_ms = 0  # when the store may be asked again what it has, by elapsed time
+        self._handled = 0  # requests since the last portion
+        self._passed_ms = 0  # deadlines up to here have been handled
+        self._ask_ms = 0  # time to ask the store for its state again, by elapsed time
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     @property
     def state(self) -> ServiceState:
-        """Whether it decides, and if not, why; may be asked on any thread."""
+        """Whether it decides, and if not, why; callable on any thread."""
         return self._status.state
 
     @property
     def word(self) -> str:
-        """The same, in a word."""
+        """The state of the service, in a word."""
         return self.state.value
 
     @property
@@ -127,19 +128,19 @@ class ControlEngine(ReadableControl):
 
     @property
     def shows(self) -> bool:
-        """Whether changes can be handed to metadata nodes now; else nothing is begun."""
+        """Whether changes can reach metadata nodes now; otherwise nothing is begun."""
         return not self._publishing.failing
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be decided now; empty while it can. May be asked on any thread."""
+        """Why it decides nothing now; empty while it does. Callable on any thread."""
         return LAPSED if self.lapsed() else self._status.trouble
 
     def recover(self) -> Future[None]:
         """Resume unfinished work and publish everything; once, before `start`.
 
-        The future is done once every node shows it. If the store will not take what follows now,
-        what was loaded is shown, and nothing is decided.
+        The future is done once every node shows it. If the store refuses the recovery, the loaded
+        state is shown, and nothing is decided.
         """
         try:
             return self._take_up()
@@ -151,7 +152,7 @@ class ControlEngine(ReadableControl):
         """Publish and begin unfinished work again, which is safe; see `Recover`. Source: L-7."""
         self._time.take_up()
         now_ms = self._clock.now_ms()
-        # Before `Recover` disables groups that were silent. Source: B-2.
+        # Done before `Recover`, which disables silent groups. Source: B-2.
         self._kept.write_polls(partial(self._plane.commit, now_ms=now_ms), now_ms)
         recovered = self._plane.recover(now_ms)
         self._status.become(ServiceState.READY)
@@ -163,12 +164,12 @@ class ControlEngine(ReadableControl):
         return self._publishing.publish_whole(whole, everything, recovered.follow_up)
 
     def start(self) -> None:
-        """Begin to run, after `recover`."""
+        """Start the thread, after `recover`."""
         self._clock.listen(self.wake)
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish the request at hand, refuse the others, and end the thread."""
+        """Finish the current request, refuse the others, and end the thread."""
         self._status.become(ServiceState.STOPPING)
         self.wake()
         if self._thread.is_alive():
@@ -179,26 +180,26 @@ class ControlEngine(ReadableControl):
     def submit(
         self, stimulus: Stimulus, actor: str, *, shown: bool = False, call: CallRecord | None = None
     ) -> Future[Committed]:
-        """Ask for something; the future is done once it is durable, or refused.
+        """Send a stimulus; the future is done once it is durable, or refused.
 
-        `shown`: not before metadata nodes show it, or were waited for as long as policy says.
+        With `shown`, it waits until metadata nodes show the change, as long as policy allows.
         """
         return self._inbox.submit(stimulus, actor, shown=shown, call=call)
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
-        """Run a query on the loop's thread, where the state holds still."""
+        """Run a query on the loop's thread, while the state does not change."""
         return self._inbox.read(query)
 
     def audit(self, call: CallRecord) -> None:
-        """Record a call that was refused, or has changed nothing; on any thread."""
+        """Record a call that was refused or changed nothing; on any thread."""
         self._inbox.put(call)
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
-        """Queue a report that no caller waits for, such as poll marks."""
+        """Queue a report without a waiting caller, such as polls."""
         self._inbox.note(stimulus, actor)
 
     def wake(self) -> None:
-        """Make the loop look at the clock again."""
+        """Make the loop check the clock again."""
         self._inbox.put(None)
 
     def _run(self) -> None:
@@ -206,7 +207,7 @@ class ControlEngine(ReadableControl):
             while not self._status.ended:
                 self.turn(self._inbox.take(self._sleep_s()))
         except Exception:
-            # Nobody could approve or start anything any more: better a new start than that.
+            # Without the loop nothing could be approved or started, so a restart is better.
             log.exception("the control plane ends by a bug")
             self._end(ServiceState.STOPPING, OurError())
         self.on_committed.notify()
@@ -223,7 +224,7 @@ class ControlEngine(ReadableControl):
         self.on_committed.notify()
 
     def _proceed(self) -> None:
-        """Go on with large work, one portion; requests that wait come before the next."""
+        """Continue large work by one portion; waiting requests go before the next."""
         portion = tuple(itertools.islice(self._rest, PORTION_MAX))
         for number in portion:
             del self._rest[number]
@@ -237,19 +238,19 @@ class ControlEngine(ReadableControl):
         try:
             self._plane.settle()
             self._status.become(ServiceState.SETTLING)
-            self._kept.take()  # `Recover` finds out what they would report
+            self._kept.take()  # `Recover` detects what these would report
             self._rest.clear()
             self._take_up()
         except ForewarnError as error:
             self._doubt(error)
 
     def _end(self, state: ServiceState, why: ForewarnError) -> None:
-        """End: another process is the writer now, or this one cannot go on."""
+        """Stop: another process is the writer, or this one cannot continue."""
         if self._status.become(state):
             self._on_lost(why)
 
     def _doubt(self, error: ForewarnError) -> None:
-        """Decide nothing more until the store's state is known; end if the store is lost."""
+        """Stop deciding until the store's state is known; end if the store is lost."""
         if isinstance(error, StoreLost):
             self._end(ServiceState.SUPERSEDED, error)
         else:
@@ -265,7 +266,7 @@ class ControlEngine(ReadableControl):
         return SLEEP_S_MAX if next_ms is None else min(self._clock.wait_s(next_ms), SLEEP_S_MAX)
 
     def _next_ms(self) -> int | None:
-        """When something is due by time alone, ms since the epoch UTC."""
+        """When the next deadline is, ms since the epoch UTC."""
         due_ms = self._plane.next_deadline_ms(self._passed_ms)
         times = (self._drivers.next_ms, self._publishing.next_ms, due_ms)
         return min((each for each in times if each is not None), default=None)
@@ -344,13 +345,13 @@ class ControlEngine(ReadableControl):
         return committed
 
     def _record(self, calls: list[CallRecord]) -> None:
-        """Write calls that were refused, or have changed nothing, into the audit."""
+        """Write calls that were refused or changed nothing into the audit."""
         try:
             if not self._status.ready:
                 raise Stopping
             self._plane.store.write_calls(calls)
         except ForewarnError as error:
-            for call in calls:  # each was refused, or has changed nothing
+            for call in calls:  # each was refused, or changed nothing
                 text = "The audit lacks the call %s of %s, outcome %s: %s"
                 who = call.principal or "an unknown caller"
                 facts = (call.request, who, call.outcome, error)
@@ -374,7 +375,7 @@ class ControlEngine(ReadableControl):
             self._publishing.show_again(waiting, now_ms)
             announced = tuple([number for number in announced if number not in waiting])
         if not self._status.ready:
-            return  # `_take_up` has all of it published and begun again
+            return  # `_take_up` publishes and begins all of it again
         for operation in follow_up.begin:
             self._drivers.begin(operation, self._clock.now_ms())
         for operation in follow_up.abort:
@@ -391,7 +392,7 @@ class ControlEngine(ReadableControl):
                 self._status.trouble_with(unconfirmed)  # the call is tried again
 
     def _pass_time(self) -> None:
-        """Handle what time makes due: deadlines, then calls of drivers."""
+        """Handle everything due: deadlines, then calls of drivers."""
         if not self._status.ready:
             if not self._status.ended:
                 self._find_out()
@@ -401,7 +402,7 @@ class ControlEngine(ReadableControl):
         try:
             step_ms = self._time.follow(lambda put_off: self._commit(put_off, "clock"))
         except ForewarnError as error:
-            self._doubt(error)  # no notice may be given by a time that a restart would lose
+            self._doubt(error)  # no notice may use a time that a restart would lose
             return
         now_ms = self._clock.now_ms()
         if step_ms:
@@ -419,7 +420,7 @@ class ControlEngine(ReadableControl):
             self._doubt(error)
 
     def _report_again(self) -> bool:
-        """Commit kept reports again; False if the state of the store is now unknown."""
+        """Commit stored reports again; False if the state of the store is now unknown."""
         try:
             if self._kept.write_polls(self._commit, self._clock.now_ms()):
                 self._status.trouble_is_over()
@@ -430,15 +431,15 @@ class ControlEngine(ReadableControl):
         return self._status.ready
 
     def _report(self, stimulus: Stimulus, actor: str) -> None:
-        """Commit a report that no caller waits for; keep it for later if the store fails."""
+        """Commit a report without a waiting caller; store it for later if the store fails."""
         try:
             self._commit(stimulus, actor)
         except CallerError as refusal:
             log.info("%s came too late: %s", type(stimulus).__name__, refusal)
         except Stopping:
-            return  # it is found out again at the next start
+            return  # the next start detects it again
         except ForewarnError as error:
-            if not isinstance(error, StoreContradiction):  # what can never be held is not kept
+            if not isinstance(error, StoreContradiction):  # an invalid report is dropped
                 self._kept.keep(stimulus, actor, self._clock.now_ms())
             self._status.trouble_with(error)
             return

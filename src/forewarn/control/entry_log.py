@@ -1,6 +1,6 @@
 """Announces each commit: a log line for each entry, and calls of listeners.
 
-Nothing is decided in here, and nothing that fails here stops the run loop.
+Errors here do not stop the run loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: History that somebody should look at. Source: L-8.
+#: Actions that an operator should look at. Source: L-8.
 ALERTS = frozenset(
     {
         "operation.blocked",
@@ -40,26 +40,26 @@ def log_entries(entries: Iterable[Entry]) -> None:
 
 
 class CommitListeners:
-    """Listeners called for each commit, once its answer was given, on the run loop's thread."""
+    """Listeners called for each commit, after its answer, on the run loop's thread."""
 
     def __init__(self, *listeners: Callable[[Committed], None], logged: bool = True) -> None:
-        """Begin with these; each must be quick. `logged`: also log what commits did."""
+        """Start with these listeners, which must be quick. `logged`: also log the entries."""
         self._listeners = [*listeners]
         self._logged = logged
         self._pending: list[Committed] = []
 
     def add(self, listener: Callable[[Committed], None]) -> None:
-        """Call this one, too, from now on; it must be quick."""
+        """Add a listener, which must be quick."""
         self._listeners.append(listener)
 
     def put(self, committed: Committed) -> None:
-        """Keep a commit until `notify`."""
+        """Store a commit until `notify`."""
         self._pending.append(committed)
 
     def notify(self) -> None:
-        """Call every listener for what was kept, and log it, in its order.
+        """Call every listener for the stored commits, and log them, in order.
 
-        A listener that fails is a bug, which must not keep any event from its time.
+        A failing listener is a bug, which must not delay any event.
         """
         pending, self._pending = self._pending, []
         for committed in pending:

@@ -1,9 +1,10 @@
 """Gates: checks between the waves of a maintenance. Source: F-5.
 
-By a command, HTTP or Prometheus, or whether the VMs of the wave's hosts poll again.
+A gate runs a command, asks HTTP or Prometheus, or checks that the VMs of the wave's hosts poll
+again.
 
-Each check is bounded in time and in what it reads. What a result means is decided in the core;
-which gates there are is said in the settings, since a gate runs programs with the service's rights.
+Each check is limited in time and in the bytes it reads. The core interprets the result. Gates are
+defined in the settings, because they run programs with the service's rights.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: What a check may read, in bytes.
+#: Maximum bytes that a check reads.
 ANSWER_BYTES_MAX = 1024 * 1024
-#: Samples that a query may give.
+#: Maximum samples of a query's result.
 SAMPLES_MAX = 10_000
-#: Tries of a gate that waits for polls where it does not say: ten minutes, 30 s apart.
+#: Default tries of a gate that waits for polls: ten minutes, 30 s apart.
 POLLS_TRIES = 20
-#: Groups that a reason names.
+#: Maximum groups in a reason.
 NAMED_MAX = 5
-#: Longest reason that is kept, in characters.
+#: Maximum length of a stored reason, in characters.
 REASON_MAX = 300
 
 _OPTIONS = Form(
@@ -42,14 +43,14 @@ _OPTIONS = Form(
     "A check after each wave: one of `command`, `url`, `prometheus` and `polls`.",
     (
         Field("command", ListOf(Text(4096), 100, 1), "Program and arguments; status 0 passes."),
-        Field("url", Text(4096), "Is asked with GET; any status from 200 to 299 passes."),
+        Field("url", Text(4096), "URL for a GET request; any status from 200 to 299 passes."),
         Field("prometheus", Text(4096), "Address of a Prometheus server, for `query`."),
         Field("query", Text(4096), "PromQL; passes if it has a result."),
         Field("min", Number(), "Each value of the query must be at least this."),
         Field("max", Number(), "Each value of the query must be at most this."),
         Field("polls", Boolean(), "Groups that polled before the wave must poll again."),
-        Field("ca_file", Text(4096), "Certificates that are trusted (default: the system's)."),
-        Field("timeout_s", Number(0.1, 3600), "How long one try may take (default: 30)."),
+        Field("ca_file", Text(4096), "Trusted CA certificates (default: the system's)."),
+        Field("timeout_s", Number(0.1, 3600), "Time limit of one try (default: 30)."),
         Field("tries", Integer(1, 1000), "Tries before it fails (default: 1; 20 with `polls`)."),
         Field("every_s", Number(0, 3600), "Time between two tries (default: 30)."),
     ),
@@ -57,7 +58,7 @@ _OPTIONS = Form(
 
 
 class GateInvalid(CallerError):
-    """A gate of the settings that cannot be used."""
+    """A gate in the settings is invalid."""
 
     code = "gate-invalid"
     status = 422
@@ -66,17 +67,17 @@ class GateInvalid(CallerError):
 
 
 class GateUnknown(CallerError):
-    """A gate that the settings do not have."""
+    """The settings have no gate of this name."""
 
     code = "gate-unknown"
     status = 422
     message = "There is no gate {name}."
-    advice = "Gates are tables [gates.NAME] of the service's settings; there are: {known}."
+    advice = "Gates are tables [gates.NAME] in the service's settings. Known gates: {known}."
 
 
 @value
 class Gate:
-    """One check, as the settings describe it."""
+    """One check, as the settings define it."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -93,10 +94,10 @@ class Gate:
 
 
 def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
-    """Return the gates that the settings describe, by name.
+    """Return the gates in the settings, by name.
 
     Raises:
-        GateInvalid: one of them contradicts itself, or an option is unknown or of the wrong kind.
+        GateInvalid: a gate contradicts itself, or an option is unknown or of the wrong type.
     """
     return {name: _gate(name, options) for name, options in tables.items()}
 
@@ -120,12 +121,12 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
 
 
 def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lambda: ()) -> str:
-    """Check a gate, a few times if need be; return why it fails, empty if it passes.
+    """Check a gate with its tries; return why it fails, empty if it passes.
 
     Args:
-        gate: what to check.
-        subject: id of the maintenance it is checked for; a command reads it.
-        silent: finds the groups that polled before its last wave, and have not since.
+        gate: the gate to check.
+        subject: id of the maintenance, for a command.
+        silent: returns the groups that polled before the last wave and not since.
     """
     problem = ""
     for attempt in range(gate.tries):
@@ -166,7 +167,7 @@ def _get(gate: Gate, address: str) -> tuple[int, bytes]:
     """Return status and body of a GET; reading ends with the body's limit.
 
     Raises:
-        OSError, HTTPException: there is no answer, or none that is whole in time.
+        OSError, HTTPException: there is no complete answer in time.
     """
     answer = exchange(
         ClientRequest("GET", address, {}),
@@ -187,7 +188,7 @@ def _of_query(gate: Gate, status: int, body: bytes) -> str:
             return f"Prometheus refused the query: {answer.get('error', status)}"
         values = _values(answer["data"])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        return f"the answer ({status}) is not one of Prometheus"
+        return f"the answer ({status}) is not from Prometheus"
     if not values:
         return f"`{gate.query}` has no result"
     bad = [each for each in values if not gate.min <= each <= gate.max]
@@ -195,7 +196,7 @@ def _of_query(gate: Gate, status: int, body: bytes) -> str:
 
 
 def _values(data: Mapping[str, object]) -> list[float]:
-    """Return the values of an instant query: of a vector, or of a scalar."""
+    """Return the values of an instant query: of a vector or a scalar."""
     result = data["result"]
     if not isinstance(result, list) or len(result) > SAMPLES_MAX:
         raise ValueError(result)

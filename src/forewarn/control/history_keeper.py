@@ -1,6 +1,6 @@
-"""Keeping history within its limits, beside the run loop: a thread that looks once an hour.
+"""Enforces the limits of history on a separate thread, once an hour.
 
-What is removed, and how, is in `store/retention.py`.
+`store/retention.py` exports and deletes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: Seconds between looks; the first one comes at the start.
+#: Interval between checks, in seconds; the first one runs at the start.
 LOOK_S = 3600.0
-#: Longest wait for a removal under way once the service stops, in seconds.
+#: Time limit for a running deletion once the service stops, in seconds.
 STOP_S_MAX = 1.0
 
 
@@ -37,7 +37,7 @@ class HistoryKeeper:
         *,
         record: Callable[[CallRecord], None],
     ) -> None:
-        """Begin; `record` writes into the audit what was exported of it."""
+        """Start; `record` writes the exported range into the audit."""
         self._store = store
         self._retention = retention
         self._clock = clock
@@ -47,7 +47,7 @@ class HistoryKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; a trim that is cut off is repeated next time."""
+        """Stop; an interrupted deletion is repeated next time."""
         self._stopping.set()
         self._thread.join(STOP_S_MAX)
 

@@ -1,7 +1,7 @@
 """The inbox of the run loop: requests to it, and results of work on other threads.
 
-Any thread puts something in, the loop's thread takes it out; nothing is decided here.
-Requests with a waiting caller go first; both classes keep their order.
+Any thread may add an item; the loop's thread takes it out. Requests with a waiting caller go first;
+both classes keep their order.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 E = TypeVar("E", "CallEnded", CallRecord)
 
-#: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
+#: Maximum requests waiting for the loop. At 0.3 ms each this is three seconds of work.
 INBOX_MAX = 10_000
-#: Requests that may go before other things that wait, until one of those has its turn.
+#: Requests that may overtake other waiting items before one of those is handled.
 AHEAD_MAX = 4
-#: Ends of drivers' calls that are taken at once, and cost one transaction.
+#: Ended driver calls that are handled together, in one transaction.
 ENDS_MAX = 64
 
 
 class Overloaded(OurError):
-    """More requests wait for the control plane than it can answer in time."""
+    """Too many requests wait for the control plane."""
 
     code = "overloaded"
     status = 503
@@ -47,38 +47,38 @@ class Overloaded(OurError):
 
 
 class Stopping(OurError):
-    """The service is stopping and has not done what was asked."""
+    """The service is stopping and did not execute the request."""
 
     code = "stopping"
     status = 503
     message = "The control plane is stopping; nothing was done."
-    advice = "Ask again when the service is back."
+    advice = "Try again when the service is back."
 
 
 @value
 class Submission:
-    """Something to be decided and committed."""
+    """A stimulus to be decided and committed."""
 
     stimulus: Stimulus
-    #: Who asks, for history.
+    #: The actor, for history.
     actor: str
     #: None if no caller waits for the answer.
     answer: Future[Committed] | None
     #: Whether the answer waits until metadata nodes show the change.
     shown: bool = False
-    #: The call that asks, for the audit; None: the service itself does.
+    #: The API call, for the audit; None: the service itself acts.
     call: CallRecord | None = None
 
 
 @value
 class StateQuery(Generic[T]):
-    """A question about the state, asked on the thread that owns it."""
+    """A query on the state, run on the thread that owns the state."""
 
     query: Callable[[Any], T]
     answer: Future[T]
 
     def run(self, view: StateView) -> None:
-        """Answer it; on the thread that owns the view."""
+        """Run it; on the thread that owns the view."""
         if self.answer.set_running_or_notify_cancel():
             try:
                 self.answer.set_result(self.query(view))
@@ -86,12 +86,12 @@ class StateQuery(Generic[T]):
                 self.answer.set_exception(error)
 
     def refuse(self) -> None:
-        """Answer that nothing was done: the service ends."""
+        """Answer that the query did not run because the service ends."""
         if self.answer.set_running_or_notify_cancel():
             self.answer.set_exception(Stopping())
 
 
-#: One thing for the run loop to handle; None: it looks at the clock.
+#: One item for the run loop to handle; None: check the clock.
 Item: TypeAlias = (
     "Submission | StateQuery[object] | CallRecord | CallEnded | PublicationEnded | FollowUp"
     " | PlannerReport | None"
@@ -99,20 +99,20 @@ Item: TypeAlias = (
 
 
 class Inbox:
-    """What waits for one run loop."""
+    """The waiting items of one run loop."""
 
     def __init__(self, status: ServiceStatus) -> None:
-        """Begin empty; once the service has ended by its `status`, requests are refused."""
+        """Start empty; once the service has ended by its `status`, requests are refused."""
         self._status = status
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        #: What was put in, sorted by the loop's thread: requests with an answer, and the rest.
+        #: New items, sorted by the loop's thread: requests with an answer, and the rest.
         self._requests: deque[Submission | StateQuery[object]] = deque()
         self._others: deque[Item] = deque()
-        #: Requests taken since one of the others was.
+        #: Requests handled since the last other item.
         self._ahead = 0
 
     def __len__(self) -> int:
-        """How much waits."""
+        """Number of waiting items."""
         return self._items.qsize() + len(self._requests) + len(self._others)
 
     def put(self, item: Item) -> None:
@@ -122,7 +122,7 @@ class Inbox:
     def submit(
         self, stimulus: Stimulus, actor: str, *, shown: bool, call: CallRecord | None = None
     ) -> Future[Committed]:
-        """Ask for something; the future is done once it is durable, or refused."""
+        """Queue a stimulus; the future is done once it is durable, or refused."""
         answer: Future[Committed] = Future()
         if self._status.ended:
             answer.set_exception(Stopping())
@@ -142,12 +142,12 @@ class Inbox:
         return answer
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
-        """Queue a report that no caller waits for, such as poll marks."""
+        """Queue a report without a waiting caller, such as polls."""
         if len(self) < INBOX_MAX:
             self.put(Submission(stimulus, actor, None))
 
     def take(self, timeout_s: float) -> Item:
-        """Wait up to the timeout for the next item and return it; None if nothing came."""
+        """Wait up to the timeout for the next item and return it; None if no item came."""
         self._sort()
         if not self._requests and not self._others:
             try:
@@ -161,7 +161,7 @@ class Inbox:
         return self._others.popleft()
 
     def take_ends(self, first: E) -> list[E]:
-        """Return an end of a driver's call, or a record, with those that came right after it."""
+        """Return an ended driver call, or a record, with those that directly follow it."""
         items = [first]
         while self._others and len(items) < ENDS_MAX:
             following = self._others[0]
@@ -182,7 +182,7 @@ class Inbox:
             self._others.append(item)
 
     def refuse_waiting(self) -> None:
-        """Answer everybody who waits that nothing was done."""
+        """Answer every waiting caller that its request was not executed."""
         while len(self):
             item = self.take(0)
             answer = item.answer if isinstance(item, Submission | StateQuery) else None
@@ -191,17 +191,17 @@ class Inbox:
 
 
 class KeptReports:
-    """Reports to be committed once the store takes them; on the writer's thread only."""
+    """Reports to commit once the store accepts them; on the writer's thread only."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._reports: list[tuple[Stimulus, str]] = []
-        #: Group -> when it last polled, ms since the epoch UTC: one for each group, however long
-        #: the store takes nothing.
+        #: Group -> its last poll, ms since the epoch UTC: one entry per group, however long the
+        #: store is unavailable.
         self._polled_ms: dict[str, int] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether there are reports."""
         return bool(self._reports or self._polled_ms)
 
     def keep(self, stimulus: Stimulus, actor: str, now_ms: int) -> None:
@@ -219,10 +219,10 @@ class KeptReports:
         return reports
 
     def write_polls(self, commit: Callable[..., object], now_ms: int) -> bool:
-        """Commit the polls at once, each with its own time; keep them if that fails.
+        """Commit the polls together, each with its own time; keep them if that fails.
 
         Args:
-            commit: is given a stimulus and its `actor`.
+            commit: receives a stimulus and its `actor`.
             now_ms: the service's time, ms since the epoch UTC.
 
         Returns:

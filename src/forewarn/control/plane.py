@@ -1,8 +1,8 @@
-"""The control plane: the live state, what can be asked of it, and the one who changes it.
+"""The control plane: the live state, queries on it, and its only writer.
 
-Each use case is one transaction. The phases stand apart so that their order can be kept, and
-broken in the simulator: `commit`, then the caller publishes `Committed.change`, then begins
-`Committed.follow_up` (L-7). No thread, no clock and no network may live here: see `engine.py`.
+Each use case is one transaction. The phases are separate so that the caller can order them, and the
+simulator can break them: `commit`, then publish `Committed.change`, then begin
+`Committed.follow_up` (L-7). `engine.py` adds the thread, the clock and the network.
 """
 
 from __future__ import annotations
@@ -52,61 +52,61 @@ if TYPE_CHECKING:
 
 @value
 class Committed:
-    """What is durable now, and what must be done about it, in this order: publish, begin, abort."""
+    """A durable change with its effects, in this order: publish, begin, abort."""
 
-    #: Operations the stimulus was about, as they are now.
+    #: Current operations that the stimulus was about.
     operations: tuple[Operation, ...] = ()
-    #: To be published; None if no VM sees a difference.
+    #: The change to publish; None if no VM sees a difference.
     change: DocumentChange | None = None
-    #: Numbers of further operations that it shows, in documents that were not there before.
+    #: Further operations that the change shows, in new documents.
     shown: tuple[int, ...] = ()
-    #: To be done once that is published.
+    #: Effects after the publication.
     follow_up: FollowUp = FollowUp()
-    #: Operations to go on with in a commit of its own: see `Proceed`.
+    #: Operations to continue in a separate commit: see `Proceed`.
     rest: tuple[int, ...] = ()
-    #: Maintenances to make a plan for.
+    #: Maintenances that need a plan.
     plan: tuple[int, ...] = ()
-    #: The maintenance the stimulus was about, as it is now.
+    #: Current maintenance that the stimulus was about.
     maintenance: Maintenance | None = None
-    #: What was written, for those who keep a copy of the state; None: nothing.
+    #: The writes, for copies of the state; None: no writes.
     changes: Changes | None = None
-    #: Grows by one with each commit that has written something.
+    #: Grows by one with each writing commit.
     sequence: int = 0
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """What history has of it."""
+        """The entries of history that it wrote."""
         return self.changes.entries if self.changes else ()
 
 
 class StateView:
-    """The state as of one commit; the run loop asks its own, everybody else a copy.
+    """The state as of one commit; the run loop uses the original, other threads a copy.
 
-    Not for several threads: one owns it.
+    Not thread-safe: one thread owns it.
     """
 
     def __init__(
         self, state: State, store: Store, policy: NoticePolicy, *, new_guid: Callable[[], str]
     ) -> None:
-        """Look at a state.
+        """Wrap a state.
 
         Args:
             state: the current state.
-            store: holds ended operations and events.
+            store: the store of ended operations and events.
             policy: notice and limits.
-            new_guid: gives ids to the events of drafts.
+            new_guid: returns ids for the events of drafts.
         """
         self.state = state
         self.store = store
         self.policy = policy
-        #: Grows by one with each commit that has written something.
+        #: Grows by one with each writing commit.
         self.sequence = store.generation
         self._new_guid = new_guid
-        #: Given what was adopted, with the sequence as of it; must be quick.
+        #: Called with each adopted change and its sequence number; must be quick.
         self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
-        #: Who or what the driver of an operation waits for; set by the engine.
+        #: Returns what the driver of an operation waits for; set by the engine.
         self.driver_waits: Callable[[int], str] = lambda _: ""
-        #: What some owners may see of the state, and of its layout, made when they ask (P-3).
+        #: Restricted views of the state and its layout for some owners, cached (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
 
@@ -116,7 +116,7 @@ class StateView:
         return maintenance_policy(self.state.applied_policy, self.policy)
 
     def adopt(self, changes: Changes, sequence: int) -> None:
-        """Apply durable changes, as of a commit; costs the records they touch."""
+        """Apply durable changes of a commit; costs the records they touch."""
         if changes.of_fleet or changes.topology is not None:
             self.scoped_layouts.clear()
         self.scoped.clear()
@@ -124,14 +124,14 @@ class StateView:
         self.sequence = sequence
 
     def fleet(self) -> Topology:
-        """Return an unchanging view of the fleet, for other threads to read; costs nothing.
+        """Return an unchanging view of the fleet for other threads, at no cost.
 
-        A change of the fleet copies it first, if a reader still has it by then.
+        A change of the fleet copies it first if a reader still uses the view.
         """
         return self.state.topology.shared()
 
     def view(self) -> StateView:
-        """Return a copy of the current state, for another thread; costs the tables."""
+        """Return a copy of the current state for another thread; costs the tables."""
         return self.beside(self.state.copy())
 
     def beside(self, state: State) -> StateView:
@@ -142,22 +142,22 @@ class StateView:
         return view
 
     def why(self, number: int, now_ms: int) -> tuple[Blocker, ...]:
-        """Everything a live operation waits for; empty if it has ended or never was."""
+        """Return all blockers of a live operation; empty if it has ended or never existed."""
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
         return why(self.draft(now_ms), operation)
 
     def draft(self, now_ms: int) -> Draft:
-        """Return a draft to read the state; nothing of it is kept."""
+        """Return a draft to read the state; its changes are never committed."""
         terms = Terms(self.policy, "", self._new_guid, driver_waits=self.driver_waits)
         return Draft(self.state, now_ms, terms)
 
 
 class ControlPlane(StateView):
-    """Holds the state, and is the only one who changes it.
+    """The state and its only writer.
 
-    Not for several threads: the loop owns it.
+    Not thread-safe: the loop owns it.
     """
 
     def __init__(
@@ -168,15 +168,16 @@ class ControlPlane(StateView):
         *,
         followed: State | None = None,
     ) -> None:
-        """Load the state, or what `followed` lacks of it; call `recover` before anything else."""
+        """Load the state, or only the changes since `followed`; call `recover` next."""
         super().__init__(store.load(followed), store, policy, new_guid=new_guid)
         #: Driver of hosts that name none.
         self.default_driver = ""
-        #: Marks of polls up to this time may be ours, ms since the epoch UTC. Source: B-2, F-5.
+        #: Polls up to this time may be the service's own entries, ms since the epoch UTC. Source:
+        #: B-2, F-5.
         self._forgiven_ms = 0
 
     def recover(self, now_ms: int) -> Committed:
-        """Resume work that a crash cut off; publish `whole` in place of the change. Source: L-7.
+        """Resume interrupted work; publish `whole` instead of the change. Source: L-7.
 
         Raises:
             ForewarnError: the store cannot be written; nothing may be decided.
@@ -187,7 +188,7 @@ class ControlPlane(StateView):
         return recovered
 
     def forgive_silence(self, now_ms: int) -> None:
-        """Count all groups as polled now: the clock skipped time in which they may have. B-2.
+        """Count all groups as polled now, because the clock skipped time. B-2.
 
         Raises:
             ForewarnError: the store cannot be written; nothing may be decided.
@@ -197,7 +198,7 @@ class ControlPlane(StateView):
         self._forgiven_ms = now_ms
 
     def doubt_polls(self, now_ms: int) -> None:
-        """Count no poll so far as one after a wave: the clock was put back, to this time. F-5.
+        """Discard earlier polls as proof after a wave, because the clock was set back. F-5.
 
         Raises:
             ForewarnError: the store cannot be written; nothing may be decided.
@@ -210,14 +211,14 @@ class ControlPlane(StateView):
     def commit(
         self, stimulus: Stimulus, *, actor: str, now_ms: int, call: CallRecord | None = None
     ) -> Committed:
-        """Decide, write in one transaction, or undo it; `call` is what the audit says of it.
+        """Decide and write in one transaction, or undo; `call` describes it for the audit.
 
         Raises:
             CallerError: the stimulus is refused; nothing was changed.
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, `settle` before anything else.
         """
-        # A change of the fleet may be thousands of records, all of which stay.
+        # A change of the fleet may contain thousands of records, which all stay in memory.
         with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
             return self._committed(stimulus, actor=actor, now_ms=now_ms, call=call)
 
@@ -240,7 +241,7 @@ class ControlPlane(StateView):
         self.state.keep()
         if written:
             self._note(written)
-        # An approval that others must follow shows VMs nothing new, and a question even less.
+        # An approval that waits for others shows VMs nothing new, nor does a query.
         visible = written.views or written.operations or written.of_fleet
         generation = self.store.generation
         return Committed(
@@ -256,11 +257,11 @@ class ControlPlane(StateView):
         )
 
     def settle(self) -> None:
-        """Adopt a commit whose end was unknown, if it happened; `recover` before anything else.
+        """Adopt a commit with unknown result, if it happened; call `recover` next.
 
         Raises:
             StoreLost: another process has become the writer.
-            ForewarnError: the store cannot say now.
+            ForewarnError: the store does not answer now.
         """
         happened = self.store.settle()
         if happened is not None:
@@ -268,18 +269,18 @@ class ControlPlane(StateView):
             self._note(happened)
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
-        """Return the groups that polled before a maintenance's last wave, and not since. F-5."""
-        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # put back by less than is followed
+        """Return the groups that polled before a maintenance's last wave and not since. F-5."""
+        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # a smaller step back is not followed
         return silent_groups(self.draft(now_ms), number, self._forgiven_ms)
 
     def whole(self) -> DocumentChange:
-        """Everything metadata nodes must know now."""
+        """Return everything that metadata nodes must know now."""
         return publication.whole(self.state, self.store.generation)
 
     def taken_up(self) -> DocumentChange | None:
-        """What VMs see of the commits that a followed state lacked.
+        """Return the visible changes of commits that a followed state lacked.
 
-        None: the whole is to be shown first, as nothing was followed, or a notice was never shown.
+        None: show everything first, because nothing was followed or a notice was never shown.
         """
         changes = self.store.taken_up
         if changes is None or publication.hidden_groups(self.state):
@@ -289,11 +290,11 @@ class ControlPlane(StateView):
         return change or DocumentChange(generation)
 
     def confirmed(self) -> DocumentChange:
-        """The same, once the store has confirmed that this process is still the writer. L-7.
+        """Return the whole feed after the store confirmed that this process is the writer. L-7.
 
         Raises:
-            StoreLost: another process is.
-            ForewarnError: the store cannot say now.
+            StoreLost: another process is the writer.
+            ForewarnError: the store does not answer now.
         """
         self.store.confirm()
         return self.whole()
@@ -303,7 +304,7 @@ class ControlPlane(StateView):
     ) -> tuple[int, ...]:
         """Return the operations that wait until their VMs on these hosts are shown them. H-7.
 
-        Without hosts, that is on any.
+        Without hosts, the VMs of every host count.
         """
         draft, operations = self.draft(now_ms), self.state.operations
         live = (operations[number] for number in numbers if number in operations)
@@ -314,13 +315,14 @@ class ControlPlane(StateView):
         )
 
     def unshown(self, numbers: Iterable[int]) -> tuple[DocumentChange, tuple[int, ...]]:
-        """Return the documents of announced work whose notice is not known to be shown yet.
+        """Return the documents of announced work whose notice is not known to be published yet.
 
-        With the numbers of those operations. Costs the documents of their groups. Source: H-7.
+        Also returns the numbers of those operations. Costs the documents of their groups. Source:
+        H-7.
 
         Raises:
             StoreLost: another process is the writer.
-            ForewarnError: the store cannot say now.
+            ForewarnError: the store does not answer now.
         """
         self.store.confirm()
         operations = (self.state.operations.get(number) for number in numbers)
@@ -329,25 +331,25 @@ class ControlPlane(StateView):
         return change, tuple([each.number for each in left])
 
     def loaded(self) -> DocumentChange:
-        """What metadata nodes may know while nothing can be decided."""
+        """Return the documents that metadata nodes may show while nothing can be decided."""
         return publication.loaded(self.state, self.store.generation)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When time alone makes something happen, ms since the epoch UTC; None if never."""
+        """Return the next deadline, ms since the epoch UTC; None without one."""
         return next_deadline_ms(self.state, self.policy, now_ms)
 
     def _away_ms(self, now_ms: int) -> int:
-        """How long there was no sign of the service, in ms: no entry of history, no poll. (B-2)."""
+        """Return how long the service was silent, in ms: no entry of history, no poll. (B-2)."""
         entries = self.store.history(HistoryPage(limit=1, newest_first=True))
         seen_ms = [each.polled_ms for each in self.state.enrolments.values()]
         seen_ms += [recorded.entry.at_ms for recorded in entries]
         return max(now_ms - max(seen_ms, default=now_ms), 0)
 
     def _shown_in_new_documents(self, written: Changes) -> tuple[int, ...]:
-        """Return the operations that VMs see in documents that were not there before.
+        """Return the operations that VMs see in new documents.
 
-        A group whose kind changes has new documents; its VMs must see work there before it begins.
-        Source: L-7.
+        A group whose kind changes has new documents, in which its VMs must see work before it
+        begins. Source: L-7.
         """
         entries = [each for each in written.entries if each.action == "document.opened"]
         new = {image.key for entry in entries for image in entry.images}
@@ -359,10 +361,10 @@ class ControlPlane(StateView):
         )
 
     def _note(self, written: Changes) -> None:
-        """Pass a change to those who keep a copy of the state."""
+        """Pass a change to copies of the state."""
         sequence = self.store.generation
         self.on_adopted((written, sequence))
-        self.sequence = sequence  # who sees it may read what it has
+        self.sequence = sequence  # those who see it may read it
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]
@@ -382,7 +384,7 @@ class ControlPlane(StateView):
         return live[0] if live else None
 
     def _ended(self, stimulus: Stimulus) -> CallerError | None:
-        """Return an error if an operation or maintenance has ended; else None."""
+        """Return an error if an operation or maintenance has ended; otherwise None."""
         asked = WORDS.get(type(stimulus), "")
         if isinstance(stimulus, OperatorWord):
             ended = self.store.maintenances.get(stimulus.maintenance)

@@ -1,8 +1,8 @@
-"""Makes plans and checks gates of maintenances outside the writer, which never waits for them.
+"""Runs planning and gate checks of maintenances outside the writer, which never waits for them.
 
-What a plan is made from is in `planning.py`; whether it takes force is decided in the core. A large
-plan is seconds of plain Python, and on a thread each poll waits for it again and again: one
-process makes one such plan. `planner_worker.py` says what it reads and answers.
+`planning.py` collects the inputs of a plan; the core decides whether the plan comes into force. A
+large plan takes seconds of pure Python, which would delay polls if it ran on a thread, so a process
+of its own makes it. `planner_worker.py` defines its input and answer.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: What a plan may take of what the one before took, in hundredths, and at most, in ms: VMs are
-#: notified of its first wave so much earlier, else none of its hosts could have its whole notice.
+#: Time reserved for planning, in hundredths of the previous plan's time, and its maximum in ms. VMs
+#: must be notified of the first wave that much earlier, otherwise none of its hosts could have full
+#: notice.
 ALLOWED_PERCENT, ALLOWED_MS_MAX = 150, 4 * 3600 * 1000
-#: Planning that takes no longer than this needs no time of its own, in ms.
+#: Planning up to this time needs no reserved time, in ms.
 SHORT_MS = 20_000
-#: Hosts and VMs together from which on a plan is made in a process. To start one takes a tenth of a
-#: second of a processor; a plan for a thousand takes about as long, on a dense fleet more.
+#: Number of hosts and VMs from which a plan runs in a process. Starting a process takes a tenth of
+#: a second of a processor; a plan for a thousand takes about as long, on a dense fleet more.
 APART_MIN = 1_000
-#: How long one plan may take, in seconds of the machine's own time. The largest that was measured,
-#: 100,000 hosts with a million VMs, takes less than one minute.
+#: Time limit of one plan, in seconds of the machine's own time. The largest plan measured, 100,000
+#: hosts with a million VMs, takes less than one minute.
 PLAN_S_MAX = 900.0
-#: Longest answer that is read, in bytes: a blocker for each of 100,000 hosts is a tenth of it.
+#: Maximum length of an answer, in bytes: a blocker for each of 100,000 hosts is a tenth of it.
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-#: What a plan is called; see `planning.plan.content_id`.
+#: Form of a plan's id; see `planning.plan.content_id`.
 PLAN_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class PlannerHost:
-    """Has plans made as of the commit that wants them, and brings them back through the inbox."""
+    """Requests plans for the commits that want them, and returns results through the inbox."""
 
     def __init__(
         self,
@@ -70,10 +71,10 @@ class PlannerHost:
         replica: StateReplica,
         report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Plan for a plane; results come back through `inbox`, and `report` commits them.
+        """Plan for a plane; results arrive through `inbox`, and `report` commits them.
 
-        A large fleet is read on the thread of the `replica`: to copy a million VMs would hold the
-        writer, and each poll, for a fifth of a second.
+        A large fleet is read on the thread of the `replica`, because copying a million VMs would
+        block the writer and all polls for a fifth of a second.
         """
         self._plane, self._clock = plane, clock
         self._inbox, self._replica, self._report = inbox, replica, report
@@ -81,14 +82,14 @@ class PlannerHost:
         self._planner = setup.planner
         #: Maintenances whose gate is being checked.
         self._checking: set[int] = set()
-        #: Maintenance whose plan is being made, 0: none; and those that wait for it to be made.
+        #: Maintenance being planned, 0: none; and those that wait.
         self._making = 0
         self._waiting: deque[int] = deque()
-        #: When that was begun, ms since the epoch UTC, and how long the last plan took, in ms.
+        #: Start of that planning, ms since the epoch UTC, and duration of the last one, in ms.
         self._begun_ms = self._took_ms = 0
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Plan maintenances that want a plan, one at a time. On the loop's thread."""
+        """Plan maintenances that need it, one at a time. On the loop's thread."""
         for number in numbers:
             if self._wants_gate(number):
                 self._begin_check(number)
@@ -101,7 +102,7 @@ class PlannerHost:
         """Refuse a maintenance that names an unknown gate.
 
         Raises:
-            GateUnknown: it does.
+            GateUnknown: the gate is unknown.
         """
         if stimulus.gate and stimulus.gate not in self._gates:
             from forewarn.control.gate_checks import GateUnknown  # noqa: PLC0415 - seldom
@@ -109,10 +110,10 @@ class PlannerHost:
             raise GateUnknown(name=stimulus.gate, known=", ".join(self._gates) or "none")
 
     def make(self, task: PlannerTask) -> MaintenancePlan:
-        """Make a plan and return it; on any thread that may take so long.
+        """Make a plan and return it; on any thread that may be busy that long.
 
         Raises:
-            ForewarnError: it cannot be made, or breaks a rule.
+            ForewarnError: planning failed, or the plan breaks a rule.
         """
         from forewarn.control.planning import made  # noqa: PLC0415 - loaded by now
 
@@ -130,9 +131,9 @@ class PlannerHost:
         self.request(())
 
     def decided(self, stimulus: Stimulus) -> None:
-        """Begin the next plan or check after one of these reports was committed.
+        """Start the next plan or check after one of these reports was committed.
 
-        Not before: a report that the store refuses is kept, and more would pile up meanwhile.
+        Never before, because a refused report is stored, and more would pile up.
         """
         if isinstance(stimulus, PlanMade | PlanFailed | GatePassed | GateFailed):
             self.request((stimulus.maintenance,))
@@ -163,7 +164,7 @@ class PlannerHost:
             self._executor.submit(partial(self._check, number, name))
 
     def _check(self, number: int, name: str) -> None:
-        """Check a gate, on another thread; one that is no longer in the settings fails."""
+        """Check a gate on another thread; a gate no longer in the settings fails."""
         from forewarn.control.gate_checks import run_gate  # noqa: PLC0415 - seldom
 
         gate = self._gates.get(name)
@@ -188,7 +189,7 @@ class PlannerHost:
         try:
             report: PlanMade | PlanFailed = plan_made(task(), self.make)
         except Stopping:
-            return  # the next start has it made again
+            return  # the next start plans again
         except ForewarnError as error:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400
             report = PlanFailed(number, str(error))
@@ -199,8 +200,8 @@ class PlannerHost:
 
 
 def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateView) -> PlannerTask:
-    """Return what a plan is made from; on the thread that owns the view."""
-    # The planner is loaded with the first plan: many a service never makes one.
+    """Return the inputs of a plan; on the thread that owns the view."""
+    # The planner is imported with the first plan, because many services never make one.
     from forewarn.control.planning import snapshot, task_of  # noqa: PLC0415
 
     basis = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
@@ -208,18 +209,18 @@ def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateV
 
 
 class PlannerProcessFailed(OurError):
-    """The process that was to make a plan has not made it."""
+    """The planning process failed."""
 
     code = "planner-process-failed"
     message = "The process that plans {maintenance} {problem}."
     advice = (
-        "A plan is made again in a minute. If the machine's kernel ends the process, it needs more"
-        " memory; else report it with the topology and the policy."
+        "Planning is tried again in a minute. If the kernel ended the process, the machine needs "
+        "more memory; otherwise report this with the topology and the policy."
     )
 
 
 class PlannerProcess:
-    """Makes plans for one service; may be called on any threads, each with a process of its own."""
+    """Makes plans for one service; callable on any thread, each with a process of its own."""
 
     def __init__(
         self,
@@ -228,7 +229,7 @@ class PlannerProcess:
         apart_min: int = APART_MIN,
         limit_s: float = PLAN_S_MAX,
     ) -> None:
-        """Start nothing: many a service never makes a large plan."""
+        """Start without a process: many services never make a large plan."""
         self._command = list(command)
         self._apart_min, self._limit_s = apart_min, limit_s
         self._lock = threading.Lock()
@@ -236,13 +237,13 @@ class PlannerProcess:
         self._stopped = False
 
     def __call__(self, task: PlannerTask) -> MaintenancePlan:
-        """Make a plan: a small one on this thread, a large one in a process that ends with it.
+        """Make a plan: a small one on this thread, a large one in its own process.
 
-        Where no process can be started it is made on this thread, too.
+        If no process can be started, the plan is made on this thread.
 
         Raises:
             PlanRefused: the plan breaks a rule.
-            PlannerProcessFailed: the process hung, died or answered nonsense.
+            PlannerProcessFailed: the process hung, died or sent an invalid answer.
             Stopping: the service ends.
         """
         from forewarn.control.planning import made  # noqa: PLC0415 - loaded by now
@@ -281,7 +282,7 @@ class PlannerProcess:
     def _answer(
         self, process: subprocess.Popen[bytes], task: PlannerTask, limit_s: float
     ) -> MaintenancePlan:
-        """Return the result of a task in a process, after `limit_s` at most."""
+        """Return the result of a task in a process, within `limit_s`."""
         import pickle  # noqa: PLC0415 - seldom, and takes some ms
 
         assert process.stdin is not None
@@ -296,8 +297,10 @@ class PlannerProcess:
         watch.daemon = True
         watch.start()
         try:
-            with contextlib.suppress(BrokenPipeError):  # it has ended: its status says how
-                # In frames of 64 KiB: between two of them other threads go on.
+            with contextlib.suppress(
+                BrokenPipeError
+            ):  # the process has ended: its status shows how
+                # In frames of 64 KiB, between which other threads can run.
                 pickle.dump(task, process.stdin, pickle.HIGHEST_PROTOCOL)
                 process.stdin.flush()
             text = process.stdout.read(ANSWER_BYTES_MAX)
@@ -315,12 +318,12 @@ class PlannerProcess:
             try:
                 return plan_of_answer(text, task)
             except ValueError as error:
-                problem = f"gave an answer that is none ({error})"
+                problem = f"gave an invalid answer ({error})"
         raise PlannerProcessFailed(maintenance=name, problem=problem)
 
 
 def answer_text(task: PlannerTask) -> bytes:
-    """Make a plan, and return it as `plan_of_answer` reads it; costs the fleet."""
+    """Make a plan, and return it in the form of `plan_of_answer`; costs the fleet."""
     from forewarn.control.planning import PlanRefused, made  # noqa: PLC0415 - seldom
 
     try:
@@ -331,10 +334,10 @@ def answer_text(task: PlannerTask) -> bytes:
 
 
 def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
-    """Return the plan that was made of a task.
+    """Return the plan in the answer to a task.
 
     Raises:
-        ValueError: the answer is none.
+        ValueError: the answer is invalid.
         PlanRefused: the plan breaks a rule.
     """
     from forewarn.control.planning import PlanRefused  # noqa: PLC0415 - seldom
@@ -360,7 +363,7 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """See that a process is no more, however it was left."""
+    """Ensure that a process has ended, however it was left."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None

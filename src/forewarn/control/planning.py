@@ -1,8 +1,8 @@
-"""What a maintenance is planned from, and the plan: from the state to the planner and back.
+"""Converts the state to the planner's inputs, and its plan back.
 
-The one place that knows both the core's records and the planner's values. What is asked of the
-planner is taken on a thread that owns the state, or a copy of it; everything else may be done on
-any other, and `made` in any process; nothing is written.
+The only module with both the core's records and the planner's values. Inputs are copied on a thread
+that owns the state, or a copy of it. Everything else may run on any thread, and `made` in any
+process. This module never writes.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Topology
     from forewarn.planning.policy import MaintenancePolicy
 
-#: Time between the plan's announcement of a wave and the notice that counts, in seconds: for the
+#: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
 #: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
 ANNOUNCING_S = 60
-#: The same in margins, where those are longer: the emulator's clock runs faster than its machine.
+#: The same in notice margins, if those are longer: the emulator's clock runs fast.
 MARGINS = 5
-#: How long work that is late is expected to take yet, in seconds, or its duration, if longer.
+#: Expected remaining time of late work, in seconds, or its duration, if longer.
 LATE_S = 300
-#: Most work that goes into fewer waves, in steps of the planner.
+#: Effort for fewer waves, in steps of the planner.
 STEPS_MAX = 200_000
-#: Records looked at before another thread may have its turn: about half a millisecond.
+#: Records handled before other threads may run: about half a millisecond.
 PORTION = 4096
 
 _T = TypeVar("_T")
 
 
 class PlanRefused(OurError):
-    """A plan breaks a rule, says the checker; it does not take force."""
+    """The checker found that a plan breaks a rule; the plan does not come into force."""
 
     code = "plan-refused"
     message = "The plan of {maintenance} breaks a rule: {finding}."
@@ -64,7 +64,7 @@ class PlanRefused(OurError):
 
 @value
 class PlanningSnapshot:
-    """What is true when a plan is made; the topology only as long as its owner leaves it be."""
+    """The facts for a plan; the topology is valid only while its owner leaves it unchanged."""
 
     maintenance: Maintenance
     topology: Topology
@@ -73,20 +73,20 @@ class PlanningSnapshot:
     in_force: MaintenancePlan | None
     policy: NoticePolicy
     now_ms: int
-    #: How long planning may take until the plan takes force, in ms.
+    #: Expected time until the plan comes into force, in ms.
     planning_ms: int = 0
-    #: After how long nobody waits for the plan any more, in seconds; 0: as long as it takes.
+    #: Time after which no caller waits for the plan any more, in seconds; 0: no limit.
     patience_s: float = 0
-    #: Owner -> when they were last disturbed, ms since the epoch UTC.
+    #: Owner -> last disturbance, ms since the epoch UTC.
     last_disturbed_ms: Mapping[str, int] = field(default_factory=dict)
-    #: What was applied when it was taken; `policy` says the same, or what holds without it.
+    #: The policy applied at that time; `policy` is the same, or the default.
     applied: AppliedPolicy | None = None
 
 
 def snapshot(
     state: State, maintenance: Maintenance, *, policy: NoticePolicy, now_ms: int
 ) -> PlanningSnapshot:
-    """Copy what a plan is made from, but for the topology; costs live work and hosts touched."""
+    """Copy the inputs of a plan except the topology; costs live work and touched hosts."""
     return PlanningSnapshot(
         maintenance,
         state.topology,
@@ -100,15 +100,15 @@ def snapshot(
     )
 
 
-#: The values there are, and for each record the number of its own.
+#: The distinct values, and for each record the index of its value.
 Column: TypeAlias = "tuple[tuple[_T, ...], array[int]]"
 
 
 @value
 class FleetColumns:
-    """A fleet as texts and arrays: no object of each host is made or written where it is sent.
+    """A fleet as texts and arrays, so that no object per host is created or pickled.
 
-    A list of each host is one that Python looks through for garbage, three times.
+    Python's garbage collection would scan a list of hosts three times.
     """
 
     #: Names, with spaces between them.
@@ -119,20 +119,20 @@ class FleetColumns:
     labels: Column[Labels]
     groups: str
     owners: Column[str]
-    #: For each VM the numbers of its host and its group.
+    #: For each VM the indexes of its host and its group.
     vm_hosts: array[int]
     vm_groups: array[int]
-    #: None where no VM is to be moved.
+    #: None if no VM is to be moved.
     room: RoomColumns | None = None
 
 
 @value
 class RoomColumns:
-    """What a plan that moves VMs is made from as well. Amounts of memory in MiB; 0: unknown."""
+    """Further inputs of a plan that moves VMs. Memory in MiB; 0: unknown."""
 
     host_memory: array[int]
     drivers: Column[str]
-    #: Drivers whose own scheduler chooses where VMs go.
+    #: Drivers whose own scheduler chooses destinations.
     scheduling: frozenset[str]
     #: Names, with spaces between them.
     vms: str
@@ -145,20 +145,20 @@ Planner: TypeAlias = "Callable[[PlannerTask], MaintenancePlan]"
 
 @value
 class PlannerTask:
-    """What one plan is made from, in the planner's own values."""
+    """The inputs of one plan, in the planner's own values."""
 
-    #: Number of the maintenance; 0 for a plan that is only looked at.
+    #: Number of the maintenance; 0 for a preview.
     maintenance: int
     fleet: FleetColumns
-    #: Without the plan in force, which stands beside it as it is kept: that is a tenth as long.
+    #: Without the plan in force, which is stored beside it as text, a tenth as long.
     state: FleetState
     in_force: MaintenancePlan | None
     policy: MaintenancePolicy
     asked: Asked
     now_ms: int
-    #: After how long nobody waits for the plan any more, in seconds; 0: as long as it takes.
+    #: Time after which no caller waits for the plan any more, in seconds; 0: no limit.
     patience_s: float = 0
-    #: What was applied when it was taken.
+    #: The policy applied at that time.
     applied: AppliedPolicy | None = None
 
     @property
@@ -168,7 +168,7 @@ class PlannerTask:
 
 
 def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
-    """Make a plan; return it with the facts that it was made from.
+    """Make a plan; return it with its facts.
 
     Raises:
         PlanRefused: the plan breaks a rule.
@@ -181,7 +181,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
 def task_of(basis: PlanningSnapshot) -> PlannerTask:
     """Return the planner's task, which never changes; costs hosts and VMs.
 
-    On the thread that owns the state; others go on meanwhile.
+    On the thread that owns the state; other threads can run meanwhile.
     """
     return PlannerTask(
         basis.maintenance.number,
@@ -197,7 +197,7 @@ def task_of(basis: PlanningSnapshot) -> PlannerTask:
 
 
 def made(task: PlannerTask) -> MaintenancePlan:
-    """Make a plan, and have the checker look at it; costs the fleet.
+    """Make a plan and check it; costs the fleet.
 
     Raises:
         PlanRefused: the plan breaks a rule.
@@ -220,9 +220,9 @@ def made(task: PlannerTask) -> MaintenancePlan:
 
 
 def _room_of(basis: PlanningSnapshot) -> RoomColumns:
-    """Return where there is room for VMs, in columns; costs hosts and VMs.
+    """Return the room for VMs, in columns; costs hosts and VMs.
 
-    The room of VMs that are yet to return to a host is kept for them.
+    Room is reserved for VMs that are yet to return to a host.
     """
     hosts, vms = basis.topology.hosts, basis.topology.vms
     kept: Counter[str] = Counter()
@@ -291,7 +291,7 @@ def _values(column: Column[_T]) -> Iterator[_T]:
 def fleet_of(columns: FleetColumns) -> planned.Fleet:
     """Return the fleet as the planner sees it; costs hosts and VMs.
 
-    Nobody knows how much room is left on a host with a VM of unknown memory: it has none.
+    A host with a VM of unknown memory has no known room, so it counts as full.
     """
     room, count = columns.room, len(columns.fault_domains)
     capacity = array("i", room.host_memory) if room else array("i", [0]) * count
@@ -333,7 +333,7 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
 
 
 def policy_of(basis: PlanningSnapshot) -> MaintenancePolicy:
-    """Return the policy a plan keeps, with the notice that is owed and time to announce it."""
+    """Return the policy for a plan, with the required notice and time to announce it."""
     policy = basis.policy
     margin_s = -(-policy.notice_margin_ms // SECOND_MS)
     base = policy.maintenance
@@ -361,7 +361,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
 
 
 def state_of(basis: PlanningSnapshot) -> FleetState:
-    """Return the fleet's state besides the places of VMs, without the plan in force."""
+    """Return the fleet's state without VM placements and without the plan in force."""
     topology = basis.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
     live = [_live(basis, each) for each in basis.operations if is_disturbing(each)]
@@ -390,7 +390,7 @@ def _live(basis: PlanningSnapshot, operation: Operation) -> Live:
 
 
 def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
-    """Return when live work ends at the latest; 0: unknown."""
+    """Return the latest end of live work; 0: unknown."""
     endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
     if endless or operation.duration_s < 0:
         return 0
@@ -404,9 +404,9 @@ def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
 
 
 def _owners_disturbed(basis: PlanningSnapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
-    """Return when owners were last disturbed, or will have been, where they rest afterwards.
+    """Return the last disturbance of owners who rest after it, past or expected.
 
-    Work whose end nobody knows, and a host that has failed, disturb them now at least.
+    Work with an unknown end and failed hosts count as disturbing until now.
     """
     if not basis.policy.maintenance.owner_rest_s:
         return ()
@@ -423,7 +423,7 @@ def _owners_disturbed(basis: PlanningSnapshot, live: Iterable[Live]) -> tuple[tu
 
 
 def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
-    """Return a plan as the planner made it; who got notice is not needed any more."""
+    """Return a plan in the planner's values, without the groups that got notice."""
     duration_ms = asked.host_s * SECOND_MS
     entries = tuple(
         PlanEntry(

@@ -1,6 +1,6 @@
-"""From the state to the feed that metadata nodes follow: the VMs and their documents.
+"""Converts the state to the feed of metadata nodes: the VMs and their documents.
 
-Pure. The daemon sends changes; `core` decides their contents.
+Pure. The daemon sends changes; `core` decides on documents.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Topology, Vm
 
-#: Sets of facts that VMs have in common and that are remembered.
+#: Maximum cached sets of facts that several VMs share.
 COMMON_MAX = 4096
 _NOTHING = Document(incarnation=0, events=())
-#: Of which columns a VM is shown something, by the kind of record.
+#: Columns that affect what a VM is shown, by kind of record.
 _SHOWN = {
     "host": frozenset({"zone", "fault_domain", "update_domain"}),
     "group": frozenset({"kind", "fault_domain_count"}),
@@ -33,7 +33,7 @@ _NONE = frozenset[str]()
 
 
 def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
-    """Everything a metadata node must know, but for the documents of hidden groups."""
+    """Return everything that a metadata node must know, without documents of hidden groups."""
     running = state.places.of(("state", OperationState.RUNNING.value))
     moving = {vm for number in running for vm in state.operations[number].vms}
     return DocumentChange(
@@ -54,10 +54,10 @@ def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> Docum
 
 
 def loaded(state: State, sequence: int) -> DocumentChange:
-    """Everything that may be shown before what was left is taken up: nothing is decided yet.
+    """Return everything that may be shown before recovery, when nothing is decided yet.
 
-    A notice that was never shown is given again first, so nobody sees it; a caller that asks for a
-    document that is left out waits. Source: L-7, N-1.
+    A notice that was never shown is given again first, so its documents are left out; callers that
+    ask for one wait. Source: L-7, N-1.
     """
     return whole(state, sequence, hidden=hidden_groups(state))
 
@@ -73,7 +73,7 @@ def hidden_groups(state: State) -> set[str]:
 
 
 def documents_of(state: State, operations: Iterable[Operation], sequence: int) -> DocumentChange:
-    """The documents, as they are, of the groups that operations disturb."""
+    """Return the current documents of the groups that operations disturb."""
     ids = (event_id for each in operations for event_id in each.events)
     groups = dict.fromkeys(event.group for each in ids if (event := state.events.get(each)))
     views = (state.views.get(key) for group in groups for key in state.topology.views_of(group))
@@ -86,11 +86,10 @@ def documents_of(state: State, operations: Iterable[Operation], sequence: int) -
 
 
 def difference(state: State, changes: Changes, sequence: int) -> DocumentChange | None:
-    """What changes that the state has mean for metadata nodes; None if nothing.
+    """Return the feed's change for changes of the state; None if VMs see no difference.
 
-    The cost grows with the views and VMs that changed, with the VMs of a host or group whose
-    place or kind did (its health and its policy are not shown to VMs), and with those that
-    begin or end to be moved.
+    Costs the changed views and VMs, the VMs of a host or group whose place or kind changed (its
+    health and policy are not shown), and the VMs that start or stop moving.
     """
     publications = tuple(
         Publication(key, enabled=view is not None, document=view.document if view else _NOTHING)
@@ -123,7 +122,7 @@ def _vms_to_tell(topology: Topology, changes: Changes) -> Iterable[str]:
 
 
 def _destinations(state: State, vm: Vm) -> tuple[str, ...]:
-    """Return where a VM may be before the topology says so; costs its own live operations."""
+    """Return where a VM may be before the topology records it; costs its own live operations."""
     numbers = state.places.of(("vm", vm.name))
     if not numbers:
         return ()
@@ -148,9 +147,9 @@ def _caller(topology: Topology, vm: Vm, destinations: tuple[str, ...]) -> Caller
 
 
 def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
-    """What instance metadata says of a VM, by the names of `compute`. Source: I-1.
+    """Return a VM's instance metadata by the names of `compute`. Source: I-1.
 
-    What is empty is left out, and the name, which the caller has: the feed has it for every VM.
+    Empty values are left out, and the name, because the feed has it for every VM.
     """
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
     common = _common_facts(
@@ -179,7 +178,7 @@ def _common_facts(
     *,
     spot: bool,
 ) -> Mapping[str, Fact]:
-    """Return what many VMs have in common, as the very same mapping: a fleet has a million VMs."""
+    """Return facts that several VMs share as one object: a fleet has a million VMs."""
     location, zone, resource_group, subscription = place
     facts = {
         "location": location,

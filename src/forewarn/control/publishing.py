@@ -1,7 +1,6 @@
-"""The publishing stage: effects wait until their change is shown; failed publications are retried.
+"""Publishes changes, delays their effects until they are shown, and retries failures.
 
-Nothing is begun or decided here: the engine is handed what may follow. How a change travels is
-the publisher's business.
+The engine runs the effects. The publisher decides how a change travels.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
     from forewarn.replication.messages import DocumentChange
 
-#: How long until a publication that failed is tried again, in milliseconds; doubled each time up
-#: to the greatest.
+#: Delay before a failed publication is retried, in milliseconds; doubled each time up to the
+#: maximum.
 PUBLISH_AGAIN_MS, PUBLISH_AGAIN_MS_MAX = 1000, 30_000
 
 
 class PublicationFailed(OurError):
-    """A change could not be handed to the metadata nodes."""
+    """A change could not be sent to the metadata nodes."""
 
     code = "publication-failed"
     message = "Documents could not be published: {reason}."
@@ -35,23 +34,23 @@ class PublicationFailed(OurError):
 
 
 class Documents(Protocol):
-    """Who knows what metadata nodes must show now."""
+    """Provides the current content of metadata nodes."""
 
     def confirmed(self) -> DocumentChange:
-        """Everything, once this process is known to be the writer still."""
+        """Return everything, after a check that this process is the writer."""
 
     def unshown(self, numbers: Iterable[int]) -> tuple[DocumentChange, tuple[int, ...]]:
-        """Return the documents of these operations that are not shown yet, and which those are."""
+        """Return the documents of these operations that are not shown yet, with the operations."""
 
 
 class Publisher(Protocol):
-    """Who brings changes to metadata nodes, in the order they are given."""
+    """Sends changes to metadata nodes, in the given order."""
 
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
-        """Hand a change on.
+        """Send a change.
 
-        The future is done once every node that serves its VMs shows it, or policy gives the rest
-        up; it holds an exception if the change was not handed on.
+        The future is done once every node that serves its VMs shows it, or policy gives up the
+        others. It has an exception if the change was not sent.
         """
 
 
@@ -61,7 +60,7 @@ class PublicationEnded:
 
     number: int
     result: PublishResult
-    #: Why it was not handed on; None if it was.
+    #: Why it was not sent; None if it was.
     error: BaseException | None = None
 
 
@@ -70,54 +69,54 @@ class _Publication:
     #: Operations whose documents it changes.
     operations: tuple[int, ...]
     follow_ups: list[FollowUp]
-    #: Whether every node that serves VMs of these operations is waited for.
+    #: Whether to wait for every node that serves VMs of these operations.
     complete: bool = False
-    #: Done once it has ended, well or not.
+    #: Done once it has succeeded or failed.
     over: Future[None] = field(default_factory=Future)
 
     def absorb(self, other: _Publication) -> None:
-        """Take over the operations and follow-ups that wait for another publication."""
+        """Take over the operations and effects of another publication."""
         self.operations += other.operations
         self.follow_ups += other.follow_ups
         other.follow_ups = []
 
 
 class Publishing:
-    """Holds the effects that wait for each publication; on the writer's thread only."""
+    """Stores the effects of each publication; on the writer's thread only."""
 
     def __init__(
         self, publisher: Publisher, deliver: Callable[[PublicationEnded | FollowUp], None]
     ) -> None:
-        """Publish nothing yet.
+        """Start without a publication.
 
         Args:
-            publisher: brings changes to the nodes.
-            deliver: is given the end of each publication, on any thread, for `ended`; and what
-                need not wait for one.
+            publisher: sends changes to the nodes.
+            deliver: receives the end of each publication, on any thread, for `ended`, and effects
+                without a publication.
         """
         self._publisher = publisher
         self._deliver = deliver
         self._count = 0
         self._pending: dict[int, _Publication] = {}
-        #: Operation -> the last publication under way that is about it.
+        #: Operation -> the last publication in progress about it.
         self._of_operation: dict[int, _Publication] = {}
-        #: What waited for publications that have failed; None if none has.
+        #: Effects of failed publications; None without any.
         self._failed: _Publication | None = None
         self._again_ms = 0
         self._tries = 0
         #: Announced operations that wait until VMs are shown them, and when to publish them again;
-        #: None while that is under way. Source: H-7.
+        #: None during publication. Source: H-7.
         self._unseen: dict[int, None] = {}
         self._unseen_ms: int | None = None
 
     @property
     def failing(self) -> bool:
-        """Whether the last publication failed, and everything is to be published again."""
+        """Whether the last publication failed, so that everything must be published again."""
         return self._failed is not None
 
     @property
     def next_ms(self) -> int | None:
-        """When to publish something again, ms since the epoch UTC; None if nothing."""
+        """When the next repeated publication is due, ms since the epoch UTC; None: never."""
         if self.failing:
             return self._again_ms
         return self._unseen_ms
@@ -127,16 +126,16 @@ class Publishing:
     ) -> Future[None]:
         """Publish a change, and return its effects once it is shown.
 
-        While everything is to be published again, a change alone is not: nodes would lack what it
-        rests on, and who is concerned would be judged by that. Source: M-1, M-4.
+        While everything must be published again, single changes are not sent: nodes would lack the
+        earlier changes, on which the selection of nodes depends, too. Source: M-1, M-4.
 
         Args:
-            change: what nodes must show.
-            operations: those that it shows to VMs.
-            follow_up: what waits for it.
+            change: the content for nodes.
+            operations: the operations that it shows to VMs.
+            follow_up: the effects that wait for it.
 
         Returns:
-            done once that has succeeded or failed, on whatever thread.
+            done once the publication has succeeded or failed, on any thread.
         """
         publication = _Publication(operations, [follow_up])
         if self._failed is None:
@@ -149,9 +148,9 @@ class Publishing:
     def publish_whole(
         self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
     ) -> Future[None]:
-        """Publish everything now, also what waits for publications that have failed.
+        """Publish everything now, with the effects of failed publications.
 
-        The clock may have been put back since they did: the time to publish them again is void.
+        The clock may have been set back since, so the time of the next retry is void.
         """
         follow_ups = [follow_up]
         if self._failed is not None:
@@ -163,17 +162,17 @@ class Publishing:
         return publication.over
 
     def show_again(self, operations: Iterable[int], now_ms: int) -> None:
-        """Publish announced operations again soon, until their VMs are shown them. Source: H-7."""
+        """Publish announced operations again until their VMs are shown them. Source: H-7."""
         unseen = dict.fromkeys(operations)
         if unseen:
             self._unseen.update(unseen)
             self._unseen_ms = now_ms + PUBLISH_AGAIN_MS
 
     def after(self, follow_up: FollowUp) -> None:
-        """Return the effects of a commit that changed no document, once its time has come.
+        """Return the effects of a commit without document changes, once they are due.
 
-        That is when all earlier changes about the same operations are shown: a retry must not
-        begin what its VMs do not see yet. Source: L-7.
+        They are due when all earlier changes about the same operations are shown: a retry must not
+        begin work that its VMs do not see yet. Source: L-7.
         """
         follow_up = self._without_unseen(follow_up)
         if not follow_up:
@@ -192,7 +191,7 @@ class Publishing:
         """Handle the end of a publication; return the effects that are due now.
 
         Raises:
-            PublicationFailed: nothing may, and everything will be published again.
+            PublicationFailed: no effects may follow; everything will be published again.
         """
         publication = self._pending.pop(ended.number)
         for operation in publication.operations:
@@ -211,12 +210,12 @@ class Publishing:
         else:
             self._failed.absorb(publication)
         for number, later in self._pending.items():
-            if number > ended.number:  # it may be shown, and rests on this one
+            if number > ended.number:  # the earlier one may be shown, and depends on this one
                 self._failed.absorb(later)
         raise PublicationFailed(reason=ended.error) from ended.error
 
     def _shown(self, follow_up: FollowUp) -> FollowUp:
-        """Return what may be done now; what has changed since is begun once that is shown."""
+        """Return the effects now due; operations changed since wait for the newer publication."""
         failed, begin = self._failed, []
         for operation in follow_up.begin:
             later = self._of_operation.get(operation.number)
@@ -236,9 +235,9 @@ class Publishing:
         return replace(follow_up, announced=announced)
 
     def turn(self, now_ms: int, documents: Documents) -> None:
-        """Publish again if that is due: everything, as what came since may rest on what failed.
+        """Publish again if due: everything after a failure, because later changes depend on it.
 
-        Else what VMs are not shown yet.
+        Otherwise only the documents that VMs are not shown yet.
         """
         if self._failed is not None:
             if self._again_ms <= now_ms:
@@ -251,7 +250,7 @@ class Publishing:
                 self._publish(change, _Publication(numbers, [follow_up], complete=True))
 
     def put_by(self, step_ms: int) -> None:
-        """Publish again when that was due, where the service's clock was put by so much."""
+        """Move the time of the next publication after a step of the service's clock."""
         self._again_ms += step_ms
         if self._unseen_ms is not None:
             self._unseen_ms += step_ms
@@ -270,7 +269,7 @@ class Publishing:
         handed.add_done_callback(partial(self._over, number, publication))
 
     def _over(self, number: int, publication: _Publication, handed: Future[PublishResult]) -> None:
-        """Hand the end of a publication to the writer's thread; called on any."""
+        """Pass the end of a publication to the writer's thread; called on any thread."""
         error = OurError() if handed.cancelled() else handed.exception()
         result = PublishResult() if error else handed.result()
         self._deliver(PublicationEnded(number, result, error))

@@ -1,4 +1,4 @@
-"""What callers may ask of a control plane, whether it decides or follows; on any thread."""
+"""Queries on a control plane, active or following; on any thread."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ T = TypeVar("T")
 
 @value
 class Freshness:
-    """How new a state is: what a read answers is at least as new."""
+    """The age of a state: a read's answer is at least this new."""
 
-    #: Number of the last commit that it has.
+    #: Number of its last commit.
     generation: int
-    #: When that was the newest commit, by elapsed time in ms.
+    #: When this was the newest commit, by elapsed time in ms.
     as_of_ms: int
 
 
 class ReadableControl:
-    """The part of a control plane that every process has."""
+    """The part of a control plane that active processes and followers share."""
 
     def __init__(self, clock: Clock, status: ServiceStatus, *, decides: bool) -> None:
-        """Copy nothing yet; `decides`: this process makes the commits, and logs them."""
+        """Start without a copy; `decides`: this process makes the commits, and logs them."""
         #: The service's time.
         self.clock = self._clock = clock
         self._status = status
@@ -49,24 +49,24 @@ class ReadableControl:
         self.replica = StateReplica(self._inbox, status)
         #: Whether this process makes the commits.
         self.decides = decides
-        #: Called for each commit, after it can be read.
+        #: Called for each commit, once it can be read.
         self.on_committed = CommitListeners(self.replica.look, logged=decides)
         self.refused_records = RefusedRecords(clock)
-        #: Gives a VM's last poll, and how many VMs poll by client; set by the service.
+        #: Return a VM's last poll, and the number of polling VMs by client; set by the service.
         self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
         self.user_agents: Callable[[], Mapping[str, int]] = dict
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
-        #: Whether another process may know more than this one for longer than a term.
+        #: Returns whether another process may have known more for longer than a term.
         self.lapsed: Callable[[], bool] = lambda: False
 
     @property
     def view(self) -> StateView | None:
-        """The state of the thread that owns it; only look-ups in a table may be made. None: no."""
+        """The state of the owning thread, for table look-ups only; None: no state."""
         raise NotImplementedError
 
     @property
     def word(self) -> str:
-        """What it does, in a word: a state of the service, or that it stands by."""
+        """The state of the service in a word, or that it stands by."""
         raise NotImplementedError
 
     @property
@@ -76,11 +76,11 @@ class ReadableControl:
 
     @property
     def shows(self) -> bool:
-        """Whether changes can be handed to metadata nodes."""
+        """Whether changes can be sent to metadata nodes."""
         return True
 
     def freshness(self) -> Freshness:
-        """Return how new the answers are to questions that are asked from now on."""
+        """Return how new the answers to the next queries will be."""
         raise NotImplementedError
 
     def age_ms(self, fresh: Freshness) -> int:
@@ -93,7 +93,7 @@ class ReadableControl:
         return view.state.tokens.get(token_id) if view else None
 
     def principal(self, name: str) -> Principal:
-        """Return a principal with its bindings, if it has any."""
+        """Return a principal with its bindings, or None."""
         view = self.view
         return (view and view.state.principals.get(name)) or Principal(name)
 
@@ -104,14 +104,14 @@ class ReadableControl:
         return view is not None and bool(view.state.tokens or view.state.principals)
 
     def read(self, query: Callable[[StateView], T]) -> Future[T]:
-        """Run a query on the thread that owns the state, where it holds still."""
+        """Run a query on the thread that owns the state, while it does not change."""
         return self._inbox.read(query)
 
     def why(self, number: int) -> Future[tuple[Blocker, ...]]:
-        """Find everything a live operation waits for; none if it has ended or never was."""
+        """Return all blockers of a live operation; empty if it has ended or never existed."""
         now = self._clock.now_ms
         return self.replica.read(lambda view: view.why(number, now()))
 
     def audit(self, call: CallRecord) -> None:
-        """Record a call that was refused, or has changed nothing."""
+        """Record a call that was refused or changed nothing."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Records that the topology has refused lately: machines that get no notice, or too late."""
+"""Records that the topology refused recently: their machines get late or no notice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: How long a refusal is shown. What follows a cloud tries again every few seconds: a record that
-#: is taken at last, or is gone, is not refused again.
+#: How long a refusal is shown. Importers retry every few seconds, so a record accepted later, or
+#: removed, is not refused again.
 KEPT_MS = 120_000
-#: Refusals that are kept, and characters of each.
+#: Maximum stored refusals, and characters of each.
 REFUSED_MAX, SENTENCE_MAX = 100, 300
 
 
@@ -21,9 +21,9 @@ class RefusedRecords:
     """The newest refusals; added on one thread, read on any."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._clock = clock
-        #: Sentence -> when it was last refused, ms since the epoch UTC; the oldest first.
+        #: Sentence -> last refusal, ms since the epoch UTC; oldest first.
         self._refused_ms: dict[str, int] = {}
 
     def add(self, sentence: str) -> None:
@@ -37,6 +37,6 @@ class RefusedRecords:
         self._refused_ms[sentence] = self._clock.now_ms()
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the latest refusals, the newest last."""
+        """Return the latest refusals, newest last."""
         since_ms = self._clock.now_ms() - KEPT_MS
         return tuple(each for each, at_ms in self._refused_ms.copy().items() if at_ms > since_ms)

@@ -1,7 +1,7 @@
-"""A copy of the live state that readers ask on a thread of its own: none of them visits the writer.
+"""A copy of the live state for readers, on its own thread, so that they never delay the writer.
 
-Each change comes in the order of its commit, before its caller has the answer, so that everybody
-reads what he has written.
+Changes arrive in the order of commits, before their callers are answered, so every caller reads its
+own writes.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes
 
 T = TypeVar("T")
-#: What the reading thread takes: a whole state, a change of it, or a question. None: it ends.
+#: Work of the reading thread: a whole state, a change of it, or a query. None: end.
 _Item: TypeAlias = "StateView | tuple[Changes, int] | StateQuery[object] | None"
 
-#: Changes that may wait until somebody asks: waking a thread for each costs the writer more than
-#: the change costs that thread.
+#: Changes that may wait for the next query: waking the thread costs the writer more than a change
+#: costs the thread.
 UNREAD_MAX = 64
-#: How long ending waits for the questions asked before it, in seconds.
+#: How long a stop waits for earlier queries, in seconds.
 STOP_TIMEOUT_S = 10
 
 log = logging.getLogger("forewarn.control")
 
 
 class StateReplica:
-    """Answers questions about the live state; may be asked on any thread.
+    """Answers queries on the live state; callable on any thread.
 
-    The state is copied when somebody asks first, once; each commit then costs its changes.
+    The first query copies the state; each later commit costs its changes.
     """
 
     def __init__(self, inbox: Inbox, status: ServiceStatus) -> None:
-        """Copy nothing yet; the copy is asked for through the `inbox` of the run loop."""
+        """Start without a copy, which is requested through the `inbox` of the run loop."""
         self._inbox = inbox
         self._status = status
         self._items: deque[_Item] = deque()
-        #: Wakes the reading thread; never left out after a question.
+        #: Wakes the reading thread; always set after a query.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def read(self, query: Callable[[StateView], T]) -> Future[T]:
-        """Return the result of a query on the state as of the last commit, which does not change.
+        """Return the result of a query on the unchanging state of the last commit.
 
         The future fails with `Stopping` if the service ends.
         """
@@ -69,19 +69,19 @@ class StateReplica:
         return answer
 
     def copy(self, owner: StateView) -> None:
-        """Copy a state, and follow its changes from here on; on the thread that owns it."""
+        """Copy a state, and follow its changes from now on; on the thread that owns it."""
         self._put(owner.view())
         owner.on_adopted = self._items.append
 
     def look(self, committed: Committed) -> None:
-        """Update the copy once many changes wait for it, or one that may be large."""
+        """Update the copy once many changes wait for it, or a possibly large one."""
         changes = committed.changes
         large = bool(self._items) and changes is not None and changes.of_fleet
         if large or len(self._items) >= UNREAD_MAX:
             self._wake.put(None)
 
     def begin(self, owner: StateView) -> None:
-        """Copy a large state before it changes, so that no reader makes that wait."""
+        """Copy a large state before it changes, so that no reader causes that delay."""
         with self._lock:
             self.copy(owner)
             if self._thread is None:
@@ -105,7 +105,7 @@ class StateReplica:
         self._wake.put(None)
 
     def _next(self) -> _Item:
-        """Return what comes next, waiting until the thread is to look."""
+        """Return the next work, after waiting for the wake-up."""
         while not self._items:
             self._wake.get()
         return self._items.popleft()
@@ -129,7 +129,7 @@ class StateReplica:
             query.refuse()
 
     def _adopted(self, view: StateView, changes: Changes, sequence: int) -> StateView | None:
-        """Return the view with a change; None: it is of no use, and a new one is on its way."""
+        """Return the view after a change; None: it is unusable, and a new one is requested."""
         try:
             view.adopt(changes, sequence)
         except Exception:

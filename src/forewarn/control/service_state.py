@@ -1,6 +1,6 @@
-"""What state the service is in, as one table: whether it decides, settles, or has ended; and why.
+"""The states of the service and their moves, as one table.
 
-Why it moves is decided in `engine.py`; nothing is done here but the moves and the log.
+`engine.py` decides on moves; this module performs and logs them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ log = logging.getLogger("forewarn.control")
 class ServiceState(Word):
     """Whether the control plane can decide, and if not, why."""
 
-    #: What was left by a crash or by trouble with the store is being taken up.
+    #: Work interrupted by a crash or by store trouble is being resumed.
     SETTLING = "settling"
-    #: It decides, shows and begins.
+    #: The service decides, publishes and begins work.
     READY = "ready"
-    #: What the store has is unknown, or it takes nothing: it is asked until it answers.
+    #: The store's state is unknown, or it accepts no writes; it is asked until it answers.
     UNCERTAIN = "uncertain"
     #: Another process has become the writer.
     SUPERSEDED = "superseded"
-    #: It ends, because it was stopped or by a bug.
+    #: The service ends, because it was stopped or because of a bug.
     STOPPING = "stopping"
 
 
-#: What a process says of itself that waits to become the writer: it has no service yet.
+#: State reported by a standby, which has no service yet.
 STANDBY = "standby"
 
 _ENDED = frozenset({ServiceState.SUPERSEDED, ServiceState.STOPPING})
@@ -44,15 +44,17 @@ MOVES: dict[ServiceState, frozenset[ServiceState]] = {
     ServiceState.SUPERSEDED: frozenset(),
     ServiceState.STOPPING: frozenset(),
 }
-"""Where each state may lead. A state that has ended takes every further move silently: what
-another thread has stopped may learn of it in the middle of a turn."""
+"""Legal moves.
+
+An ended state ignores every further move: another thread may stop the service during a turn.
+"""
 
 
 class ServiceStatus:
-    """The state of one service; may be read and moved on any thread."""
+    """The state of one service; readable and movable on any thread."""
 
     def __init__(self) -> None:
-        """Begin with what was left to be taken up."""
+        """Start with recovery."""
         self.state = ServiceState.SETTLING
         self._lock = threading.Lock()
         self._last_trouble = ""
@@ -75,17 +77,17 @@ class ServiceStatus:
         return self._last_trouble or f"The service is {self.state.value}."
 
     def trouble_with(self, error: ForewarnError) -> None:
-        """Log a trouble once, not each time it comes back."""
+        """Log a problem once, without its repeats."""
         if str(error) != self._last_trouble:
             self._last_trouble = str(error)
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
 
     def trouble_is_over(self) -> None:
-        """Log the next trouble, even if it is the same."""
+        """Log the next problem, even if it is the same."""
         self._last_trouble = ""
 
     def become(self, state: ServiceState) -> bool:
-        """Move to a state; return whether that is a change."""
+        """Move to a state; return whether it differs."""
         with self._lock:
             before = self.state
             if before is state or before in _ENDED:

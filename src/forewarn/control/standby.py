@@ -1,9 +1,8 @@
-"""Standing by: on a shared store one process writes, the others wait for its lease to end.
+"""Standby: on a shared store one process writes, and the others wait for its lease to end.
 
-Only the waiting and renewing live here; who may hold the lease is judged in `store/lease.py`.
-The lease is renewed from a thread of its own, over a connection of its own: a long commit, a large
-load or a busy event loop costs no failover. It is not renewed while the event loop or the deciding
-thread hangs, so that another process takes over. Source: H-3.
+`store/lease.py` decides who holds the lease. A separate thread and connection renew it, so that a
+long commit, a large load or a busy event loop causes no failover. It is not renewed while the event
+loop or the deciding thread hangs, so that another process takes over. Source: H-3.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: How long a lease lasts unrenewed. Long enough for a database's failover, short enough that a
-#: standby takes over well within the shortest notice but Preempt's.
+#: Duration of a lease without renewal: long enough for a database's failover, and short enough for
+#: a takeover within the shortest notice except Preempt's.
 TERM_MS = 5000
 #: Renewals within a term: two may fail before the lease is at risk.
 RENEWALS = 3
-#: Longest time between two looks of a standby, in seconds.
+#: Maximum interval between two checks of a standby, in seconds.
 LOOK_S_MAX = 0.2
 
 
-#: How old a follower's state may be for it to answer reads and to serve the feed, in ms: a term.
+#: Maximum age of a follower's state for answering reads and serving the feed, in ms: a term.
 STALE_MS_MAX = TERM_MS
 STALE = "This process follows, and has not reached the store for a term."
 
 
-#: Longest wait for a renewal under way once the service stops, in seconds.
+#: Time limit for a running renewal once the service stops, in seconds.
 LAST_RENEWAL_S_MAX = 1.0
 
 
 class ServiceHangs(OurError):
-    """A part of this process does not answer."""
+    """A part of this process does not respond."""
 
     code = "service-hangs"
     message = "This process does not respond: {parts}."
@@ -68,7 +67,7 @@ async def become_writer(
 ) -> None:
     """Wait until this process holds the lease, also through an outage of the database.
 
-    `on_standby` is awaited once, if that is not at once.
+    `on_standby` is awaited once if the lease is not free at once.
     """
     message = ""
     while True:
@@ -87,10 +86,10 @@ async def become_writer(
 
 
 class StateFollower(ReadableControl):
-    """Holds the state in memory while another process writes it, and answers reads from it.
+    """Follows the state that another process writes, and answers reads from it.
 
-    A takeover then loads nothing. Cost: the records that each commit changes. A notification of
-    the database wakes it. Source: H-2, H-4.
+    So a takeover loads nothing. Cost: the changed records of each commit. A notification of the
+    database wakes it. Source: H-2, H-4.
     """
 
     def __init__(
@@ -102,15 +101,15 @@ class StateFollower(ReadableControl):
         new_guid: Callable[[], str],
         show: Callable[[DocumentChange | None, int], object],
     ) -> None:
-        """Follow nothing yet.
+        """Start without following.
 
         Args:
             store: the shared store.
             clock: the service's time.
             policy: notice and limits of the settings.
-            new_guid: gives ids to the events of drafts.
-            show: given what VMs would see of some commits, and the number of the last of them;
-                None: no difference. Called on the follower's thread.
+            new_guid: returns ids for the events of drafts.
+            show: receives the visible changes of some commits (None: no difference) and the last
+                commit's number. Called on the follower's thread.
         """
         super().__init__(clock, ServiceStatus(), decides=False)
         self._store = store
@@ -120,18 +119,18 @@ class StateFollower(ReadableControl):
         self._stopping = threading.Event()
         self._sequence = 0
         self._view: StateView | None = None
-        #: Groups whose documents are left out until their notice was shown. Source: L-7.
+        #: Groups whose documents are left out until their notice is shown. Source: L-7.
         self._hidden: set[str] = set()
         self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
         self.lapsed = self._is_stale
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow, on a thread of its own."""
+        """Start following on a separate thread."""
         self._thread.start()
 
     def stop(self) -> State | None:
-        """End; return the state as it was last followed, None if there is none."""
+        """Stop; return the last followed state, None without one."""
         self._stopping.set()
         self._thread.join()
         return self._view.state if self._view else None
@@ -144,12 +143,12 @@ class StateFollower(ReadableControl):
 
     @property
     def view(self) -> StateView | None:
-        """The state as of the last look."""
+        """The state as of the last check."""
         return self._view
 
     @property
     def word(self) -> str:
-        """That it stands by."""
+        """The word for a standby."""
         return STANDBY
 
     @property
@@ -158,11 +157,11 @@ class StateFollower(ReadableControl):
         return STALE if self.lapsed() else ""
 
     def freshness(self) -> Freshness:
-        """Return the last commit it has, and when it last saw that there is no newer one."""
+        """Return its last commit, and when it last saw that this was the newest."""
         return self._fresh
 
     def audit(self, call: CallRecord) -> None:
-        """Log a refused call: only the active process writes the audit."""
+        """Log a refused call, because only the active process writes the audit."""
         text = "refused a call of %s: %s"
         log.warning(text, call.principal or call.address, call.outcome, extra={"action": "refused"})
 
@@ -199,7 +198,7 @@ class StateFollower(ReadableControl):
     def _load(self) -> StateView:
         state = self._store.look()
         view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
-        # Readers count adoptions, of one commit or more; this one follows none of theirs.
+        # Readers count adoptions, each of one or more commits; this process follows none of theirs.
         view.sequence = max(self._store.generation, self._sequence + 2)
         self._hidden = publication.hidden_groups(state)
         self._show(publication.loaded(state, self._store.generation), self._store.generation)
@@ -208,7 +207,7 @@ class StateFollower(ReadableControl):
         return view
 
     def _take(self, view: StateView, changes: Changes) -> None:
-        """Hand on what commits have changed; the view's state has it already."""
+        """Pass on the changes of commits that the view's state already contains."""
         generation = self._store.generation
         change = publication.difference(view.state, changes, generation)
         if self._hidden and self._hidden != (hidden := publication.hidden_groups(view.state)):
@@ -228,10 +227,10 @@ class StateFollower(ReadableControl):
 class LeaseKeeper:
     """Renews the lease until it is stopped, or another process holds it.
 
-    An outage of the database ends nothing: VMs are answered from memory, nothing can be
-    committed meanwhile, and if another process has become the writer by then, the store refuses
-    this one's commits and the lease shows. A term after the last renewal nobody may take this
-    process for the newest any more: it is `lapsed`.
+    It continues during an outage of the database: VMs are answered from memory, and nothing can be
+    committed. If another process becomes the writer meanwhile, the store refuses this one's
+    commits, and the lease shows it. A term after the last renewal this process no longer counts as
+    current: it is `lapsed`.
     """
 
     def __init__(
@@ -243,14 +242,14 @@ class LeaseKeeper:
         silent: Callable[[], tuple[str, ...]] = tuple,
         on_lapse: Callable[[bool], object] = lambda _: None,
     ) -> None:
-        """Begin to renew the lease that `tenure` holds.
+        """Start renewing the lease of `tenure`.
 
         Args:
             tenure: the lease.
             clock: elapsed time.
             lost: called on the keeper's thread once another process holds it.
-            silent: names the parts of the service that hang.
-            on_lapse: called on a thread of its own when the lease has lapsed, and when it is held
+            silent: returns the parts of the service that hang.
+            on_lapse: called on a separate thread when the lease has lapsed, and when it is held
                 again.
         """
         self._tenure = tenure
@@ -265,16 +264,16 @@ class LeaseKeeper:
         threading.Thread(target=self._watch, name="lease watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         self._stopping.set()
         self._thread.join(LAST_RENEWAL_S_MAX)
 
     def lapsed(self) -> bool:
-        """Whether another process may be the writer by now; may be asked on any thread."""
+        """Whether another process may be the writer by now; callable on any thread."""
         return not self._tenure.held(self._clock.now_ms())
 
     def _watch(self) -> None:
-        """Report when the lease lapses: a renewal may hang as long as the database does."""
+        """Report a lapse of the lease, even while a renewal hangs with the database."""
         was_lapsed = False
         while not self._stopping.wait(LOOK_S_MAX):
             if self.lapsed() is not was_lapsed:
@@ -302,8 +301,8 @@ class LeaseKeeper:
 
 
 async def leave(tenure: Tenure) -> None:
-    """Give the lease up, if the database can be reached; else the next writer waits for its end."""
+    """Release the lease if the database is reachable; otherwise it ends with its term."""
     try:
         await asyncio.to_thread(tenure.release)
     except PeerError as error:
-        log.warning("the lease could not be given up: %s", error, extra={"action": error.code})
+        log.warning("the lease could not be released: %s", error, extra={"action": error.code})

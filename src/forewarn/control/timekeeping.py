@@ -1,6 +1,7 @@
-"""Which time the service goes by: its own while a notice runs, for an hour, else the system's.
+"""Chooses the service's time: during a notice its own clock, otherwise the system's.
 
-Only what becomes of a step of the system's clock is decided here; clocks are in `clock.py`.
+A step of the system's clock during a notice is followed after an hour at the latest. `clock.py` has
+the clocks.
 """
 
 from __future__ import annotations
@@ -21,43 +22,43 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: How often the loop looks whether the system's clock was stepped, in milliseconds.
+#: Interval at which the loop checks for steps of the system's clock, in milliseconds.
 STEP_LOOK_MS = 60_000
-#: How long a step of the clock waits for running notices to end, in milliseconds. After that it is
-#: followed anyway: a step ahead puts announced work off, a step back lengthens notice.
+#: How long a clock step waits for running notices to end, in milliseconds. Then it is followed in
+#: any case: a step forward postpones announced work, a step back lengthens notice.
 STEP_WAIT_MS = 3_600_000
-#: A step smaller than this is not worth a line in the log, in milliseconds.
+#: Steps smaller than this are not logged, in milliseconds.
 STEP_SAID_MS = 1000
 
 
 class Timekeeping:
-    """Keeps the clock of one control plane; on the loop's thread only.
+    """Manages the clock of one control plane; on the loop's thread only.
 
-    The mark of the clock is durable before anything is decided by its time, so that a service
-    that is started again within the same boot goes on by the same time. On another machine it goes
-    on by the database's clock and how far the writer's was ahead of that. N-4, H-6, ADR 0012.
+    The clock's mark is durable before any decision uses its time, so that a restart within the same
+    boot continues with the same time. Another machine continues with the database's clock plus the
+    writer's lead over it. N-4, H-6, ADR 0012.
     """
 
     def __init__(self, clock: Clock, plane: ControlPlane) -> None:
-        """Change nothing yet; a virtual or a scaled clock never is.
+        """Start without a change; virtual and scaled clocks never change.
 
         Args:
             clock: the service's time.
-            plane: whose notices run by it.
+            plane: the control plane whose notices use the clock.
         """
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._plane = plane
         self._taken_up = False
-        #: When to look for a step again, ms since the epoch UTC.
+        #: Time of the next check for a step, ms since the epoch UTC.
         self._look_ms = 0
-        #: When a step was first seen that waits for notices to end, ms since the epoch UTC.
+        #: When a waiting step was first seen, ms since the epoch UTC.
         self._seen_ms: int | None = None
 
     def take_up(self) -> None:
-        """Continue the clock of the previous process if a notice runs; else use the system's.
+        """Continue the clock of the previous process during a notice; otherwise use the system's.
 
-        To be called before anything is decided or shown, and again whenever the store had to be
-        asked what it has.
+        Call it before any decision or publication, and again whenever the store had to be asked for
+        its state.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided.
@@ -71,17 +72,17 @@ class Timekeeping:
         self._taken_up = True
 
     def follow(self, put_off: Callable[[PutOff], object]) -> int:
-        """Adopt a step of the system's clock: while no notice runs, or after a wait.
+        """Follow a step of the system's clock if no notice runs, or after a wait.
 
         Args:
-            put_off: commits and publishes that announced work is put off.
+            put_off: commits and publishes the later NotBefore of announced work.
 
         Returns:
-            How far the service's clock went ahead by that, in ms; negative: back; 0: not moved.
+            The jump of the service's clock, in ms; negative: back; 0: none.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided until
-                `take_up` could.
+                `take_up` succeeds.
         """
         clock = self._clock
         if clock is None or clock.now_ms() < self._look_ms:
@@ -100,22 +101,22 @@ class Timekeeping:
         return step_ms
 
     def _has_waited(self, clock: SystemClock) -> bool:
-        """Whether a step has waited long enough for the notices that run; they are kept whole."""
+        """Whether a step has waited long enough for running notices, which stay whole."""
         if abs(clock.off_ms()) < STEP_SAID_MS or not clock.mark[0]:
-            self._seen_ms = None  # without a boot's id nobody could say by how much to put them off
+            self._seen_ms = None  # without a boot id the jump is unknown
             return False
         if self._seen_ms is None:
             self._seen_ms = clock.now_ms()
         return clock.now_ms() - self._seen_ms >= STEP_WAIT_MS
 
     def _resume(self, clock: SystemClock) -> int:
-        """Choose the old or the new time; return how far the new one is ahead, in ms."""
+        """Choose the old or the new time; return the new one's lead, in ms."""
         announced_ms = self._announced_ms()
         mark = self._plane.state.mark
         step_ms = clock.resume(mark, since_ms=announced_ms)
         if announced_ms:
             writer_ms = self._plane.store.writer_now_ms() if clock.mark[0] != mark[0] else None
-            if writer_ms is not None:  # it ran on another machine
+            if writer_ms is not None:  # the mark is from another machine
                 step_ms = clock.resume_at(writer_ms, since_ms=announced_ms)
             text = "the system's clock is %.3f s ahead; a notice goes on by the service's own"
             _say(text, step_ms)
@@ -126,22 +127,22 @@ class Timekeeping:
         return step_ms
 
     def _announced_ms(self) -> int:
-        """When the newest notice that runs was given, ms since the epoch UTC; 0 if none runs."""
+        """Start of the newest running notice, ms since the epoch UTC; 0 without one."""
         known = self._plane.state.operations
         return max((known[number].announced_ms for number in self._announced()), default=0)
 
     def _announced(self) -> Collection[int]:
-        """The operations whose notice runs."""
+        """Return the operations whose notice is running."""
         return self._plane.state.places.of(("state", OperationState.ANNOUNCED.value))
 
     def _keep_mark(self, clock: SystemClock) -> None:
-        """Make the clock's mark durable, if it is not: once a start, and once a step."""
+        """Make the clock's mark durable if needed: once a start, and once a step."""
         if clock.mark != self._plane.state.mark:
             self._commit(clock, ClockMarked(*clock.mark))
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
-        """Count skipped time as silence of no group. Source: B-2, F-5."""
+        """Do not count skipped time as silence of a group. Source: B-2, F-5."""
         if step_ms >= STEP_SAID_MS:
             self._plane.forgive_silence(clock.now_ms())
         elif step_ms <= -STEP_SAID_MS:

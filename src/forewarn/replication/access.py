@@ -1,6 +1,6 @@
-"""Who may follow the feed, and for which hosts, as the settings say: by certificate or token.
+"""Decides which metadata nodes may follow the feed, and for which hosts, by the settings.
 
-A node's certificate or token proves its name; its own greeting may only narrow the hosts that it
+A node's certificate or token proves its name. The node's greeting may only reduce the hosts that it
 may serve.
 """
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Follow
 
 EVERY_HOST = "*"
-"""As an entry of the setting: the node of each host has the host's name."""
+"""Entry of the setting that means: the node of each host has the host's name."""
 
 REFUSED_TOKENS_MAX = 20
-"""Wrong tokens one source may send in a minute, as at the operator API."""
+"""Wrong tokens that one source may send in a minute, as at the operator API."""
 
 NAME_LENGTH_MAX = 253
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
-_PROOF_MISSING = "it has proved its name neither by a certificate nor by a token"
+_PROOF_MISSING = "neither a certificate nor a token proves its name"
 
 
 class NodeRefused(CallerError):
-    """A metadata node asks for hosts that are not its own."""
+    """A metadata node requested hosts that it may not serve."""
 
     code = "node-refused"
     status = 403
     message = "Metadata node {name} is refused: {reason}."
-    advice = "Check who runs it; [feed] hosts sets the hosts that it may serve."
+    advice = "Check where this node runs; [feed] hosts lists the hosts that it may serve."
 
 
 def _never(_name: str, _token: str) -> bool:
@@ -44,17 +44,17 @@ def _never(_name: str, _token: str) -> bool:
 
 
 class NodeAccess:
-    """The nodes that may come, by name."""
+    """The permitted nodes, by name."""
 
     def __init__(self, hosts: Sequence[str], prove: Callable[[str, str], bool] = _never) -> None:
-        """Read `NAME=HOST,HOST` or `*`; `prove` says whether a node has a token.
+        """Parse `NAME=HOST,HOST` or `*`; `prove` checks a node's token.
 
         Raises:
-            ValueError: an entry of `hosts` is neither.
+            ValueError: an entry of `hosts` has another form.
         """
         self.each_host = EVERY_HOST in hosts
         self.hosts: dict[str, frozenset[str]] = {}
-        #: Whether a token is that of a node.
+        #: Returns whether a token belongs to a node.
         self.prove = prove
         for entry in hosts:
             if entry != EVERY_HOST:
@@ -63,25 +63,25 @@ class NodeAccess:
                     raise ValueError(f"has {entry!r}, which is not NAME=HOST,HOST or *")
                 self.hosts[name] = frozenset(host.strip() for host in listed.split(","))
         self._refused = RefusedTokens(REFUSED_TOKENS_MAX, _now_ms)
-        #: Hosts that an entry names: they have no node of their own.
+        #: Hosts named by an entry, which have no node of their own.
         self._listed = frozenset[str]().union(*self.hosts.values())
 
     def admit(
         self, greeting: Follow, certificate: Mapping[str, object] | None, address: str
     ) -> frozenset[str]:
-        """Return the hosts a node may serve, no more than it asked for. Source: M-5.
+        """Return the hosts that a node may serve, at most those it requested. Source: M-5.
 
         Args:
-            greeting: how it introduces itself.
-            certificate: the one it has proved to have; None: it needs a token.
-            address: where it comes from.
+            greeting: its first message.
+            certificate: its verified certificate; None: it needs a token.
+            address: its source address.
 
         Raises:
-            NodeRefused: it is not who it says, or asks for hosts of others.
+            NodeRefused: its name is not proved, or it requests hosts of others.
         """
         name = greeting.name
         if not _NAME.fullmatch(name):
-            raise NodeRefused(name=repr(name[:80]), reason="its name cannot be one")
+            raise NodeRefused(name=repr(name[:80]), reason="its name is not valid")
         if certificate:
             if name not in names_of(certificate):
                 shown = ", ".join(sorted(names_of(certificate)))
@@ -96,9 +96,9 @@ class NodeAccess:
         return wanted
 
     def expected(self, hosts: AbstractSet[str]) -> Iterator[str]:
-        """Yield the nodes that serve some of these hosts, as far as the settings say.
+        """Yield the nodes that the settings permit for some of these hosts.
 
-        O(entries of the settings), then O(names that are read).
+        O(entries of the settings), then O(names that the caller reads).
         """
         for name, served in self.hosts.items():
             if not hosts.isdisjoint(served):
@@ -120,16 +120,16 @@ class NodeAccess:
 
 
 class TlsFiles(NamedTuple):
-    """Files in PEM."""
+    """TLS files in PEM."""
 
     certificate: str = ""
     key: str = ""
     ca: str = ""
-    """Who signs the other end's certificates."""
+    """CA certificate that signs the other end's certificates."""
 
 
 def names_of(certificate: Mapping[str, object]) -> frozenset[str]:
-    """Return the names a verified certificate is for: its common name and its DNS names."""
+    """Return the names in a verified certificate: its common name and its DNS names."""
     subject: Iterable[Iterable[tuple[str, str]]] = certificate.get("subject", ())  # type: ignore[assignment]  # as `getpeercert` documents
     also: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())  # type: ignore[assignment]
     names = {text for part in subject for kind, text in part if kind == "commonName"}

@@ -1,8 +1,8 @@
 """The feed over a message broker: connections of nodes as channels of frames.
 
-The messages, the server and the follower are those of the feed over sockets; this module replaces
-TCP. The broker's permissions prove the nodes' names: a node may publish only to
-its own request subject and subscribe only to its own subject. Source: M-5, M-7.
+The messages, the server and the follower are the same as over sockets; this module replaces TCP.
+The broker's permissions prove the nodes' names: a node may publish only to its own request subject
+and subscribe only to its own subject. Source: M-5, M-7.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
     from forewarn.replication.route import Streams
 
 TO_NODE, FROM_NODE = "forewarn-feed.to.", "forewarn-feed.from."
-"""Subjects of one node, before its name: what it is sent, and what it asks."""
+"""Prefixes of the subjects of one node: messages to it, and its requests."""
 
 TICK_S = 1.0
-"""How often a channel looks for frames that were lost, in seconds."""
+"""Interval at which a channel checks for lost frames, in seconds."""
 
 HELLO_S = 0.5
 """How long a node waits for a control plane's welcome before it asks again."""
 
 INVITED_MAX = 20_000
-"""Sessions that were offered and not begun; the oldest are forgotten beyond that."""
+"""Maximum offered sessions that have not begun; the oldest are dropped beyond that."""
 
 RETRY_S = 1.0
 """Pause before a control plane tries the next server of a broker."""
 
 UNSENT_BYTES_HIGH, UNSENT_BYTES_LOW = 64 * 1024, 16 * 1024
-"""A writer pauses above, and goes on below."""
+"""A writer pauses above the first value, and resumes below the second."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Broker(Protocol):
-    """A connection to a message broker that may lose, repeat and reorder what it is given."""
+    """A connection to a message broker, which may lose, repeat and reorder messages."""
 
     closed: asyncio.Event
     max_bytes: int
@@ -74,19 +74,19 @@ class Broker(Protocol):
 
 
 class CarrierFigures:
-    """Counts of one end."""
+    """Counters of one end."""
 
     def __init__(self) -> None:
-        """Begin at 0."""
+        """Start at 0."""
         self.connected = 0
         """Whether the broker is connected, 0 or 1."""
         self.gaps = 0
-        """Gaps that were filled on request."""
+        """Gaps filled on request."""
         self.refused = 0
-        """Messages that could not be read, or were altered."""
+        """Messages that were malformed or altered."""
 
     def named(self) -> dict[str, int]:
-        """Return the counts by the names of their metrics."""
+        """Return the counters by the names of their metrics."""
         return {
             "feed_nats_connected": self.connected,
             "feed_gaps_filled": self.gaps,
@@ -95,7 +95,7 @@ class CarrierFigures:
 
 
 class ChannelTransport(asyncio.Transport):
-    """A session as a transport of asyncio."""
+    """A session in the form of an asyncio transport."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class ChannelTransport(asyncio.Transport):
         Args:
             channel: this end of the session.
             publish: sends a frame to the other end.
-            figures: counts.
+            figures: the counters.
             on_end: called once, when the session is over.
-            name: the node's, as the broker's permissions prove it.
+            name: the node's name, proved by the broker's permissions.
         """
-        # What the feed knows a node by is the form in which TLS has it.
+        # The feed expects a node's name in the form of a TLS certificate.
         super().__init__({"peercert": {"subject": ((("commonName", name),),)}} if name else {})
         self.channel = channel
         self.name = name
@@ -131,12 +131,12 @@ class ChannelTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, protocol: asyncio.Protocol) -> None:
-        """Hand what comes to a protocol."""
+        """Start passing received bytes to a protocol."""
         self._protocol = protocol
         protocol.connection_made(self)
 
     def receive(self, frame: Frame) -> None:
-        """Take a frame of this session."""
+        """Process a frame of this session."""
         self.channel.receive(frame)
         self._read()
         if self.channel.has_output or not self._writing:
@@ -144,7 +144,7 @@ class ChannelTransport(asyncio.Transport):
         self._wait()
 
     def lost(self) -> None:
-        """End the session: the other end, or the broker, is gone."""
+        """End the session after the loss of the other end or of the broker."""
         if self._ended:
             return
         self._ended = True
@@ -174,20 +174,20 @@ class ChannelTransport(asyncio.Transport):
         return self._ended
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait for acknowledgements."""
+        """Return how many bytes wait for acknowledgement."""
         return self.channel.unsent
 
     def pause_reading(self) -> None:
-        """Keep what comes; the other end stops once its window is full."""
+        """Buffer received bytes; the other end stops once its window is full."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Hand on what was kept."""
+        """Pass on the buffered bytes."""
         self._reading = True
         self._loop.call_soon(self._resume)
 
     def is_reading(self) -> bool:
-        """Whether what comes is handed on."""
+        """Whether received bytes are passed on."""
         return self._reading
 
     def _read(self) -> None:
@@ -206,7 +206,7 @@ class ChannelTransport(asyncio.Transport):
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Flush behind what this turn of the event loop still writes."""
+        """Flush after the other writes of this turn of the event loop."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -227,7 +227,7 @@ class ChannelTransport(asyncio.Transport):
         self._wait()
 
     def _wait(self) -> None:
-        """Look again in a moment while something may be lost."""
+        """Check again in a moment while frames may be lost."""
         if self._timer is None and not self._ended and self.channel.waits:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 
@@ -238,7 +238,7 @@ class ChannelTransport(asyncio.Transport):
 
 
 class BrokerListener:
-    """The control plane's end: accepts nodes over a broker, for as long as it can be reached."""
+    """The control plane's end: accepts nodes over a broker, as long as it is reachable."""
 
     def __init__(
         self,
@@ -248,13 +248,13 @@ class BrokerListener:
         hears: Callable[[str], bool],
         expected: Callable[[], Iterable[str]],
     ) -> None:
-        """Connect nothing yet.
+        """Start unconnected.
 
         Args:
             connect: opens a connection to the broker.
             serve: serves the streams of one node.
-            hears: whether a request for a session by this node is answered now.
-            expected: the names of nodes there may be.
+            hears: whether this node's request for a session is answered now.
+            expected: the names of permitted nodes.
         """
         self._connect = connect
         self._serve = serve
@@ -265,14 +265,14 @@ class BrokerListener:
         self._broker: Broker | None = None
         self._transports: dict[bytes, ChannelTransport] = {}
         self._invited: OrderedDict[bytes, tuple[str, bytes]] = OrderedDict()
-        """Sessions offered and not begun: whose, and by which request."""
+        """Offered sessions that have not begun: the node, and its request."""
         self._offers: dict[tuple[str, bytes], bytes] = {}
         self._task: asyncio.Task[None] | None = None
         self._refusal = ""
-        """What the broker refused last."""
+        """The broker's last refusal."""
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start connecting; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -341,7 +341,7 @@ class BrokerListener:
             self._begin(name, frame)
 
     def _welcome(self, name: str, request: bytes) -> None:
-        """Offer a session, for each request the same one, however often it comes."""
+        """Offer a session; repeats of a request get the same session."""
         if self._broker is None or not self._hears(name):
             return
         session = self._offers.get((name, request))
@@ -355,7 +355,7 @@ class BrokerListener:
         self._broker.publish(TO_NODE + name, welcome.encoded())
 
     def _begin(self, name: str, frame: Frame) -> None:
-        """Serve a node in the session that it was offered."""
+        """Serve a node in its offered session."""
         session = frame.session
         if self._invited[session][0] != name or self._broker is None:
             return
@@ -380,12 +380,12 @@ class BrokerListener:
 
 
 class BrokerRoute:
-    """A node's end: how it reaches its feed over a broker. `connect` is that of a `FeedRoute`."""
+    """A node's end of the feed over a broker. `connect` serves as that of a `FeedRoute`."""
 
     def __init__(
         self, name: str, connect: Callable[[str, ssl.SSLContext | None], Awaitable[Broker]]
     ) -> None:
-        """Connect nothing yet.
+        """Start unconnected.
 
         Args:
             name: the node's.
@@ -402,10 +402,10 @@ class BrokerRoute:
         self._transport: ChannelTransport | None = None
 
     async def connect(self, address: str, tls: ssl.SSLContext | None) -> Streams:
-        """Open a session with the control plane that answers first.
+        """Open a session with the first control plane that answers.
 
         Raises:
-            OSError: the broker cannot be reached, or no control plane is there.
+            OSError: the broker is unreachable, or no control plane answers.
         """
         broker = await self._reach(address, tls)
         self._request = bytes.fromhex(self._ids.token("feed-request"))
@@ -438,7 +438,7 @@ class BrokerRoute:
             await broker.close()
 
     async def _reach(self, address: str, tls: ssl.SSLContext | None) -> Broker:
-        """Return a connection to the broker, the present one where it is good."""
+        """Return a connection to the broker, the current one if it is usable."""
         broker = self._broker
         if broker is not None and not broker.closed.is_set() and address == self._address:
             return broker

@@ -1,38 +1,38 @@
-"""The feed's latest changes, kept for nodes that are behind or come back; bounded in bytes."""
+"""The feed's latest changes, for nodes that are behind or reconnect; bounded in bytes."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 KEPT_BYTES = 4 * 1024 * 1024
-"""What is kept in any case: some thousand changes, minutes of a busy fleet."""
+"""Minimum stored: some thousand changes, minutes of a busy fleet."""
 
 BEHIND_BYTES_MAX = 64 * 1024 * 1024
-"""What is kept for a node that is behind; beyond it the node is sent the whole again."""
+"""Maximum stored for a node that is behind; beyond it the node is sent the whole feed again."""
 
 SCOPED_SHARE = 64
-"""The log of a node that serves a few hosts keeps this fraction of both: there are many such
-nodes, and their wholes are small."""
+"""A node with few hosts has logs of this fraction of both: there are many such nodes, and their
+feeds are small."""
 
 
 class LoggedChange(NamedTuple):
-    """A change as its lines."""
+    """A change in the form of its lines."""
 
     sequence: int
     lines: tuple[bytes, ...]
     checksum: int
-    """Of the feed up to and with this change."""
+    """Checksum of the feed including this change."""
     size: int
 
 
 class ChangeLog:
-    """Changes by position; a position names the place before a change and is never used twice."""
+    """Changes by position; a position identifies the place before a change and is never reused."""
 
     def __init__(self, *, share: int = 1) -> None:
-        """Start empty: every newcomer needs the whole.
+        """Start empty: every new node needs the whole feed.
 
         Args:
-            share: keep this fraction of what the feed of everything keeps.
+            share: store this fraction of what the unrestricted feed stores.
         """
         self._share = share
         self.next = 0
@@ -42,12 +42,12 @@ class ChangeLog:
         """Checksum of the feed up to now."""
         self._first = 0
         self._before = (0, 0)
-        """Sequence and checksum before the first change that is kept."""
+        """Sequence and checksum before the first stored change."""
         self._changes: dict[int, LoggedChange] = {}
         self._bytes = 0
 
     def reset(self, sequence: int) -> None:
-        """Begin again: every node needs the whole now."""
+        """Start over: every node needs the whole feed now."""
         self._changes.clear()
         self._bytes = 0
         self.next += 1
@@ -63,7 +63,7 @@ class ChangeLog:
         self.sequence, self.checksum = sequence, checksum
 
     def trim(self, slowest: int) -> None:
-        """Drop old changes, those that the slowest node still needs only if it must be."""
+        """Drop old changes; those that the slowest node still needs only beyond the maximum."""
         size = self._bytes * self._share
         while size > BEHIND_BYTES_MAX or (size > KEPT_BYTES and self._first < slowest):
             dropped = self._changes.pop(self._first)
@@ -73,7 +73,7 @@ class ChangeLog:
             size = self._bytes * self._share
 
     def holds(self, position: int) -> bool:
-        """Whether everything after a position is here."""
+        """Whether everything after a position is stored."""
         return position >= self._first
 
     def at(self, position: int) -> LoggedChange | None:
@@ -81,9 +81,9 @@ class ChangeLog:
         return self._changes.get(position)
 
     def position_of(self, sequence: int, checksum: int) -> int | None:
-        """Return the position of a node that shows this; None if it needs the whole.
+        """Return the position of a node that shows a sequence; None if it needs the whole feed.
 
-        The cost grows with the changes that are kept; a node asks once for each connection.
+        Costs the stored changes; a node asks once for each connection.
         """
         if (sequence, checksum) == self._before:
             return self._first

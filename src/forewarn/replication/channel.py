@@ -1,11 +1,11 @@
 """An ordered stream of bytes over messages that may be lost, repeated, reordered or delayed.
 
-Theory of operation. Each end cuts what it sends into numbered frames and keeps a frame until the
-other end has it. Every frame says which number its sender expects next, so that traffic in one
-direction acknowledges the other. Who gets a later number than the expected one requests the
-missing frames; who sees no progress for some ticks sends its oldest frame again. Bytes are handed
-on only in order: a fault of the network is a delay. No I/O and no clock: the owner sends what
-`take` returns, and calls `tick` at a steady pace.
+Theory of operation. Each end cuts its bytes into numbered frames and stores a frame until the other
+end has it. Every frame states the number that its sender expects next, so traffic in one direction
+acknowledges the other. An end that receives a later number than expected requests the missing
+frames. An end without progress for some ticks sends its oldest frame again. Bytes are passed on
+only in order, so a fault of the network becomes a delay. No I/O and no clock: the owner sends the
+result of `take`, and calls `tick` at a steady pace.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from forewarn.errors import PeerError
 
 SESSION_BYTES = 16
 FRAME_BYTES = 32 * 1024
-"""Largest content of a frame, unless the network takes less."""
+"""Maximum content of a frame, unless the network allows less."""
 
 WINDOW_FRAMES, WINDOW_BYTES = 64, 256 * 1024
-"""What may be sent and not acknowledged, and how far ahead of a gap frames are kept."""
+"""Maximum unacknowledged bytes, and how far beyond a gap frames are stored."""
 
 ACK_TICKS, RESEND_TICKS = 2, 3
-"""Ticks after which received frames are acknowledged without other traffic, and after which a
-frame that is not acknowledged is sent again."""
+"""Ticks after which received frames are acknowledged without other traffic, and after which an
+unacknowledged frame is sent again."""
 
 _NOBODY = bytes(SESSION_BYTES)
 _CHECKSUM = Struct(">I")
@@ -34,29 +34,29 @@ _HEADER = Struct(f">B{SESSION_BYTES}sQQ")
 
 
 class FrameRefused(PeerError):
-    """A message that is not a frame, or was altered on its way."""
+    """A message is not a frame, or was altered in transit."""
 
     code = "feed-frame-refused"
     message = "A message of the feed is refused: {reason}."
-    advice = "No action is needed: it is sent again. If this goes on, look for other publishers."
+    advice = "No action is needed: it is sent again. If this continues, look for other publishers."
 
 
 class Kind(IntEnum):
-    """What a frame is for."""
+    """The purpose of a frame."""
 
     HELLO = 1
-    """A node asks for a session; the session field has its own number of the request."""
+    """A node requests a session; the session field has the node's number of the request."""
     WELCOME = 2
-    """Answers HELLO: the content names the session."""
+    """Answers HELLO; the content names the session."""
     DATA = 3
     ACK = 4
-    """Only says which frame its sender expects next."""
+    """Only acknowledges: states which frame its sender expects next."""
     RESEND = 5
-    """Requests the frames from the expected one up to, and without, its number."""
+    """Requests the frames from the expected one up to its number, exclusive."""
     CLOSE = 6
     """The sender's last frame."""
     ANNOUNCE = 7
-    """A control plane serves from now on; sessions of another one are over."""
+    """A control plane starts to serve; sessions of another one are over."""
 
 
 class Frame(NamedTuple):
@@ -70,7 +70,7 @@ class Frame(NamedTuple):
     content: bytes = b""
 
     def encoded(self) -> bytes:
-        """Return the frame as it travels, its checksum first."""
+        """Return the frame's bytes, starting with its checksum."""
         head = _HEADER.pack(self.kind, self.session, self.number, self.expected)
         return _CHECKSUM.pack(zlib.crc32(self.content, zlib.crc32(head))) + head + self.content
 
@@ -79,10 +79,10 @@ FRAME_OVERHEAD = _CHECKSUM.size + _HEADER.size
 
 
 def read_frame(body: bytes) -> Frame:
-    """Read a frame.
+    """Parse a frame.
 
     Raises:
-        FrameRefused: it is too short, its checksum differs, or its kind is unknown.
+        FrameRefused: the frame is too short, its checksum differs, or its kind is unknown.
     """
     if len(body) < FRAME_OVERHEAD:
         raise FrameRefused(reason="it is too short")
@@ -111,18 +111,18 @@ class Channel:
         self._stalled_ticks = 0
         self._expected = 0
         self._early: dict[int, Frame] = {}
-        """Frames received and not handed on."""
+        """Frames received and not passed on."""
         self._acknowledged = 0
-        """The expected number that was sent last."""
+        """The last expected number that was sent."""
         self._unacknowledged_bytes = 0
         self._owing_ticks = 0
         self._requested = -1
-        """The first frame of the gap that was requested."""
+        """The first frame of the requested gap."""
         self._out: list[bytes] = []
         self.ended = False
         """Whether the other end has closed, and everything before was read."""
         self.gaps = 0
-        """Gaps that were filled on request."""
+        """Gaps filled on request."""
 
     @property
     def unsent(self) -> int:
@@ -136,7 +136,7 @@ class Channel:
 
     @property
     def waits(self) -> bool:
-        """Whether `tick` may have something to do: nothing changes while an end is idle."""
+        """Whether `tick` may have work: nothing changes while an end is idle."""
         return bool(self._window or self._early or self._expected > self._acknowledged)
 
     def write(self, content: bytes) -> None:
@@ -144,13 +144,13 @@ class Channel:
         self._unsent += content
 
     def close(self) -> None:
-        """Send the last frame behind what the window permits; the rest is dropped."""
+        """Send the last frame after what the window permits; the rest is dropped."""
         self._cut()
         self._unsent.clear()
         self._put(Kind.CLOSE, self._next)
 
     def receive(self, frame: Frame) -> None:
-        """Take a frame of this session."""
+        """Process a frame of this session."""
         self._progress(frame.expected)
         number = frame.number
         if frame.kind is Kind.RESEND:
@@ -159,14 +159,14 @@ class Channel:
                     self._put(Kind.DATA, each, self._window[each])
         elif frame.kind in {Kind.DATA, Kind.CLOSE}:
             if number < self._expected:
-                self._put(Kind.ACK)  # what acknowledged it was lost
+                self._put(Kind.ACK)  # its acknowledgement was lost
             elif number < self._expected + WINDOW_FRAMES:
                 self._early[number] = frame
                 if self._lacks and self._requested != self._expected:
                     self._request()
 
     def read(self) -> bytes:
-        """Return what has come in order since the last call."""
+        """Return the bytes that have arrived in order since the last call."""
         parts = []
         while frame := self._early.pop(self._expected, None):
             self.gaps += self._requested == self._expected
@@ -187,7 +187,7 @@ class Channel:
         return out
 
     def tick(self) -> None:
-        """Acknowledge, request and send again what has waited for long."""
+        """Acknowledge, request and send again whatever is overdue."""
         if self._lacks:
             self._request()
         self._owing_ticks = self._owing_ticks + 1 if self._expected > self._acknowledged else 0
@@ -207,7 +207,7 @@ class Channel:
         self._put(Kind.RESEND, min(self._early))
 
     def _progress(self, expected: int) -> None:
-        """Drop the frames that the other end has."""
+        """Drop the acknowledged frames."""
         if expected > self._next:
             return  # it never had them
         for number in tuple(self._window):

@@ -1,4 +1,4 @@
-"""Everything metadata nodes must know now, as the sum of all changes so far."""
+"""The current content of metadata nodes: the sum of all changes so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HASH_BYTES = 16
 
 
 class FeedState:
-    """Who may ask, and the document of each view that is enabled."""
+    """The VMs that may ask, and the document of each enabled view."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -39,7 +39,7 @@ class FeedState:
                 self.publications.pop(each.view, None)
 
     def whole(self, sequence: int) -> DocumentChange:
-        """Return everything as one change, a copy; costs a word for each VM and view."""
+        """Return everything as one change, a copy; costs one reference for each VM and view."""
         return DocumentChange(
             sequence,
             whole=True,
@@ -49,7 +49,7 @@ class FeedState:
 
 
 def digest_of(whole: DocumentChange) -> str:
-    """Return a digest of all records of a whole, in any order. Source: M-1.
+    """Return a digest of all records of a whole feed, independent of order. Source: M-1.
 
     It is the sum of the records' own digests. The cost grows with the records: about 3 µs each.
     """

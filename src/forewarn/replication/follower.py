@@ -1,7 +1,7 @@
-"""A metadata node away from the control plane: its snapshot follows a feed over a stream.
+"""A metadata node outside the control plane's process: follows a feed over a stream.
 
-No document may be decided here and no VM answered. The messages are those of `messages.py`, each
-a line; what the node shows is what it says it shows, and no more.
+The messages are those of `messages.py`, each a line. A node reports exactly the changes that it
+shows.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
     )
 
 PENDING_MAX = 10_000
-"""Requests that may wait for an answer, or for the feed to come back."""
+"""Maximum requests that wait for an answer, or for the feed's return."""
 
 UNSENT_BYTES_MAX = 1024 * 1024
-"""What may wait to be sent before poll marks are held back."""
+"""Maximum unsent bytes before polls are held back."""
 
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
-"""Pause before a node looks for a lost feed again; doubled each time, up to the longest."""
+"""Pause before a node tries a lost feed again; doubled each time, up to the maximum."""
 
 CONNECT_S_MAX = 3.0
-"""How long a feed may take to be connected to, before the next address is tried."""
+"""Time limit of a connection attempt, before the next address is tried."""
 
 FAILURES_MAX = 3
-"""Times a node may fail at a message before it is given up."""
+"""Failures of a node at one message before it stops."""
 
 DOUBT_S_MAX = 60.0
-"""How long a node goes on after it failed once; half of that at least, so that not all end at the
-same time."""
+"""How long a node continues after its first failure, at least half of it, so that not all nodes end
+at the same time."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class FeedLost(OurError):
-    """A request could not be handed to the control plane."""
+    """A request could not be sent to the control plane."""
 
     code = "feed-lost"
     status = 503
@@ -83,34 +83,36 @@ class ChangeNotShown(OurError):
 
 
 class FeedOlder(PeerError):
-    """A control plane that knows less than it did."""
+    """A control plane lacks changes that it had before."""
 
     code = "feed-older"
     message = "The feed at {address} is at change {sequence}, and this node shows {shown} already."
     advice = (
-        "Another control plane may be the writer now. After its store was put back from a backup,"
-        " run `forewarn store restore --in-place` there."
+        "Another control plane may be the writer now. If its store was restored from a backup, "
+        "run `forewarn store restore --in-place` there."
     )
 
 
 class FeedRefused(PeerError):
-    """The control plane does not let this node follow."""
+    """The control plane refuses this node."""
 
     code = "feed-refused"
     message = "The control plane refuses this node: {reason}"
-    advice = "Look at its name, its certificate or token, and at [feed] hosts there."
+    advice = (
+        "Check this node's name, its certificate or token, and [feed] hosts of the control plane."
+    )
 
 
 @value
 class NodeIdentity:
-    """How a node introduces itself, and by what it knows the other end."""
+    """The node's identity, and how it verifies the other end."""
 
     name: str = "node"
     hosts: tuple[str, ...] = ()
-    """Whose VMs it serves; empty: all that it may."""
+    """Hosts whose VMs it serves; empty: all that it may."""
     token: str = ""
     tls: ssl.SSLContext | None = None
-    """None: the address is one that only its own machine reaches."""
+    """None: the address is reachable only from this machine."""
 
 
 class Follower:
@@ -128,11 +130,11 @@ class Follower:
         """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`.
 
         Args:
-            address: where the feed is; several, separated by commas, are tried in turn.
+            address: address of the feed; several, separated by commas, are tried in turn.
             apply: shows a change.
-            identity: how the node introduces itself.
-            store: keeps the documents that are shown; None: nothing is kept.
-            route: how it is reached; None: over a socket, with signs of life as usual.
+            identity: the node's identity.
+            store: stores the shown documents; None: nothing is stored.
+            route: the route to the feed; None: a socket with the usual keepalives.
         """
         self._route = route or FeedRoute()
         self._addresses = [each.strip() for each in address.split(",")]
@@ -141,39 +143,39 @@ class Follower:
         self._store = store
         self._nothing = Position()
         self._shows = self._nothing
-        """What it shows, as it says when it comes back."""
+        """The last change that it shows, which it reports on reconnecting."""
         self._assembly: ChangeAssembly | None = None
-        """The change or whole whose portions arrive."""
+        """The change or whole feed whose portions are arriving."""
         self._starting = self._nothing
-        """What it shows once the whole has arrived."""
+        """What it will show once the whole feed has arrived."""
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._number = 0
         self._pending: dict[int, tuple[bytes, asyncio.Future[RequestAnswer]]] = {}
         self._polled: dict[str, float] = {}
-        """Group -> when a VM of it asked last, by the event loop's clock, in seconds."""
+        """Group -> last request of any of its VMs, by the event loop's clock, in seconds."""
         self.followed = asyncio.Event()
-        """Set while the node is up to date with a feed that is there."""
-        #: Called when the feed is lost after it was followed.
+        """Set while the node is connected and up to date."""
+        #: Called when a followed feed is lost.
         self.on_lost: Callable[[], None] = lambda: None
         self.failures = 0
-        """Times it failed at a message."""
+        """Failures at a message."""
         self._doubts: list[asyncio.TimerHandle] = []
         self.failed = asyncio.Event()
-        """Set once it has failed too often, or for too long: a new process does better."""
+        """Set after too many failures, or too long after the first: a new process is needed."""
 
     @property
     def _address(self) -> str:
-        """The address that is followed or tried; the next one comes first once it fails. H-5."""
+        """The address that is followed or tried; the next address is tried when it fails. H-5."""
         return self._addresses[0]
 
     @property
     def sequence(self) -> int:
-        """Return the last change that is shown; 0: none yet."""
+        """Return the last change that is shown; 0: none."""
         return self._shows.sequence
 
     def take_up(self) -> bool:
-        """Show what the store has, before `start`; returns whether it has anything. M-2."""
+        """Show the stored documents, before `start`; return whether there are any. M-2."""
         assert self._store is not None
         kept = self._store.load()
         if kept is None:
@@ -183,7 +185,7 @@ class Follower:
         return True
 
     def start(self) -> None:
-        """Begin to follow; returns at once."""
+        """Start following; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def stop(self) -> None:
@@ -197,11 +199,11 @@ class Follower:
         for _, future in self._pending.values():
             if not future.done():
                 future.set_exception(FeedLost())
-                future.exception()  # the caller may be gone
+                future.exception()  # the caller may have left
         self._pending.clear()
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Hand an approval on; while the feed is away it waits for it. Source: A-6."""
+        """Send an approval; it waits while the feed is lost. Source: A-6."""
         return self._ask(partial(feed.ApproveMessage, request=request))
 
     def enable(self, vm: str) -> asyncio.Future[None]:
@@ -225,9 +227,9 @@ class Follower:
         return self._ask(partial(feed.OutcomeMessage, vm=vm, event_id=event_id))
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Hand poll marks on; while the feed is away or slow they are gathered. Source: B-2.
+        """Send polls of groups; while the feed is lost or slow they are gathered. Source: B-2.
 
-        Each goes with its age: a poll before a wave is none after it. Source: F-5.
+        Each has its age, so that a poll before a wave does not count after it. Source: F-5.
         """
         now_s = asyncio.get_running_loop().time()
         self._polled.update(dict.fromkeys(groups, now_s - age_ms / 1000))
@@ -244,9 +246,9 @@ class Follower:
         self._polled.clear()
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Send the last polls of VMs; without a feed that takes them they are dropped. B-5.
+        """Send the last polls of VMs; they are dropped while the feed is lost or slow. B-5.
 
-        A VM that goes on polling is in the next report.
+        A VM that continues to poll is in the next report.
         """
         writer = self._writer
         if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
@@ -267,8 +269,8 @@ class Follower:
         number = self._number
         line = feed.line_of(message(number))
         self._pending[number] = line, future
-        # A caller that gave up has asked its client to repeat; the request may still be sent,
-        # since an approval that is made twice is made once.
+        # A caller that gave up has told its client to retry. The request may still be sent, because
+        # repeated approvals count once.
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         if self._writer is not None:
             self._writer.write(line)
@@ -280,7 +282,7 @@ class Follower:
             try:
                 await self._connect_and_read()
             except (
-                OSError,  # a TimeoutError is one
+                OSError,  # TimeoutError is a subclass
                 FeedUnreadable,
                 FeedBroken,
                 FeedOlder,
@@ -305,24 +307,25 @@ class Follower:
                     pause_s, trouble = RETRY_S, ""
                     self.followed.clear()
                     self.on_lost()
-            # Not all nodes at once, and no address longer without a try than the longest pause.
+            # Nodes do not retry at the same time, and each address is tried at least once per
+            # longest pause.
             share = (1 + self._route.ids.fraction("retry")) / 2 / len(self._addresses)
             await asyncio.sleep(pause_s * share)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     def _fail(self) -> None:
-        """Handle a change that a bug kept from being shown, perhaps in part."""
+        """Handle a change that the node failed to show, perhaps in part, because of a bug."""
         _LOG.exception("the node could not show what it was sent, by a bug")
         self._shows = self._nothing
         self.failures += 1
         if self.failures >= FAILURES_MAX:
             self.failed.set()
-        else:  # the whole may help, yet it is laid over a half: a new process is better, in turn
+        else:  # the whole may help, but overlays a partial change: later a new process is needed
             pause_s = DOUBT_S_MAX * (1 + self._route.ids.fraction("doubt")) / 2
             self._doubts.append(asyncio.get_running_loop().call_later(pause_s, self.failed.set))
 
     async def _connect_and_read(self) -> None:
-        """Take messages until the end. Requests go out once the node is up to date."""
+        """Process messages until the end; send requests once the node is up to date."""
         greeting = feed.line_of(self._greeting())  # its digest takes longer than a server waits
         async with asyncio.timeout(CONNECT_S_MAX):
             reader, writer = await self._route.connect(self._address, self._identity.tls)
@@ -366,14 +369,14 @@ class Follower:
 
     def _begin(self, start: FeedStart) -> None:
         shows, starting = self._shows, Position(start.epoch, start.sequence, start.checksum)
-        # With the same digest it has the same, though another process may number it otherwise.
+        # An equal digest means equal content, although another process may number it otherwise.
         if start.whole and start.epoch == shows.epoch and start.sequence < shows.sequence:
             address = self._address
             raise FeedOlder(address=address, sequence=start.sequence, shown=shows.sequence)
         if start.whole:
             self._starting = starting
             self._assembly = ChangeAssembly(0, whole=True)
-        elif starting != shows:  # the digest was the same, as the server has it
+        elif starting != shows:  # the digest was the same, so the server's checksum applies
             if self._store is None or start.epoch != shows.epoch:
                 raise FeedBroken(sequence=start.sequence, reason="it goes on after another change")
             self._store.move(starting)

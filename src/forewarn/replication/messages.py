@@ -1,6 +1,6 @@
-"""What the control plane sends metadata nodes and what they ask of it: messages and their lines.
+"""Messages between the control plane and metadata nodes, and their encoding as lines.
 
-A line is a message's name and values, in their order, as JSON: `["ack",7]`.
+A line is a JSON array of a message's name and values, in order: `["ack",7]`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import asyncio
 
 _M = TypeVar("_M")
-#: What instance metadata says of a VM by one name.
+#: One name and value of a VM's instance metadata.
 Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
 
 
 class FeedUnreadable(PeerError):
-    """A line of the feed cannot be read."""
+    """A line of the feed is malformed."""
 
     code = "feed-unreadable"
     message = "A line of the feed cannot be read: {reason}."
@@ -32,35 +32,35 @@ class FeedUnreadable(PeerError):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """A value that travels as an array of its fields; one missing at the end has its default.
+    """A value that is encoded as an array of its fields; missing fields at the end have defaults.
 
-    A later version may append fields, which this one ignores: so two versions understand one
-    another. What must not be ignored is a message of its own. Source: H-8.
+    A later version may append fields, which this one ignores, so two versions understand each
+    other. Anything that must not be ignored is a separate message. Source: H-8.
     """
 
 
 class Caller(Row, frozen=True):
-    """A VM that may ask, and how it is known."""
+    """A VM that may ask, with its identity."""
 
     vm: str
     """Name of the VM, as events name it."""
     group: str
     """Name of its group."""
     view: str
-    """Which publication it is shown: `group`, or `group/vm`. Source: S-3."""
+    """The document it is shown: `group`, or `group/vm`. Source: S-3."""
     addresses: tuple[str, ...] = ()
-    """Peer addresses it asks from, IPv4 or IPv6 in their canonical text."""
+    """Source addresses of its requests, IPv4 or IPv6 in canonical text."""
     interface: str = ""
-    """Receiving interface its addresses count on; empty: any."""
+    """Receiving interface on which its addresses are valid; empty: any."""
     instance_id: str = ""
-    """What a proxy calls it in `X-Instance-ID`; empty: no proxy asks for it."""
+    """Its id in a proxy's `X-Instance-ID`; empty: no proxy asks for it."""
     instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
     """Its instance metadata, flat, by the names of `compute` and `network`; missing members are
     empty. Source: I-1."""
     host: str = ""
     """Name of the host it runs on."""
     destinations: tuple[str, ...] = ()
-    """Names of other hosts it is being moved to: it may run there at any moment."""
+    """Names of other hosts that it is moving to: it may run there at any moment."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Caller(Row, frozen=True):
 
 
 class Publication(Row, frozen=True):
-    """The document one view shows now."""
+    """The current document of one view."""
 
     view: str
     enabled: bool
@@ -77,7 +77,7 @@ class Publication(Row, frozen=True):
 
 
 class DocumentChange(msgspec.Struct, frozen=True):
-    """One step of the feed: what a node must know to be up to date with `sequence`."""
+    """One change of the feed, numbered `sequence`."""
 
     sequence: int
     whole: bool = False
@@ -89,7 +89,7 @@ class DocumentChange(msgspec.Struct, frozen=True):
 
 
 class PublishResult(msgspec.Struct, frozen=True):
-    """What became of a publication once every node showed it, or the time for that was up."""
+    """The result of a publication: all nodes showed it, or its time limit was reached."""
 
     unconfirmed: tuple[str, ...] = ()
     """Names of the metadata nodes that did not confirm in time; empty: all show it. Source: M-4."""
@@ -103,12 +103,12 @@ class PublishResult(msgspec.Struct, frozen=True):
 
 
 class NodeTroubles(msgspec.Struct, frozen=True):
-    """What people should know of metadata nodes now. Source: M-4, M-5."""
+    """Problems of metadata nodes, for operators. Source: M-4, M-5."""
 
     behind: tuple[str, ...] = ()
-    """Names of those that do not show everything, or are away."""
+    """Names of nodes that are behind or disconnected."""
     refused: tuple[str, ...] = ()
-    """What some asked for that is not theirs, the latest ones."""
+    """Refused requests of nodes, the latest ones."""
 
 
 class ApprovalRequest(Row, frozen=True):
@@ -116,53 +116,53 @@ class ApprovalRequest(Row, frozen=True):
 
     vm: str
     event_ids: tuple[str, ...]
-    """Upper case, each once."""
+    """Event ids in upper case, without duplicates."""
     address: str
-    """Where the request came from, for history."""
+    """Source of the request, for history."""
     identity: CallerIdentity = CallerIdentity()
-    """How the node knew the VM; it counts only while the VM's record still says so."""
+    """How the node recognised the VM; valid only while the VM's record still agrees."""
 
 
 class RequestAnswer(Row, frozen=True):
-    """What became of a VM's request: an approval, a first poll, or a question about an outcome.
+    """The result of a VM's request: an approval, a first poll, or a query for an outcome.
 
     An approval is `accepted` only when it is durable. Source: A-6.
     """
 
     accepted: bool
     error: str = ""
-    """Why not, in one sentence, for the body of the refusal."""
+    """The reason of a refusal, in one sentence, for its body."""
     outcome: str = ""
-    """The outcome that was asked for, as JSON; empty: the VM has no such event. Source: X-1."""
+    """The requested outcome, as JSON; empty: the VM has no such event. Source: X-1."""
 
 
 class FeedStart(Row, frozen=True, tag="start"):
     """The first message to a node, and the first of each whole after it. Source: M-1."""
 
     epoch: str
-    """Names one server's sequence; another server's numbers mean something else."""
+    """Id of one server's sequence; other servers number differently."""
     sequence: int
-    """Up to where the whole goes that follows; or where the node is taken up."""
+    """End of the following whole feed, or the change after which the node continues."""
     checksum: int
-    """Checksum of the feed up to there."""
+    """Checksum of the feed up to that point."""
     whole: bool
-    """Whether a whole follows; False: the node goes on after what it shows."""
+    """Whether a whole feed follows; False: the node continues from its last change."""
 
 
 class FeedPortion(Row, frozen=True, tag="portion"):
-    """A part of a change, small enough to travel between others."""
+    """A part of a change, small enough to be sent between others."""
 
     sequence: int
     last: bool
-    """Whether the change is complete with this portion; it is applied then, not before."""
+    """Whether the change is complete with this portion; it is applied only then."""
     checksum: int
-    """CRC-32 of the content, continued from the portion before: of the same whole, or the feed."""
+    """CRC-32 of the content, continued from the portion before, of the same whole or the feed."""
     content: msgspec.Raw
-    """Callers, names of VMs that are gone, publications."""
+    """VMs that may ask, names of removed VMs, publications."""
 
 
 class FeedCurrent(Row, frozen=True, tag="current"):
-    """The node has been sent everything there is; from now on publications wait for it."""
+    """The node has been sent the complete feed; publications wait for it from now on."""
 
 
 class Refused(Row, frozen=True, tag="refused"):
@@ -172,23 +172,23 @@ class Refused(Row, frozen=True, tag="refused"):
 
 
 class Ping(Row, frozen=True, tag="ping"):
-    """Asks a node for a sign of life."""
+    """Asks a node for a keepalive."""
 
 
 class Answered(Row, frozen=True, tag="answered"):
-    """What became of a node's request."""
+    """The result of a node's request."""
 
     number: int
     answer: RequestAnswer | None
-    """None: it could not be handed on."""
+    """None: the request could not be passed on."""
 
 
 class Follow(Row, frozen=True, tag="follow"):
-    """A node's first message: who it is and what it shows. Source: M-1, M-5."""
+    """A node's first message: its identity and its last change. Source: M-1, M-5."""
 
     name: str
     epoch: str = ""
-    """Whose feed it followed; empty: it shows nothing yet, or cannot trust what it shows."""
+    """Id of the sequence it followed; empty: it shows nothing, or cannot trust its documents."""
     sequence: int = 0
     checksum: int = 0
     hosts: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ class Follow(Row, frozen=True, tag="follow"):
     digest: str = ""
     """Digest of all records it has, for a server that did not see them sent; empty: unknown."""
     token: str = ""
-    """Proves its name where it has no certificate."""
+    """Token that proves its name without a certificate."""
 
 
 class Ack(Row, frozen=True, tag="ack"):
@@ -206,11 +206,11 @@ class Ack(Row, frozen=True, tag="ack"):
 
 
 class Pong(Row, frozen=True, tag="pong"):
-    """A node's sign of life."""
+    """A node's keepalive."""
 
 
 class ApproveMessage(Row, frozen=True, tag="approve"):
-    """A node hands an approval on."""
+    """A node forwards an approval."""
 
     number: int
     request: ApprovalRequest
@@ -240,7 +240,7 @@ class PollMessage(Row, frozen=True, tag="polled"):
 
     groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=POLLED_MAX)]
     age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How long ago, in milliseconds: while the feed is away marks wait for it. Source: F-5."""
+    """Age of the polls in milliseconds; they wait while the feed is lost. Source: F-5."""
 
 
 class VmPoll(Row, frozen=True):
@@ -249,7 +249,7 @@ class VmPoll(Row, frozen=True):
     vm: str
     user_agent: str
     age_s: int
-    """How long ago, in seconds."""
+    """Age in seconds."""
 
 
 class VmPollsMessage(Row, frozen=True, tag="vms-polled"):
@@ -259,7 +259,7 @@ class VmPollsMessage(Row, frozen=True, tag="vms-polled"):
 
 
 class PortionContent(Row, frozen=True):
-    """What a portion carries of a change."""
+    """The content of a portion: parts of a change."""
 
     callers: tuple[Caller, ...] = ()
     gone: tuple[str, ...] = ()
@@ -267,7 +267,7 @@ class PortionContent(Row, frozen=True):
 
 
 class _EventRow(Row, frozen=True):
-    """What travels of an event."""
+    """The encoded fields of an event."""
 
     event_id: str
     status: str
@@ -281,14 +281,14 @@ class _EventRow(Row, frozen=True):
 
 
 class _DocumentRow(Row, frozen=True):
-    """What travels of a document."""
+    """The encoded fields of a document."""
 
     incarnation: int
     events: tuple[_EventRow, ...]
 
 
 ServerMessage: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
-"""What a node is sent."""
+"""Messages to a node."""
 Asked: TypeAlias = (
     Follow
     | Ack
@@ -299,28 +299,28 @@ Asked: TypeAlias = (
     | PollMessage
     | VmPollsMessage
 )
-"""What a node says; `Follow` first."""
+"""Messages from a node; `Follow` is first."""
 
 
 class RelayReport(msgspec.Struct, frozen=True):
-    """What a follower reports of the nodes that follow the feed at it. Source: H-4, M-4."""
+    """A follower's report on the nodes that follow its feed. Source: H-4, M-4."""
 
     process: str
-    """Names the follower, and this report's predecessors."""
+    """Id of the follower and its series of reports."""
     generation: int
-    """The last commit that its feed has; its nodes show it, but for those that are behind."""
+    """The last commit in its feed, which all its nodes show except those that are behind."""
     behind: dict[str, int] = {}
-    """Nodes that do not show everything, and up to which change they do."""
+    """Nodes that are behind, with the last change that each shows."""
     joined: tuple[str, ...] = ()
-    """Nodes that follow there now; at the beginning all of them."""
+    """Nodes that have connected since the last report; at first all of them."""
     left: tuple[str, ...] = ()
-    """Nodes that do no longer."""
+    """Nodes that have disconnected since."""
     begins: bool = False
     """Whether it names all nodes: the first report to an active process."""
 
 
 class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
-    """The state of a follower's nodes, and who polled there."""
+    """The state of a follower's nodes, and the polls there."""
 
     nodes: RelayReport
     polled: tuple[tuple[tuple[str, ...], int], ...] = ()
@@ -328,7 +328,7 @@ class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
 
 
 class RelayedApproval(msgspec.Struct, frozen=True, tag="approve"):
-    """An approval of a VM, and the hosts of its node where the VM is on none of them."""
+    """An approval of a VM, with the node's hosts if the VM is on none of them."""
 
     request: ApprovalRequest
     node_hosts: tuple[str, ...] = ()
@@ -341,20 +341,20 @@ class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
 
 
 class RelayAnswer(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The result of the request."""
 
     generation: int
     known: bool = True
-    """Whether the follower's reports are known from their beginning."""
+    """Whether the active process knows the follower's reports from their start."""
     answer: RequestAnswer | None = None
 
 
 Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
-"""What a follower sends the active process."""
+"""Messages from a follower to the active process."""
 
 
 class Upstream(Protocol):
-    """What the metadata plane asks of the control plane; no call may block the event loop."""
+    """Requests of the metadata plane to the control plane; no call may block the event loop."""
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Approve; the future is done once the outcome is durable."""
@@ -373,12 +373,12 @@ class Upstream(Protocol):
 
 
 class FeedControlPlane(Upstream, Protocol):
-    """What nodes away from the control plane ask of it."""
+    """Requests of nodes outside the control plane's process."""
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
     ) -> asyncio.Future[RequestAnswer]:
-        """Approve; where the VM is not the node's now, it must have been when it was asked.
+        """Approve; a VM that has left the node's hosts must have been there when it was asked.
 
         Args:
             request: the approval.
@@ -387,61 +387,61 @@ class FeedControlPlane(Upstream, Protocol):
 
 
 def line_of(message: ServerMessage | Asked) -> bytes:
-    """Return a message as its line, the newline included."""
+    """Encode a message as a line, with the newline."""
     return _encoder.encode(message) + b"\n"
 
 
 def read_server_message(line: bytes) -> ServerMessage:
-    """Read a message to a node.
+    """Decode a message to a node.
 
     Raises:
-        FeedUnreadable: the line is no such message.
+        FeedUnreadable: the line is not such a message.
     """
     return _read(_server_message, line)
 
 
 def read_asked(line: bytes) -> Asked:
-    """Read a message from a node.
+    """Decode a message from a node.
 
     Raises:
-        FeedUnreadable: the line is no such message.
+        FeedUnreadable: the line is not such a message.
     """
     return _read(_asked, line)
 
 
 def read_relayed(text: bytes) -> Relayed:
-    """Read what a follower sends.
+    """Decode a message from a follower.
 
     Raises:
-        FeedUnreadable: it cannot be read.
+        FeedUnreadable: the message is malformed.
     """
     return _read(_relayed, text)
 
 
 def read_relay_answer(text: bytes) -> RelayAnswer:
-    """Read the answer to it.
+    """Decode the answer to a follower.
 
     Raises:
-        FeedUnreadable: it cannot be read as one.
+        FeedUnreadable: the answer is malformed.
     """
     return _read(_relay_answer, text)
 
 
 def encoded(item: Caller | Publication | str) -> bytes:
-    """Return one item of a portion's content as it travels."""
+    """Encode one item of a portion's content."""
     return _encoder.encode(item)
 
 
 def portion_line(sequence: int, content: bytes, *, checksum: int, last: bool) -> bytes:
-    """Return a portion as its line; `content` goes in unchanged."""
+    """Encode a portion as a line; `content` is included unchanged."""
     return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
 
 
 def read_content(content: msgspec.Raw) -> PortionContent:
-    """Read the content of a portion.
+    """Decode the content of a portion.
 
     Raises:
-        FeedUnreadable: it is not the content of one.
+        FeedUnreadable: the content is malformed.
     """
     return _read(_content, content)
 

@@ -1,4 +1,4 @@
-"""VMs that have moved, until their new nodes show them: their old nodes serve them until then.
+"""Moved VMs, whose old nodes serve them until the new nodes show them.
 
 Source: M-1.
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from forewarn.replication.scopes import Scopes
 
 ABSENT_S_MAX = 3600.0
-"""How long a VM that has moved is served by its old node while its new one never came, in seconds.
-Nobody knows whether there is such a node; one that came once is waited for, however long it takes.
+"""How long the old node serves a moved VM if the new node has never connected, in seconds. Such a
+node may not exist. A node that has connected before is waited for without limit.
 """
 
 ABSENT_MAX = 1000
-"""Nodes that never came and are waited for at a time."""
+"""Maximum awaited nodes that never connected."""
 
 
 class _Move(NamedTuple):
-    """VMs that a node is sent, and others serve still."""
+    """VMs sent to a node while other nodes still serve them."""
 
     to: str
     sequence: int
@@ -34,7 +34,7 @@ class _Move(NamedTuple):
 
 
 class Moves:
-    """The moves of one feed that are under way."""
+    """The current moves of one feed."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class Moves:
         access: NodeAccess | None,
         over: Callable[[list[str]], None],
     ) -> None:
-        """Begin with none.
+        """Start without moves.
 
         Args:
-            nodes: the changes that each node shows.
-            scopes: who is where.
-            access: which nodes there may be.
-            over: called with VMs that are to leave the nodes they were served by.
+            nodes: the last change that each node shows.
+            scopes: the hosts of the VMs.
+            access: the permitted nodes.
+            over: called with VMs that their old nodes must stop serving.
         """
         self._nodes = nodes
         self._scopes = scopes
@@ -58,12 +58,12 @@ class Moves:
         self._over = over
         self._under_way: list[_Move] = []
         self._absent: dict[str, asyncio.TimerHandle] = {}
-        """Nodes that VMs have moved to and that never came, until they are given up."""
+        """Destination nodes of moved VMs that never connected, until they are given up."""
 
     def expect(self, change: DocumentChange) -> None:
-        """Open a feed for each node that moved VMs wait for and that has never connected.
+        """Open a feed for each destination node that has never connected.
 
-        Costs the callers of the change; call it before the change is sent to the feeds.
+        Costs the VMs of the change; call it before the change is sent to the feeds.
         """
         if self._access is None or change.whole:
             return
@@ -74,7 +74,7 @@ class Moves:
                 self._absent[name] = later(ABSENT_S_MAX, self._give_up, name)
 
     def begin(self, to: str, sequence: int, vms: frozenset[str]) -> None:
-        """Note that a node is sent these VMs with a change."""
+        """Note that a change sends these VMs to a node."""
         self._under_way.append(_Move(to, sequence, vms))
 
     def settle(self, name: str) -> None:
@@ -84,7 +84,7 @@ class Moves:
             self._end([m for m in self._under_way if m.to == name and m.sequence <= shown])
 
     def settle_relayed(self) -> None:
-        """Do the same for every node that is waited for: a follower has reported of its nodes."""
+        """Do the same for every awaited node after a report of a follower."""
         for name in {move.to for move in self._under_way}:
             self.settle(name)
 
@@ -104,6 +104,6 @@ class Moves:
             return
         self._under_way = [move for move in self._under_way if move not in ended]
         left = ((move.to, vm) for move in self._under_way for vm in move.vms)
-        waits = {vm for to, vm in left if self._scopes.is_at(to, vm)}  # it may have moved on
+        waits = {vm for to, vm in left if self._scopes.is_at(to, vm)}  # the VM may have moved on
         vms = dict.fromkeys(vm for move in ended for vm in move.vms)
         self._over([vm for vm in vms if vm not in waits])

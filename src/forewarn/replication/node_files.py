@@ -1,6 +1,6 @@
-"""The files of one metadata node: lines that are on the disk once a call has returned.
+"""The files of one metadata node, with lines that are durable once a call has returned.
 
-What the lines say is decided in `node_store.py` and `spool.py`.
+`node_store.py` and `spool.py` define the lines.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ class NodeStoreUnusable(OurError):
 
 
 class NodeFiles(Protocol):
-    """What a node needs of a disk; each call raises `OSError` where the disk refuses it."""
+    """The disk operations of a node; each raises `OSError` if the disk refuses."""
 
     @property
     def place(self) -> str:
-        """Where they are, for people."""
+        """Path of the files, for people."""
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """Yield a file's lines; the last may have no end."""
+        """Yield a file's lines; the last line may be incomplete."""
 
     def append(self, name: str, lines: Iterable[bytes]) -> int:
-        """Add lines to a file and return their bytes; a failure adds no line."""
+        """Append lines to a file and return their bytes; a failure appends none."""
 
     def replace(self, name: str, lines: Iterable[bytes]) -> int:
-        """Replace a file by these lines, all or none of them; return their bytes."""
+        """Replace a file by these lines, all or none; return their bytes."""
 
     def shorten(self, name: str, size: int) -> None:
-        """Cut a file to its first bytes."""
+        """Truncate a file to its first bytes."""
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens where there is none, or where it cannot be."""
+        """Remove a file; ignore a missing file and errors."""
 
     def close(self) -> None:
         """Close the files."""
 
 
 class NodeDirectory:
-    """The files in a directory that one node has."""
+    """The files in a directory that belongs to one node."""
 
     def __init__(self, directory: Path) -> None:
         """Lock a directory, which is created if missing.
 
         Raises:
-            NodeStoreUnusable: it cannot be made or written, or another node has it.
+            NodeStoreUnusable: the directory cannot be created or written, or another node uses it.
         """
         self._directory = directory
         self._open: dict[str, int] = {}
@@ -73,7 +73,7 @@ class NodeDirectory:
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """The path, for people."""
         return str(self._directory)
 
     def lines(self, name: str) -> Iterator[bytes]:
@@ -82,7 +82,7 @@ class NodeDirectory:
             yield from lines
 
     def append(self, name: str, lines: Iterable[bytes]) -> int:
-        """Add lines; half a line would spoil the next, so what fails is taken back."""
+        """Append lines; undo a failed append, because half a line would spoil the next."""
         file = self._file(name)
         end = os.fstat(file).st_size
         try:
@@ -93,7 +93,7 @@ class NodeDirectory:
             raise
 
     def replace(self, name: str, lines: Iterable[bytes]) -> int:
-        """Write a new file and put it in the place of the old one."""
+        """Write a new file and replace the old one with it."""
         self._close(name)
         path = self._directory / name
         new = path.with_suffix(".new")
@@ -107,7 +107,7 @@ class NodeDirectory:
         return size
 
     def shorten(self, name: str, size: int) -> None:
-        """Cut a file off."""
+        """Truncate a file."""
         file = self._file(name)
         os.ftruncate(file, size)
         os.fsync(file)
@@ -132,7 +132,7 @@ class NodeDirectory:
         file = self._open.get(name)
         if file is None:
             file = self._open[name] = os.open(self._directory / name, _APPEND, _MODE)
-            os.fsync(self._held)  # else a new file may be gone with all that was synced of it
+            os.fsync(self._held)  # otherwise a new file may disappear with its synced content
         return file
 
     def _close(self, name: str) -> None:
@@ -155,7 +155,7 @@ def _written(file: int, lines: Iterable[bytes]) -> int:
 
 
 def _hold(directory: Path) -> int:
-    """Open a directory and lock it for as long as it is open, where directories can be."""
+    """Open a directory and lock it while open, if the system can open directories."""
     held = os.open(directory, os.O_RDONLY)
     try:
         import fcntl  # noqa: PLC0415 - not everywhere

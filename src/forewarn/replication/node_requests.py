@@ -1,7 +1,7 @@
-"""What a node of some hosts may ask of the control plane: things of its own VMs, nothing else.
+"""Restricts a node's requests to the VMs on its hosts.
 
-What a VM had approved there before it left is asked with the node's hosts. Nothing is decided here
-about what it asks; that is handed on. Source: M-3, M-5.
+If a VM approved there before it left, the approval is passed on with the node's hosts. Others
+decide on the requests. Source: M-3, M-5.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class NodeRequests:
         feed: ScopedFeed,
         on_lie: Callable[[str], None],
     ) -> None:
-        """Hand on to `upstream` what concerns the VMs of `feed`.
+        """Pass on to `upstream` the requests for the VMs of `feed`.
 
         Args:
-            upstream: whom the requests are for.
-            scopes: who is where.
-            feed: the node's.
-            on_lie: called with what a node asked for that is not its own.
+            upstream: the receiver of the requests.
+            scopes: the hosts of the VMs.
+            feed: the node's feed.
+            on_lie: called with requests of a node for other VMs.
         """
         self._upstream = upstream
         self._scopes = scopes
@@ -47,7 +47,10 @@ class NodeRequests:
         self._on_lie = on_lie
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Approve for a VM of its hosts, or for one that was when it approved. Source: M-3, M-5."""
+        """Approve for a VM on its hosts, or for one that was there when it approved.
+
+        Source: M-3, M-5.
+        """
         if self._feed.serves(self._scopes.state.callers.get(request.vm)):
             return self._upstream.approve(request)
         asked = self._upstream.approve(request, node_hosts=self._feed.hosts or ())
@@ -71,7 +74,7 @@ class NodeRequests:
         return refused
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Note which groups with VMs on its hosts asked."""
+        """Record polls of the groups with VMs on its hosts."""
         own = frozenset(group for group in groups if self._scopes.shows_group(self._feed, group))
         foreign = groups - own - self._feed.former.keys()
         if foreign:
@@ -80,7 +83,7 @@ class NodeRequests:
             self._upstream.polled(own, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Note the last polls of VMs on its hosts."""
+        """Record the last polls of VMs on its hosts."""
         callers = self._scopes.state.callers
         own = [each for each in polls if self._feed.serves(callers.get(each.vm))]
         if own:

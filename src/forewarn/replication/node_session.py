@@ -1,6 +1,6 @@
-"""One connected metadata node, on the control process's side: its requests and their answers.
+"""One connected metadata node, on the control plane's side: its requests and their answers.
 
-What it is sent of the feed is chosen in `server.py`.
+`server.py` chooses the parts of the feed that it is sent.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 ASKED_LINE_BYTES_MAX = 1024 * 1024
-"""Longest line of a node: the poll marks of a thousand groups with long names have 300 kB."""
+"""Maximum line of a node: the polls of a thousand groups with long names take 300 kB."""
 
 GREETING_BYTES_MAX, GREETING_S_MAX = 4096, 2.0
-"""Longest first line of a node over the network, in bytes, and how long it may take, in seconds:
-its name is not proved yet."""
+"""Maximum first line of a node over the network, in bytes, and its time limit, in seconds: its name
+is not proved yet."""
 
 REQUESTS_MAX = 10_000
-"""Requests of a node that may be under way."""
+"""Maximum requests of a node in progress."""
 
 YIELD_COST = 32
-"""What a node may say, as it is charged, before others have their turn."""
+"""Messages of a node, by cost, before other nodes are served."""
 
 IDLE_BYTES_MAX = 64 * 1024
-"""A node with more than this unsent is not asked for a sign of life: it is being sent some."""
+"""A node with more unsent bytes is not asked for a keepalive: the bytes serve as one."""
 
 PINGS_MAX = 100
-"""Pings that may be unanswered: it is not silent as long as it says anything else."""
+"""Maximum unanswered pings; any message counts as a sign of life."""
 
 _NOWHERE = -1
 _PING = feed.line_of(Ping())
@@ -74,53 +74,53 @@ class NodeSession:
         feed: ScopedFeed,
         limited: bool,
     ) -> None:
-        """Start with nothing sent; `limited`: the node may say only so much."""
+        """Start with nothing sent; `limited`: the node's messages are rate-limited."""
         self.writer = writer
         self.feed = feed
-        """What it is sent."""
+        """The feed that it is sent."""
         self.said = Follow("")
-        """How the node introduced itself."""
+        """The node's first message."""
         self.position = _NOWHERE
-        """How much of its feed it was sent; see `ChangeLog`."""
+        """Position in its feed up to which it was sent; see `ChangeLog`."""
         self.wake = asyncio.Event()
-        """Set when there may be something to send."""
+        """Set when there may be data to send."""
         self._upstream = upstream
         self._nodes = nodes
         self._limited = limited
         self._spent = 0
-        """What it said since others had their turn."""
+        """Cost of its messages since other nodes were served."""
         self._requests = 0
         self._answers: deque[tuple[int, bytes]] = deque()
         self._current = False
         self._pings: deque[float] = deque()
-        """When each ping was sent that is not answered yet, by the event loop's clock."""
+        """When each unanswered ping was sent, by the event loop's clock."""
         self._heard_of_s = asyncio.get_running_loop().time()
-        """What it says now it said after this: when the last ping it has answered was sent."""
+        """When the last answered ping was sent; later messages are newer than this."""
 
     @property
     def name(self) -> str:
-        """Return the node's name; empty until it has said it."""
+        """Return the node's name; empty until its first message."""
         return self.said.name
 
     @property
     def idle(self) -> bool:
-        """Whether little waits to be sent to it."""
+        """Whether few bytes wait to be sent to it."""
         return self.writer.transport.get_write_buffer_size() <= IDLE_BYTES_MAX
 
     def greeted(self, follow: Follow) -> None:
-        """Note who it is; from now on its silence counts."""
+        """Record the node's identity; its silence counts from now on."""
         self.said = follow
         self._nodes.heard(follow.name)
 
     async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
-        """Read the messages of the node until its end; others get their turn between lines.
+        """Process the node's messages until the end; other nodes are served between lines.
 
         Args:
             reader: its messages.
             heard: called after each line.
 
         Raises:
-            FeedUnreadable: it says nothing a node says, or more than it may.
+            FeedUnreadable: a message is invalid, or too long.
         """
         while line := await reader.readline():
             self._charge(1 + len(line) // COST_BYTES)
@@ -134,7 +134,7 @@ class NodeSession:
         """Handle a line; an answer is sent after all changes made until then.
 
         Raises:
-            FeedUnreadable: it says nothing a node says.
+            FeedUnreadable: the message is invalid.
         """
         self._nodes.heard(self.name)
         match feed.read_asked(line):
@@ -162,10 +162,10 @@ class NodeSession:
                 outcome = self._upstream.outcome(vm, event_id)
                 outcome.add_done_callback(partial(self._approved, number))
             case Follow():
-                raise FeedUnreadable(reason="a node says only once who it is")
+                raise FeedUnreadable(reason="a node identifies itself only once")
 
     def ping(self) -> None:
-        """Ask for a sign of life, unless too many were asked for in vain."""
+        """Ask for a keepalive, unless too many questions are unanswered."""
         if self.idle and len(self._pings) < PINGS_MAX:
             self._pings.append(asyncio.get_running_loop().time())
             self.writer.write(_PING)
@@ -176,36 +176,38 @@ class NodeSession:
         await self.writer.drain()
 
     def send_answers(self) -> None:
-        """Send the answers whose time has come: each follows the changes that were before it."""
+        """Send the answers that are due: each follows the changes made before it."""
         while self._answers and self._answers[0][0] <= self.position:
             self._requests -= 1
             self.writer.write(self._answers.popleft()[1])
 
     def caught_up(self) -> None:
-        """Note that everything was sent; from the first time on publications wait for it."""
+        """Note that everything was sent; publications wait for the node from the first time on."""
         self.send_answers()
         if not self._current:
             self._current = True
-            self._heard_of_s = asyncio.get_running_loop().time()  # it says no more before that
+            self._heard_of_s = (
+                asyncio.get_running_loop().time()
+            )  # the node sends nothing before that
             self._nodes.enlist(self.name)
             self.writer.write(feed.line_of(FeedCurrent()))
 
     def _way_ms(self) -> int:
-        """Return the longest time that its current message may have been under way, in ms.
+        """Return the maximum age of its current message, in ms.
 
-        What it says behind its answer to a ping it said after that was sent, however long both
-        were in a buffer, of a process that stood still, say. Source: F-5.
+        A message after its answer to a ping is newer than that ping, however long both were
+        buffered, for example in a suspended process. Source: F-5.
         """
         return int((asyncio.get_running_loop().time() - self._heard_of_s) * 1000)
 
     def _charge(self, cost: int) -> None:
         self._spent += cost
         if self._limited and not self._nodes.charge(self.name, cost):
-            raise FeedUnreadable(reason="a node says more than it may")
+            raise FeedUnreadable(reason="a node sends too much")
 
     def _count_request(self) -> None:
         if self._requests >= REQUESTS_MAX:
-            raise FeedUnreadable(reason="a node asks more than it may at a time")
+            raise FeedUnreadable(reason="a node has too many requests in progress")
         self._requests += 1
 
     def _approved(self, number: int, done: asyncio.Future[RequestAnswer]) -> None:
@@ -222,7 +224,7 @@ class NodeSession:
 
 
 class UnprovedReader(asyncio.StreamReader):
-    """What comes from a node whose name is not proved: little, until it is admitted."""
+    """Reads from a node whose name is not proved: little, until it is admitted."""
 
     _limit: int
 
@@ -233,11 +235,11 @@ class UnprovedReader(asyncio.StreamReader):
 
     @property
     def source(self) -> str:
-        """Where it comes from, as limits count it."""
+        """Its source address, for limits."""
         return self._tracked.source
 
     def admit(self) -> None:
-        """Keep the connection, and take lines of any length a node may say."""
+        """Admit the connection, and accept lines of any length that a node may send."""
         self._tracked.admit()
         self._limit = ASKED_LINE_BYTES_MAX
 
@@ -260,9 +262,9 @@ def read_greeting(line: bytes) -> Follow:
     """Read a node's first line.
 
     Raises:
-        FeedUnreadable: it is not how a node introduces itself.
+        FeedUnreadable: it is not a node's first message.
     """
     greeting = feed.read_asked(line)
     if not isinstance(greeting, Follow) or not greeting.name:
-        raise FeedUnreadable(reason="a node says first who it is")
+        raise FeedUnreadable(reason="a node must identify itself first")
     return greeting

@@ -1,8 +1,8 @@
-"""The feed on the disk of a metadata node, so that it can restart without the control plane.
+"""The feed on a metadata node's disk, so that the node can restart without the control plane.
 
-One file: the whole, then the changes since, in the portions and with the checksums of the feed. A
-line that is cut off at the end is one that was never shown; anything else that cannot be read is
-damage, and everything is fetched again. Source: M-2.
+One file has the whole feed, then the changes since, in the portions and with the checksums of the
+feed. An incomplete last line was never shown. Any other malformed line means damage, and everything
+is fetched again. Source: M-2.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ FILE = "feed"
 """Name of the file in the node's directory."""
 
 GROWTH_BYTES_MIN = 1024 * 1024
-"""Changes of this size, or as large as the whole, are folded into a whole."""
+"""Changes of this size, or as large as the whole, are merged into a new whole."""
 
 _LOG = logging.getLogger(__name__)
 
 
 @value
 class Position:
-    """Up to where a node shows the feed."""
+    """Last change of the feed that a node shows."""
 
     epoch: str = ""
-    """Whose; empty: it shows nothing yet, or cannot trust what it shows."""
+    """Id of its sequence; empty: the node shows nothing, or cannot trust its documents."""
     sequence: int = 0
     checksum: int = 0
 
@@ -45,35 +45,35 @@ class NodeStore:
     """The file of one node, and its content."""
 
     def __init__(self, files: NodeFiles) -> None:
-        """Begin with nothing read of a node's files."""
+        """Start without reading."""
         self.files = files
         self._on_disk = False
         self._whole_bytes = self._grown_bytes = 0
         self.position = Position()
         self.state = FeedState()
-        #: Why the documents shown are not on the disk; empty if they are.
+        #: Why the shown documents are not on the disk; empty if they are.
         self.trouble = ""
 
     def load(self) -> DocumentChange | None:
-        """Return all that was kept, as one whole; None if there is nothing that can be used."""
+        """Return the stored feed as one whole; None if it is missing or unusable."""
         try:
             self._whole_bytes = self._replay(self.files.lines(FILE))
         except FileNotFoundError:
             return None
         except (OSError, FeedUnreadable, FeedBroken) as error:
-            text = "what the metadata node had kept in %s is damaged, and fetched again: %s"
+            text = "the metadata node's data in %s is damaged and is fetched again: %s"
             _LOG.error(text, self.files.place, error, extra={"action": "node-store.damaged"})
             self._forget()
             return None
         if not self.position.epoch:
             return None
-        self._rewrite()  # without what was cut off
+        self._rewrite()  # without the incomplete line
         return self.state.whole(self.position.sequence)
 
     def keep(self, change: DocumentChange, position: Position) -> None:
-        """Make a change durable before it is shown; costs what it holds, and one sync.
+        """Make a change durable before it is shown; costs its content, and one sync.
 
-        If the disk refuses it, the file is removed: a node that starts again must not show older
+        If the disk refuses, the file is removed, because a restarted node must not show older
         documents than before. Each change tries again.
         """
         before, self.position = self.position, position
@@ -83,7 +83,7 @@ class NodeStore:
             self._rewrite()
             return
         portions = tuple(cut(change, before.checksum))
-        if portions[-1].checksum != position.checksum:  # it came in other portions
+        if portions[-1].checksum != position.checksum:  # its original portions were different
             self._rewrite()
             return
         try:
@@ -92,7 +92,7 @@ class NodeStore:
             self._failed(error)
 
     def move(self, position: Position) -> None:
-        """Store another position for documents that are shown already."""
+        """Store a new position for documents that are shown already."""
         self.position = position
         self._rewrite()
 
@@ -101,7 +101,7 @@ class NodeStore:
         self.files.close()
 
     def _replay(self, lines: Iterable[bytes]) -> int:
-        """Read the file up to its end, or to where it was cut off; return its size in bytes."""
+        """Read the file to its end, or to an incomplete line; return the size read in bytes."""
         start: FeedStart | None = None
         assembly: ChangeAssembly | None = None
         size = 0
@@ -126,7 +126,7 @@ class NodeStore:
         return size
 
     def _rewrite(self) -> None:
-        """Write everything to a new file, which takes the place of the old one."""
+        """Write everything to a new file, which replaces the old one."""
         position = self.position
         start = FeedStart(position.epoch, position.sequence, position.checksum, whole=True)
         portions = cut(self.state.whole(position.sequence), 0)
@@ -139,7 +139,7 @@ class NodeStore:
             self._failed(error)
             return
         if self.trouble:
-            text = "the metadata node keeps what it shows in %s again"
+            text = "the metadata node stores its documents in %s again"
             _LOG.warning(text, self.files.place, extra={"action": "node-store.kept"})
         self._on_disk, self.trouble = True, ""
         self._whole_bytes, self._grown_bytes = size, 0
@@ -148,7 +148,7 @@ class NodeStore:
         reason = error.strerror or str(error)
         if reason != self.trouble:
             self.trouble = reason
-            text = "the metadata node cannot keep what it shows in %s: %s"
+            text = "the metadata node cannot store its documents in %s: %s"
             _LOG.error(text, self.files.place, reason, extra={"action": "node-store.failed"})
         self._on_disk = False
         self._forget()

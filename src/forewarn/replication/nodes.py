@@ -1,7 +1,7 @@
-"""Metadata nodes by name: how far each is, when it was last heard of, and who waits for them.
+"""Metadata nodes by name: their progress, their last message, and the publications that wait.
 
-A node counts from the moment it may serve until somebody knows that it no longer does: one that
-has lost its feed may still show what it had.
+A node counts from the moment it may serve until it is known to have stopped: a node without its
+feed may still show old documents.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 HEARTBEAT_S = 1.0
-"""How often each node is asked for a sign of life."""
+"""Interval at which each node is asked for a keepalive."""
 
 SILENT_S_MAX = 10.0
-"""How long either end of a feed may say nothing before the other takes it for hung."""
+"""How long either end of a feed may be silent before the other treats it as hung."""
 
 COST_PER_S, COST_MAX = 2000, 20_000
-"""What a node may say a second, and at once, in lines: it repeats up to 10,000 requests when it
-comes back, and confirms each change."""
+"""Lines that a node may send per second, and at once: on reconnecting it repeats up to 10,000
+requests, and it confirms each change."""
 
 COST_BYTES = 4096
 """Bytes of a line that cost as much as another line."""
 
 POLLED_COST = 10
-"""What poll marks cost: each line is work for the control plane."""
+"""Cost of polls: each line is work for the control plane."""
 
 GREETING_COST = 20
-"""What it costs a node to come: it may be sent much."""
+"""Cost of a node's connection, because it may be sent much."""
 
 
 @value
 class FeedPace:
-    """Signs of life of a feed, in seconds, and how large the portions are it travels in."""
+    """Keepalives of a feed, in seconds, and the size of its portions."""
 
     heartbeat_s: float
     silent_s_max: float
     portion_bytes: int = 0
-    """0: as usual."""
+    """0: the default."""
 
 
 def usual_pace() -> FeedPace:
@@ -54,7 +54,7 @@ def usual_pace() -> FeedPace:
 class _Waiting(NamedTuple):
     sequence: int
     left: set[str]
-    """Nodes that do not show it yet."""
+    """Nodes that do not show the change yet."""
     done: asyncio.Future[tuple[str, ...]]
     timer: asyncio.TimerHandle
 
@@ -72,19 +72,19 @@ class NodeTable:
     """The nodes of one feed. Use it on one event loop only."""
 
     def __init__(self, silent_s_max: float = SILENT_S_MAX) -> None:
-        """Start without any; who says nothing for longer than this, in seconds, is silent."""
+        """Start without nodes; a node that sends nothing for this many seconds is silent."""
         self._silent_s_max = silent_s_max
         self._shown: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}
-        #: When each node has nothing to its charge any more, by the event loop's clock.
+        #: When each node's charge is used up, by the event loop's clock.
         self._paid_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
         self._relays: dict[str, _Relay] = {}
         self._relay_of: dict[str, _Relay] = {}
-        """The follower at which a node follows the feed."""
+        """Return the follower at which a node follows the feed."""
 
     def take_report(self, report: RelayReport) -> bool:
-        """Note what a follower reports; return False where it must begin again.
+        """Apply a follower's report; return False if the follower must start over.
 
         Cost: the nodes that came, left or are behind, and those that are waited for.
         """
@@ -110,7 +110,7 @@ class NodeTable:
         return True
 
     def relayed(self, name: str) -> bool:
-        """Whether a node follows the feed at a follower that was heard of lately."""
+        """Whether a node follows the feed at a follower that reported recently."""
         relay = self._relay_of.get(name)
         now_s = asyncio.get_running_loop().time()
         return relay is not None and now_s - relay.heard_s <= self._silent_s_max
@@ -121,7 +121,7 @@ class NodeTable:
             self._leave(relay, tuple(relay.names))
 
     def _leave(self, relay: _Relay, names: Collection[str]) -> None:
-        """Note that nodes follow elsewhere now, or nowhere; they still show what they have."""
+        """Note that nodes follow elsewhere now, or nowhere; they still show their documents."""
         for name in names:
             if self._relay_of.get(name) is relay:
                 self._shown[name] = self.shown(name)
@@ -130,7 +130,7 @@ class NodeTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the nodes that count."""
+        """Return the names of the nodes that count."""
         return tuple(self._shown)
 
     def counts(self, name: str) -> bool:
@@ -154,16 +154,16 @@ class NodeTable:
         self._settle(name)
 
     def outdated(self, sequence: int) -> None:
-        """Note that a whole with this sequence replaces everything: no node shows it yet."""
+        """Note that a whole feed with this sequence replaces everything: no node shows it yet."""
         for name, shown in self._shown.items():
             self._shown[name] = min(shown, sequence - 1)
 
     def heard(self, name: str) -> None:
-        """Note a sign of life."""
+        """Record a message of a node."""
         self._heard_s[name] = asyncio.get_running_loop().time()
 
     def charge(self, name: str, cost: int) -> bool:
-        """Charge a node for its messages, on any connection; False: it sends too many."""
+        """Charge a node for its messages on any connection; return False if it sends too many."""
         now_s = asyncio.get_running_loop().time()
         paid_s = max(self._paid_s.get(name, now_s), now_s) + cost / COST_PER_S
         if paid_s - now_s > COST_MAX / COST_PER_S:
@@ -172,12 +172,12 @@ class NodeTable:
         return True
 
     def forgive(self) -> None:
-        """Start all silences again: it was this process that could not hear."""
+        """Restart all silence timers, because this process itself was suspended."""
         now_s = asyncio.get_running_loop().time()
         self._heard_s = dict.fromkeys(self._heard_s, now_s)
 
     def silent(self, name: str) -> bool:
-        """Whether a node has said nothing for too long, or never anything."""
+        """Whether a node has been silent for too long, or never sent a message."""
         if self.relayed(name):
             return False
         heard_s = self._heard_s.get(name)
@@ -185,7 +185,7 @@ class NodeTable:
         return heard_s is None or now_s - heard_s > self._silent_s_max
 
     def shown(self, name: str) -> int:
-        """Return up to which change a node shows everything; -1: nothing is known."""
+        """Return the last change up to which a node shows everything; -1: unknown."""
         shown, relay = self._shown.get(name, -1), self._relay_of.get(name)
         if relay is None:
             return shown
@@ -194,12 +194,12 @@ class NodeTable:
     def wait(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
     ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until nodes show a change; done with who does not once the time is up.
+        """Wait until nodes show a change; done with the missing nodes at the time limit.
 
         Args:
             sequence: the change; later calls have no earlier one.
             wait_s: the longest wait, in seconds.
-            names: whom it concerns, whether they were ever heard of or not; None: all that count.
+            names: the nodes concerned, whether they ever connected or not; None: all that count.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[tuple[str, ...]] = loop.create_future()
@@ -213,7 +213,7 @@ class NodeTable:
         return done
 
     def _settle(self, name: str, sequence: int | None = None) -> None:
-        """Note up to where a node shows changes, None: all; costs the waits up to there."""
+        """Record the change that nodes show (None: all); costs the waits up to there."""
         for waiting in self._waiting:
             if sequence is not None and waiting.sequence > sequence:
                 break

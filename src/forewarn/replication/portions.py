@@ -1,4 +1,4 @@
-"""Changes cut into portions of bounded size for the feed, and put together again."""
+"""Cuts changes into portions of bounded size for the feed, and joins portions to changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PORTION_BYTES = 256 * 1024
 
 
 class FeedBroken(PeerError):
-    """A part of the feed was damaged on its way."""
+    """A part of the feed was damaged in transit."""
 
     code = "feed-broken"
     message = "The feed is broken at change {sequence}: {reason}."
@@ -27,19 +27,19 @@ class FeedBroken(PeerError):
 
 
 class Portion(NamedTuple):
-    """A portion as it travels."""
+    """An encoded portion."""
 
     line: bytes
     checksum: int
 
 
 def cut(change: DocumentChange, checksum: int, portion_bytes: int = 0) -> Iterator[Portion]:
-    """Cut a change into portions, each made on demand; costs the records of the change.
+    """Cut a change into portions, each created on demand; costs the records of the change.
 
     Args:
         change: the change.
-        checksum: that of the line before it.
-        portion_bytes: the largest content of more than one item; 0: as usual.
+        checksum: the checksum of the line before it.
+        portion_bytes: the maximum content of more than one item; 0: the default.
     """
     largest = portion_bytes or PORTION_BYTES
     batch: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
@@ -74,10 +74,10 @@ def _portion(
 
 
 class ChangeAssembly:
-    """A change in the making on a node's side."""
+    """A change that a node is assembling."""
 
     def __init__(self, checksum: int, *, whole: bool = False) -> None:
-        """Begin with nothing; `checksum` is the one before its first portion."""
+        """Start empty; `checksum` is the one before the first portion."""
         self.checksum = checksum
         self._whole = whole
         self._callers: list[Caller] = []
@@ -85,11 +85,11 @@ class ChangeAssembly:
         self._publications: list[Publication] = []
 
     def add(self, portion: FeedPortion) -> DocumentChange | None:
-        """Add the next portion; returns the change once it is complete.
+        """Add the next portion; return the change once it is complete.
 
         Raises:
             FeedBroken: the portion is not the next one.
-            FeedUnreadable: its content cannot be read.
+            FeedUnreadable: its content is malformed.
         """
         self.checksum = zlib.crc32(portion.content, self.checksum)
         if self.checksum != portion.checksum:

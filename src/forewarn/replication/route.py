@@ -1,4 +1,4 @@
-"""How a node reaches its feed: over a socket by default."""
+"""The route from a node to its feed: a socket by default."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""Longest line that is read: a portion, or a single document with ten thousand events. Twice as
-much is buffered while the node is busy."""
+"""Maximum line: a portion, or a single document with ten thousand events.
+
+Twice as much is buffered while the node is busy.
+"""
 
 
 async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
@@ -33,7 +35,7 @@ async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
 
 @value
 class FeedRoute:
-    """How a feed is reached, and how often its ends give signs of life."""
+    """How to reach a feed, and the interval of keepalives."""
 
     connect: Callable[[str, ssl.SSLContext | None], Awaitable[Streams]] = connect
     pace: FeedPace = field(default_factory=usual_pace)
@@ -42,6 +44,6 @@ class FeedRoute:
 
 
 async def next_line(reader: asyncio.StreamReader, silent_s_max: float) -> bytes:
-    """Return the next line, or nothing at the end; an end that hangs is one, too."""
+    """Return the next line, or empty bytes at the end or when the other end hangs."""
     async with asyncio.timeout(silent_s_max):
         return await reader.readline()

@@ -1,7 +1,7 @@
-"""The part of each change that a metadata node is sent: all of it, or that of its hosts' VMs.
+"""The part of each change for a metadata node: all of it, or the VMs of its hosts.
 
-A VM that is being moved is its old node's and its new one's; one that has moved stays with its
-old node until the new one has it.
+A moving VM belongs to its old and its new node. A moved VM stays with its old node until the new
+one has it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Caller
 
 FORMER_MAX = 1000
-"""VMs and groups that are remembered as a node's former ones."""
+"""Former VMs and groups of a node that are remembered."""
 
 _NOTHING = Document(incarnation=0, events=())
 
@@ -29,20 +29,21 @@ class ScopedFeed:
     """The feed of the nodes of one name."""
 
     def __init__(self, name: str, hosts: frozenset[str] | None) -> None:
-        """Start with nothing logged.
+        """Start with an empty log.
 
         Args:
-            name: whose it is.
-            hosts: whose VMs it is about; None: every VM.
+            name: name of the node.
+            hosts: hosts of its VMs; None: every VM.
         """
         self.name = name
         self.hosts = hosts
         self.log = ChangeLog(share=1 if hosts is None else SCOPED_SHARE)
         self.leaving: dict[str, str] = {}
-        """VMs that have moved to other hosts, and their views: served here until they are there."""
+        """VMs that have moved to other hosts, and their views: served here until the new node has
+        them."""
         self.former: dict[str, None] = {}
-        """VMs and groups that were served here and are not now, the latest ones: a request may
-        have been under way."""
+        """VMs and groups that were served here before, the latest ones: a request may have been in
+        progress."""
 
     def dropped(self, caller: Caller) -> None:
         """Note that a VM is no longer served here."""
@@ -53,7 +54,7 @@ class ScopedFeed:
             del self.former[next(iter(self.former))]
 
     def serves(self, caller: Caller | None) -> bool:
-        """Whether a VM is this feed's."""
+        """Whether this feed includes a VM."""
         if caller is None:
             return False
         return self.has(caller) or caller.vm in self.leaving
@@ -64,16 +65,16 @@ class ScopedFeed:
 
 
 class ScopedChange(NamedTuple):
-    """What a change is for one feed."""
+    """The part of a change for one feed."""
 
     feed: ScopedFeed
     change: DocumentChange
-    #: VMs that this feed has for the first time, or that other feeds have still.
+    #: VMs that are new to this feed, or that other feeds still have.
     arrived: frozenset[str]
 
 
 class _Draft:
-    """A change of one feed in the making."""
+    """A part of a change for one feed, being built."""
 
     def __init__(self) -> None:
         self.callers: list[Caller] = []
@@ -83,7 +84,7 @@ class _Draft:
 
 
 class _Leaving:
-    """Which feeds still serve VMs that have moved to other hosts, by VM and by view."""
+    """Feeds that still serve moved VMs, by VM and by view."""
 
     def __init__(self) -> None:
         self._by_vm: dict[str, dict[ScopedFeed, None]] = {}
@@ -103,7 +104,7 @@ class _Leaving:
         feeds[feed] = feeds.get(feed, 0) + 1
 
     def release(self, feed: ScopedFeed, vm: str) -> str | None:
-        """Serve a VM no longer; return its view, None where it was not kept."""
+        """Stop serving a VM; return its view, None if it was not stored."""
         view = feed.leaving.pop(vm, None)
         if view is None:
             return None
@@ -127,19 +128,19 @@ class _Leaving:
 
 
 class Scopes:
-    """All feeds, and the state they are cut from."""
+    """All feeds, and the state from which their parts are taken."""
 
     def __init__(self) -> None:
-        """Start with the feed of everything alone."""
+        """Start with the unrestricted feed alone."""
         self.state = FeedState()
         self.everything = ScopedFeed("", None)
         self._feeds: dict[str, ScopedFeed] = {}
         self._by_host: dict[str, dict[ScopedFeed, None]] = {}
         self._vms_on: dict[str, dict[str, None]] = {}
         self._hosts_of: dict[str, dict[str, int]] = {}
-        """View -> host -> how many VMs there are shown it."""
+        """View -> host -> number of VMs there that read it."""
         self._hosts_of_group: dict[str, dict[str, int]] = {}
-        """Group -> host -> how many VMs there belong to it."""
+        """Group -> host -> number of its VMs there."""
         self._leaving = _Leaving()
 
     def __iter__(self) -> Iterator[ScopedFeed]:
@@ -149,15 +150,15 @@ class Scopes:
 
     @property
     def hosts(self) -> AbstractSet[str]:
-        """The hosts that have VMs."""
+        """The hosts with VMs."""
         return self._vms_on.keys()
 
     def latest(self, name: str) -> int:
-        """Return the last change that a node is to show."""
+        """Return the last change that a node must show."""
         return self._feeds.get(name, self.everything).log.sequence
 
     def has(self, name: str) -> bool:
-        """Whether a node is one of some hosts."""
+        """Whether a node serves some of these hosts."""
         return name in self._feeds
 
     def is_at(self, name: str, vm: str) -> bool:
@@ -166,12 +167,12 @@ class Scopes:
         return feed is not None and caller is not None and feed.has(caller)
 
     def hosts_of(self, name: str) -> frozenset[str] | None:
-        """Return the hosts a node serves; None if it never came."""
+        """Return the hosts that a node serves; None if it never connected."""
         feed = self._feeds.get(name)
         return feed.hosts if feed is not None else None
 
     def open(self, name: str, hosts: frozenset[str]) -> ScopedFeed:
-        """Return the feed of a node that serves these hosts; another one where they changed."""
+        """Return the feed of a node that serves these hosts; a new one if the hosts changed."""
         feed = self._feeds.get(name)
         if feed is not None and feed.hosts == hosts:
             return feed
@@ -184,7 +185,7 @@ class Scopes:
         return feed
 
     def close(self, name: str) -> None:
-        """Forget a feed that no node follows any more."""
+        """Drop a feed that no node follows any more."""
         feed = self._feeds.pop(name)
         for vm in tuple(feed.leaving):
             self._leaving.release(feed, vm)
@@ -192,7 +193,7 @@ class Scopes:
             self._by_host[host].pop(feed)
 
     def whole(self, feed: ScopedFeed) -> DocumentChange:
-        """Return everything of one feed, up to its last change; costs what its VMs are."""
+        """Return everything of one feed, up to its last change; costs its VMs."""
         sequence = feed.log.sequence
         if feed.hosts is None:
             return self.state.whole(sequence)
@@ -212,14 +213,14 @@ class Scopes:
         return any(host in hosts for host in feed.hosts or ()) or group in leaving
 
     def hosts_shown(self, change: DocumentChange) -> frozenset[str]:
-        """Return the hosts with VMs that a change is about, as they are after it."""
+        """Return the hosts with VMs that a change is about, after the change."""
         hosts = {host for caller in change.callers for host in caller.hosts}
         for each in change.publications:
             hosts.update(self._hosts_of.get(each.view, ()))
         return frozenset(hosts)
 
     def unserved(self, change: DocumentChange) -> frozenset[str]:
-        """Return the hosts without a feed that a change moves VMs to from hosts with one."""
+        """Return hosts without a feed that a change moves VMs to, from hosts with a feed."""
         hosts: set[str] = set()
         for caller in change.callers:
             before = self.state.callers.get(caller.vm)
@@ -230,8 +231,8 @@ class Scopes:
     def apply(self, change: DocumentChange) -> list[ScopedChange]:
         """Apply a change; return its part for each feed of some hosts.
 
-        The cost grows with the change and the hosts of its views. A whole is not cut: every feed
-        is to be sent the whole of its own.
+        Costs the change and the hosts of its views. A whole is not cut: every feed is sent the
+        whole of its own.
         """
         before = self.state.callers
         old = {caller.vm: before.get(caller.vm) for caller in change.callers}
@@ -255,7 +256,7 @@ class Scopes:
         return dict.fromkeys(feed for vm in vms for feed in self._leaving.of_vm(vm))
 
     def left(self, feed: ScopedFeed, vms: Iterable[str]) -> DocumentChange | None:
-        """Return the change by which VMs that are elsewhere by now leave a feed, if any is left."""
+        """Return the change that removes VMs now elsewhere from a feed, if it still has any."""
         gone = [vm for vm in vms if vm in feed.leaving]
         views = {feed.leaving[vm] for vm in gone}
         for vm in gone:
@@ -316,7 +317,7 @@ class Scopes:
         for feed in was:
             if feed in here and before.view != caller.view:
                 self._withdraw(feed, before.view, drafts)
-        if left and not here:  # no node will have it, for which the others would have to wait
+        if left and not here:  # no node will have it, so others must not wait for one
             self._remove(before, drafts)
             return
         for feed in left:
@@ -341,13 +342,13 @@ class Scopes:
         feed.dropped(caller)
 
     def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
-        """Withdraw a document from a node none of whose VMs reads it."""
+        """Withdraw a document from a node that has no VM which reads it."""
         if not self._uses(feed, view):
             draft = drafts.setdefault(feed, _Draft())
             draft.publications[view] = Publication(view, enabled=False, document=_NOTHING)
 
     def _showing(self, view: str) -> dict[ScopedFeed, None]:
-        """Return the feeds that have VMs which are shown this view."""
+        """Return the feeds with VMs that read this view."""
         feeds = {
             feed: None
             for host in self._hosts_of.get(view, ())

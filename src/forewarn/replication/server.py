@@ -1,8 +1,7 @@
-"""The control process's end of the feed: sends changes to nodes, takes their requests.
+"""The control plane's end of the feed: sends changes to nodes, receives their requests.
 
-No change may be made in here and no approval judged: both are handed on. A node says what it
-shows and is sent what it lacks: the changes since, while they are kept, or the whole, both in
-portions and no faster than it reads.
+A node reports its last change. It is sent the changes since, while they are stored, or the whole
+feed, in portions and no faster than it reads.
 """
 
 from __future__ import annotations
@@ -55,29 +54,29 @@ if TYPE_CHECKING:
     from forewarn.replication.scopes import ScopedFeed
 
 NODES_MAX = 10_000
-"""Connected nodes."""
+"""Maximum connected nodes."""
 
 PINGS_PER_S_MAX = 2000
-"""Signs of life asked for in a second: 10,000 nodes are asked every 5 s, half of the time that
-they may be silent."""
+"""Keepalive questions per second: 10,000 nodes are asked every 5 s, half of the time that they may
+be silent."""
 
 UNPROVED_MAX = 64
-"""Connections from one source whose node's name is not proved; fewer with few descriptors."""
+"""Maximum connections from one source with unproved node names; fewer with few descriptors."""
 
 NAMED_MAX = 100
-"""Nodes that are named to people; the metrics have all of them."""
+"""Maximum nodes named to operators; the metrics have all of them."""
 
 LOGGED_ITEMS_MAX = 10_000
-"""A change of more records than this is sent as a fresh whole, in portions: it would hold the
+"""A change with more records is sent as a fresh whole, in portions, because it would block the
 event loop for longer than 30 ms."""
 
-_SOCKET_MODE = 0o600  # all who reach it see every VM's document
+_SOCKET_MODE = 0o600  # every client of the socket sees every VM's document
 
 _LOG = logging.getLogger(__name__)
 
 
 class FeedServer:
-    """Keeps all documents; sends each node its part, and every change after that."""
+    """Stores all documents, and sends each node its part and every later change."""
 
     def __init__(
         self,
@@ -87,20 +86,20 @@ class FeedServer:
         access: NodeAccess | None = None,
         pace: FeedPace | None = None,
     ) -> None:
-        """Hand the nodes' requests on to `upstream`.
+        """Pass the nodes' requests on to `upstream`.
 
         Args:
             upstream: handles the requests of nodes.
-            epoch: names the sequence of changes: no other may ever have the same name.
-            access: which nodes may come over the network; None: none, only workers.
-            pace: how often nodes are asked for a sign of life, and its portions; None: as usual.
+            epoch: unique id of the sequence of changes.
+            access: the permitted nodes over the network; None: only workers.
+            pace: the interval of keepalives, and the size of portions; None: the defaults.
         """
         self._pace = pace or usual_pace()
         self.nodes = NodeTable(self._pace.silent_s_max)
-        #: Called with the name of each node that counts and has been silent for too long.
+        #: Called with the name of each counting node that has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
         self._upstream = upstream
-        #: Names the sequence of changes; a follower learns it with its state.
+        #: Id of the sequence of changes; a follower learns it with its state.
         self.epoch = epoch or Ids().guid("feed")
         self._access = access
         self._scopes = Scopes()
@@ -114,9 +113,9 @@ class FeedServer:
         self._suspended = False
         #: Called when a follower has something to report; see `report`.
         self.on_reportable: Callable[[], None] = lambda: None
-        #: The last commit that the feed has, also where no node is sent anything of it.
+        #: The last commit in the feed, even if it concerns no node.
         self.generation = 0
-        #: Connected nodes that may serve, and those of them that do not show everything.
+        #: Connected nodes that may serve, and those of them that are behind.
         self._present: set[str] = set()
         self._behind: set[str] = set()
         self._joined: dict[str, bool] = {}
@@ -128,9 +127,9 @@ class FeedServer:
         self._offences = Offences()
 
     async def start(self, address: str) -> str:
-        """Listen for workers on `unix:PATH` or `HOST:PORT`; returns where it really listens.
+        """Listen for workers on `unix:PATH` or `HOST:PORT`; return the actual address.
 
-        Every caller of that address is trusted, and is sent everything.
+        Every client of that address is trusted, and is sent everything.
         """
         if not address.startswith("unix:"):
             return await self._listen(address, self._trusting)
@@ -143,7 +142,7 @@ class FeedServer:
         return address
 
     async def start_network(self, address: str, tls: ssl.SSLContext | None) -> str:
-        """Listen for the nodes that `access` knows on `HOST:PORT`; returns where it listens."""
+        """Listen for the permitted nodes on `HOST:PORT`; return the actual address."""
         assert self._access is not None
         protocol = partial(NodeConnection, serve=partial(self.serve, access=self._access))
         host, port = host_and_port(address)
@@ -153,7 +152,7 @@ class FeedServer:
         return joined_address(host, self._ports[0].listener.getsockname()[1])
 
     def start_broker(self, connect: Callable[[], Awaitable[Broker]]) -> None:
-        """Serve the nodes that `access` knows over a message broker, once it is reached. M-7.
+        """Serve the permitted nodes over a message broker, once it is reachable. M-7.
 
         Args:
             connect: opens a connection to the broker.
@@ -170,11 +169,11 @@ class FeedServer:
 
     @property
     def carrier(self) -> CarrierFigures | None:
-        """Return the counts of the feed over a broker; None: there is none."""
+        """Return the counters of the feed over a broker; None without a broker."""
         return self._brokered.figures if self._brokered else None
 
     async def stop(self) -> None:
-        """Hang up on every node."""
+        """Disconnect every node."""
         for server in self._servers:
             server.close()
         for network_port in self._ports:
@@ -194,18 +193,18 @@ class FeedServer:
                 os.unlink(self._path)  # noqa: PTH108
 
     def advance(self, generation: int) -> None:
-        """Note that the feed has everything up to a commit, which no node is sent anything of."""
+        """Note that the feed includes a commit of which no node is sent anything."""
         self.generation = max(self.generation, generation)
 
     def suspend(self, *, suspended: bool) -> None:
-        """Hang up on every node and serve none, or serve them again. Source: H-3."""
+        """Disconnect every node and serve none, or serve them again. Source: H-3."""
         self._suspended = suspended
         if suspended:
             for session in tuple(self._sessions.values()):
                 session.writer.close()
 
     def report(self, process: str, *, begins: bool) -> RelayReport:
-        """Return what a follower reports of its nodes since the last report, or from scratch.
+        """Return a follower's report on its nodes since the last report, or from scratch.
 
         Cost: the nodes that came, left or are behind.
         """
@@ -221,13 +220,13 @@ class FeedServer:
         )
 
     def take_report(self, report: RelayReport) -> bool:
-        """Take a follower's report; return False where it must begin again. Source: M-4."""
+        """Apply a follower's report; return False if it must start over. Source: M-4."""
         known = self.nodes.take_report(report)
         self._moves.settle_relayed()
         return known
 
     def _heard(self, name: str) -> None:
-        """Note what a node has said: it may serve, and show more than before."""
+        """Apply a node's message: it may serve, and show more than before."""
         self._moves.settle(name)
         if not self.nodes.counts(name):
             return
@@ -240,7 +239,7 @@ class FeedServer:
             self.on_reportable()
 
     def _gone(self, name: str) -> None:
-        """Note that a node is connected no longer."""
+        """Note that a node has disconnected."""
         self._behind.discard(name)
         if name in self._present:
             self._present.discard(name)
@@ -279,7 +278,7 @@ class FeedServer:
             self._offences.refuse(source, str(refused), refused.code)
             writer.write(feed.line_of(Refused(str(refused))))
         except (OSError, FeedUnreadable, ValueError) as error:
-            who = f"Metadata node {session.name}" if session else f"Somebody at {source}"
+            who = f"Metadata node {session.name}" if session else f"A client at {source}"
             text = f"{who} broke off: {str(error).removesuffix('.')}."
             self._offences.log(session.name if session else "", text, "node-broken")
         except asyncio.CancelledError:
@@ -295,7 +294,7 @@ class FeedServer:
 
     @property
     def heartbeat_s(self) -> float:
-        """Return how often each node is asked for a sign of life, in seconds."""
+        """Return the interval at which each node is asked for a keepalive, in seconds."""
         return max(self._pace.heartbeat_s, len(self._sessions) / PINGS_PER_S_MAX)
 
     @property
@@ -306,10 +305,10 @@ class FeedServer:
     def apply(self, change: DocumentChange) -> frozenset[str] | None:
         """Apply a change and send it to every node; call it on the event loop.
 
-        The cost grows with the change and the nodes it concerns; a whole is only noted here.
+        Costs the change and its nodes; a whole is only recorded here.
 
         Returns:
-            the nodes that serve what it is about, also those that never came; None: all.
+            the nodes concerned, including those that never connected; None: all.
         """
         self.generation = max(self.generation, change.sequence)
         self._moves.expect(change)
@@ -335,7 +334,7 @@ class FeedServer:
         return frozenset(concerned)
 
     def troubles(self) -> NodeTroubles:
-        """Return which nodes are behind or away, and recent refusals; not O(hosts)."""
+        """Return the nodes that are behind or disconnected, and recent refusals; not O(hosts)."""
 
         def is_behind(name: str) -> bool:
             shown = self.nodes.shown(name)
@@ -347,7 +346,7 @@ class FeedServer:
         return NodeTroubles(tuple(sorted(names)[:NAMED_MAX]), tuple(self._offences.refused))
 
     def lags(self) -> dict[str, int]:
-        """Return how many changes each node is behind; -1: it is not connected."""
+        """Return how many changes each node is behind; -1: disconnected."""
         names = {*self.nodes.names, *(self._access.hosts if self._access else ())}
         return {
             name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
@@ -360,7 +359,7 @@ class FeedServer:
         return name in self._sessions or self.nodes.relayed(name)
 
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the hosts these nodes serve; none if one of them serves every VM."""
+        """Return the hosts that these nodes serve; empty if one of them serves every VM."""
         if self._access is None:
             return ()
         hosts: set[str] = set()
@@ -374,10 +373,10 @@ class FeedServer:
     def confirmed(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
     ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until every node that may serve shows this change, or these nodes do.
+        """Wait until these nodes, or all that may serve, show this change.
 
-        Nothing may begin before it is shown (L-7): the driver host waits here first. Done with the
-        names of the nodes that do not show it once the time is up. Source: M-4.
+        The driver host waits here before it begins work (L-7). At the time limit it is done with
+        the names of the nodes that do not show the change. Source: M-4.
         """
         return self.nodes.wait(sequence, wait_s, names)
 
@@ -403,7 +402,7 @@ class FeedServer:
             scoped.log.trim(slowest)
 
     def _leave(self, vms: list[str]) -> None:
-        """Remove VMs from the nodes that served them before they moved."""
+        """Remove moved VMs from their old nodes."""
         changed = []
         for scoped in self._scopes.serving_still(vms):
             change = self._scopes.left(scoped, vms)
@@ -430,7 +429,7 @@ class FeedServer:
         if access is not None:
             hosts = access.admit(greeting, writer.get_extra_info("peercert"), source)
             if not self.nodes.charge(greeting.name, GREETING_COST):
-                raise NodeRefused(name=greeting.name, reason="it says more than it may")
+                raise NodeRefused(name=greeting.name, reason="it sends more than it may")
             if len(self._sessions) >= NODES_MAX and greeting.name not in self._sessions:
                 raise NodeRefused(name=greeting.name, reason=f"{NODES_MAX} nodes are connected")
             scoped = self._scopes.open(greeting.name, hosts)
@@ -442,9 +441,9 @@ class FeedServer:
         return session
 
     def _begin(self, session: NodeSession) -> None:
-        """Resume a node's feed where it stopped, or plan to send it the whole. Source: M-1."""
+        """Resume a node's feed after its last change, or schedule the whole. Source: M-1."""
         other = self._sessions.get(session.name)
-        if other is not None:  # it came back before its end was noticed
+        if other is not None:  # the node reconnected before its end was noticed
             other.writer.transport.abort()
         self._sessions[session.name] = session
         if session.feed.hosts is None:
@@ -489,7 +488,7 @@ class FeedServer:
             session.writer.transport.abort()
 
     async def _send_whole(self, session: NodeSession) -> None:
-        """Send everything as it is now; what changes meanwhile follows, in order. Source: M-1."""
+        """Send the current whole; later changes follow, in order. Source: M-1."""
         log = session.feed.log
         session.position = log.next
         whole = self._scopes.whole(session.feed)
@@ -497,11 +496,11 @@ class FeedServer:
         await session.send(feed.line_of(start))
         for portion in cut(whole, 0, self._pace.portion_bytes):
             await session.send(portion.line)
-            await asyncio.sleep(0)  # others are served between portions
+            await asyncio.sleep(0)  # other nodes are served between portions
         session.send_answers()
 
     def _revoked(self, session: NodeSession) -> bool:
-        """Whether a node came with a token that does not prove its name any more. Source: P-4."""
+        """Whether a node's token no longer proves its name. Source: P-4."""
         access = self._access
         if access is None or session.feed.hosts is None:
             return False  # workers are trusted
@@ -509,7 +508,7 @@ class FeedServer:
         return not certificate and not access.prove(session.name, session.said.token)
 
     async def _beat(self) -> None:
-        """Ask for signs of life, and notice who gives none."""
+        """Ask for keepalives, and detect silent nodes."""
         loop = asyncio.get_running_loop()
         while True:
             heartbeat_s = self.heartbeat_s

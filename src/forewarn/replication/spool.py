@@ -1,8 +1,7 @@
-"""Approvals that a node accepts while the control plane is away, until they are delivered.
+"""Approvals that a node accepts while the control plane is unreachable, until they are delivered.
 
-What is accepted here is on the node's disk, and is handed on in its order once the feed is
-followed again; an approval that is delivered twice counts once. Whether it comes in time is for
-the control plane to say. Source: M-3.
+An accepted approval is on the node's disk, and is delivered in order once the feed is followed
+again. Repeated deliveries count once. The control plane decides whether it is in time. Source: M-3.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FILE = "approvals"
 """Name of the file in the node's directory."""
 
 RETRY_S = 1.0
-"""Pause before an approval is handed on again that could not be."""
+"""Pause before a failed delivery is repeated."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,12 +36,12 @@ class Spool:
     """The `Upstream` of a node that may accept approvals on its own."""
 
     def __init__(self, follower: Follower, store: NodeStore, *, size_max: int) -> None:
-        """Read approvals accepted before; call on the event loop.
+        """Read the approvals accepted before; call on the event loop.
 
         Args:
-            follower: hands requests on.
-            store: what the node shows, and beside which this is kept.
-            size_max: how many approvals may wait.
+            follower: forwards requests.
+            store: the node's documents, next to which this file is stored.
+            size_max: maximum number of waiting approvals.
         """
         self._follower = follower
         self._store = store
@@ -57,11 +56,14 @@ class Spool:
 
     @property
     def waiting(self) -> int:
-        """Return how many approvals are to be delivered."""
+        """Return the number of undelivered approvals."""
         return len(self._waiting)
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Hand an approval on, or accept it here while the control plane is away. M-3, A-6."""
+        """Forward an approval, or accept it here while the control plane is unreachable.
+
+        M-3, A-6.
+        """
         answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if not self._follower.followed.is_set():
             self._accept(request, answer)
@@ -81,15 +83,15 @@ class Spool:
         return self._follower.outcome(vm, event_id)
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Hand poll marks on. Source: B-2."""
+        """Forward polls of groups. Source: B-2."""
         self._follower.polled(groups, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Hand the last polls of VMs on. Source: B-5."""
+        """Forward the last polls of VMs. Source: B-5."""
         self._follower.vms_polled(polls)
 
     async def stop(self) -> None:
-        """Stop delivering; waiting approvals are kept."""
+        """Stop delivering; waiting approvals stay stored."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -108,14 +110,14 @@ class Spool:
             answer.set_result(asked.result())
 
     def _take_over(self) -> None:
-        """Accept approvals handed on and not answered: the feed is lost. Source: M-3."""
+        """Accept forwarded approvals that are unanswered when the feed is lost. Source: M-3."""
         under_way, self._under_way = self._under_way, {}
         for answer, request in under_way.items():
             if not answer.done():
                 self._accept(request, answer)
 
     def _accept(self, request: ApprovalRequest, answer: asyncio.Future[RequestAnswer]) -> None:
-        """Make an approval durable here and answer it; one that cannot be is not answered."""
+        """Store an approval durably and answer it; without durability there is no answer."""
         unknown = self._unknown(request)
         if unknown:
             error = str(UnknownEvent(event_id=unknown[0]))
@@ -127,7 +129,7 @@ class Spool:
             if len(self._waiting) < self._size_max:
                 reason = self._append(line)
             if reason:
-                text, facts = "an approval of %s cannot be kept: %s", {"action": "spool.failed"}
+                text, facts = "an approval of %s cannot be stored: %s", {"action": "spool.failed"}
                 _LOG.error(text, request.vm, reason, extra=facts)
                 answer.cancel()
                 return
@@ -138,14 +140,14 @@ class Spool:
         answer.set_result(RequestAnswer(accepted=True))
 
     def _unknown(self, request: ApprovalRequest) -> list[str]:
-        """Return the events among these that the VM is not shown now. Source: A-3, M-5."""
+        """Return the given events that the VM is not shown now. Source: A-3, M-5."""
         caller = self._store.state.callers.get(request.vm)
         shown = self._store.state.publications.get(caller.view) if caller else None
         ids = {event.event_id.upper() for event in shown.document.events} if shown else set()
         return [event_id for event_id in request.event_ids if event_id not in ids]
 
     def _append(self, line: bytes) -> str:
-        """Write a line through to the disk; return why that failed, empty if it did not."""
+        """Write a line durably; return why this failed, empty if it did not."""
         try:
             self._files.append(FILE, (line,))
         except OSError as error:
@@ -153,10 +155,10 @@ class Spool:
         return ""
 
     def _load(self) -> None:
-        """Read what waits; half a line at the end was never answered.
+        """Read the waiting approvals; an incomplete last line was never answered.
 
-        A process that was killed may have written what it had no time to sync: that is done now,
-        since a repetition is answered at once that it is safe.
+        A killed process may have written a line without syncing it. It is synced now, because a
+        repeated request is answered at once as durable.
         """
         whole = 0
         with contextlib.suppress(FileNotFoundError):
@@ -178,7 +180,7 @@ class Spool:
             self._arrived.set()
 
     async def _deliver(self) -> None:
-        """Hand on waiting approvals, one after the other, while the feed is there."""
+        """Deliver waiting approvals one after the other, while the feed is connected."""
         while True:
             await self._arrived.wait()
             await self._follower.followed.wait()
@@ -189,7 +191,7 @@ class Spool:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     raise
-                # It could not be handed on for now: it may not hold up the others.
+                # A failed delivery must not delay the others.
                 self._waiting[line] = self._waiting.pop(line)
                 await asyncio.sleep(RETRY_S)
                 continue

@@ -1,4 +1,4 @@
-"""TLS for the feed between machines: contexts of both ends.
+"""TLS contexts for both ends of the feed between machines.
 
 `access.py` decides which node may follow which hosts.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TlsFilesInvalid(CallerError):
-    """Certificates or keys that cannot be used."""
+    """Certificates or keys are unusable."""
 
     code = "tls-files-invalid"
     message = "The TLS files {files} cannot be used: {reason}."
@@ -27,7 +27,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the context of the control plane's end.
 
     Args:
-        files: its certificate and key, and who signs the nodes' certificates.
+        files: its certificate and key, and the CA of the nodes' certificates.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.
@@ -35,7 +35,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_NONE
     if files.ca:
-        context.verify_mode = ssl.CERT_OPTIONAL  # a node may have a token in its place
+        context.verify_mode = ssl.CERT_OPTIONAL  # a node may have a token instead
     return _loaded(context, files)
 
 
@@ -59,13 +59,13 @@ def expiry_of(certificate: str) -> float:
 
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends are ours
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends are Forewarn's
     try:
         if files.certificate:
             context.load_cert_chain(files.certificate, files.key or None)
         if files.ca:
             context.load_verify_locations(files.ca)
-    except OSError as error:  # also of ssl
+    except OSError as error:  # includes ssl errors
         named = ", ".join(each for each in files if each)
         raise TlsFilesInvalid(files=named, reason=error.strerror or error) from error
     return context
