@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.control.planning import snapshot, state_of
 from forewarn.core import stimulus as words
 from forewarn.core.document import View, ahead_of, fresh, refreshed
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission
 from forewarn.core.impact import SECOND_MS, Cause
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState, Working
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import step
@@ -57,6 +59,13 @@ def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
     assert blocker(rig, number, "h1", until_ms - 1) is None
 
 
+def planned_rests(rig: MaintenanceRig, number: int) -> dict[str, int]:
+    """When owners are disturbed last, as the planner sees it."""
+    maintenance = rig.state.maintenances[number]
+    basis = snapshot(rig.state, maintenance, policy=rig.policy, now_ms=rig.now_ms)
+    return dict(state_of(basis).owners_disturbed)
+
+
 def resting() -> tuple[MaintenanceRig, int]:
     """Hosts of one owner, the first of whom was disturbed a minute ago and rests for an hour."""
     rig = fleet(domains=1, policy=NoticePolicy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
@@ -76,6 +85,32 @@ def test_first_host_of_a_wave_waits_for_its_owners_rest() -> None:
     expected = Blocker(Code.OWNER_REST, "anna", rig.now_ms, rested_ms)
     assert blocker(rig, number, "h0", rested_ms - 1) == expected
     assert blocker(rig, number, "h0", rested_ms) is None
+
+
+def test_wave_waits_while_its_owners_are_disturbed() -> None:
+    """Other work, announced or running, has its owner rest only once it has ended. Source: F-3."""
+    rig, number = resting()
+    late_ms = rig.now_ms + DAY_MS
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h5")
+    expected = Blocker(Code.OWNER_REST, "anna", rig.now_ms)
+    assert blocker(rig, number, "h0", late_ms) == expected
+    rig.show()
+    rig.approve("web_5", by_hand)
+    assert rig.now(by_hand).state is OperationState.RUNNING
+    assert blocker(rig, number, "h0", late_ms) == expected
+    rig.finish(by_hand)
+    assert blocker(rig, number, "h0", late_ms) is None
+
+
+def test_users_own_work_leaves_its_owner_rested() -> None:
+    """A restart that a user asked for, and that hangs, blocks no maintenance. Source: F-3, F-4."""
+    rig, number = resting()
+    restart = rig.ask(Cause.REBOOT, "web_4")
+    rig.show()
+    rig.approve("web_4", restart)
+    assert rig.now(restart).state is OperationState.RUNNING
+    assert blocker(rig, number, "h0", rig.now_ms + DAY_MS) is None
+    assert planned_rests(rig, number) == {"anna": rig.now_ms - MINUTE_MS}
 
 
 def test_further_hosts_of_a_wave_do_not_wait_for_its_first() -> None:

@@ -21,7 +21,7 @@ from forewarn.core.naming import RACK
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import PlanMade
 from forewarn.core.topology import Health
-from forewarn.core.usage import owners_of
+from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
@@ -364,12 +364,13 @@ def state_of(basis: PlanningSnapshot) -> FleetState:
     """Return the fleet's state without VM placements and without the plan in force."""
     topology = basis.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
-    live = [_live(basis, each) for each in basis.operations if is_disturbing(each)]
+    disturbing = [each for each in basis.operations if is_disturbing(each)]
+    live = [_live(basis, each) for each in disturbing]
     return FleetState(
         live=tuple(each for each in live if each.host not in failed or not each.whole_host),
         failed=failed,
         done=tuple(sorted(basis.targets)),
-        owners_disturbed=_owners_disturbed(basis, [*live, *(Live("", each) for each in failed)]),
+        owners_disturbed=_owners_disturbed(basis, disturbing, failed),
         last_wave=max((each.wave for each in basis.targets.values()), default=0),
         paused_until_ms=basis.maintenance.rests_until_ms or 0,
     )
@@ -403,22 +404,23 @@ def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
     return ends_ms if ends_ms > basis.now_ms else late_ms
 
 
-def _owners_disturbed(basis: PlanningSnapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
+def _owners_disturbed(
+    basis: PlanningSnapshot, disturbing: Iterable[Operation], failed: Iterable[str]
+) -> tuple[tuple[str, int], ...]:
     """Return the last disturbance of owners who rest after it, past or expected.
 
-    Work with an unknown end and failed hosts count as disturbing until now.
+    Work with an unknown end and failed hosts count as disturbing until now. A user's own work
+    disturbs only its owner.
     """
     if not basis.policy.maintenance.owner_rest_s:
         return ()
     topology, now_ms = basis.topology, basis.now_ms
     ends_ms = dict(basis.last_disturbed_ms)
-    for work in live:
-        if work.whole_host:
-            owners = owners_of(topology, topology.vms_on(work.host))
-        else:
-            owners = frozenset(topology.groups[group].owner for group in work.groups)
-        for owner in owners - {""}:
-            ends_ms[owner] = max(work.ends_ms or now_ms, ends_ms.get(owner, 0))
+    ends = [(disturbed_owners(each, topology), _ends_ms(basis, each)) for each in disturbing]
+    ends += [(tuple(owners_of(topology, topology.vms_on(host))), now_ms) for host in failed]
+    for owners, end_ms in ends:
+        for owner in owners:
+            ends_ms[owner] = max(end_ms or now_ms, ends_ms.get(owner, 0))
     return tuple(sorted(ends_ms.items()))
 
 

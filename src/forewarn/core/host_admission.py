@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
 from forewarn.core.impact import SECOND_MS, Source
+from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
     Announcing,
@@ -28,7 +29,7 @@ from forewarn.core.operation_requests import work_before
 from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.room import lack_of_room
 from forewarn.core.topology import Health
-from forewarn.core.usage import owners_of, subjects_of_host
+from forewarn.core.usage import disturbed_owners, owners_of, subjects_of_host
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.policy import subject_text
@@ -100,26 +101,45 @@ class Admission:
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 
     def _resting(self, host: str, wave: Wave) -> Blocker | None:
-        """Return a blocker if an owner was disturbed recently; None if all owners have rested.
+        """Return a blocker if an owner is disturbed or was recently; None if all have rested.
 
-        The hosts of one wave disturb an owner once, so only the first host must wait.
+        The hosts of one wave disturb an owner once, so only the first host must wait. The end of
+        other work is uncertain, so no host is announced before that end.
         """
         draft = self._draft
         start_ms = max(wave.earliest_start_ms, draft.now_ms)
         for owner, until_ms in self._rests(host):
+            if owner in self._disturbed_owners:
+                return Blocker(Code.OWNER_REST, owner, draft.now_ms)
             if start_ms < until_ms:
                 return Blocker(Code.OWNER_REST, owner, draft.now_ms, until_ms)
         return None
 
     def _rests(self, host: str) -> list[tuple[str, int]]:
-        """Return the owners on a host that must rest before its work, each with the end of rest."""
+        """Return the owners on a host that rest before its work, each with the end of its last rest.
+
+        0: the owner was not disturbed before.
+        """
         draft = self._draft
         rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
         if not rest_ms or self._wave_begun:
             return []
         owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
         ends = [(owner, draft.state.last_disturbed_ms.get(owner, 0)) for owner in owners]
-        return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
+        return [(owner, ended_ms + rest_ms if ended_ms else 0) for owner, ended_ms in ends]
+
+    @cached_property
+    def _disturbed_owners(self) -> frozenset[str]:
+        """Owners that work announced before this look, or a failed host, disturbs.
+
+        Costs that work and the VMs on its hosts.
+        """
+        draft, topology = self._draft, self._draft.topology
+        hosts = draft.state.counted().hosts
+        owners = owners_of(topology, [vm for host in hosts for vm in topology.vms_on(host)])
+        states = (OperationState.ANNOUNCED, OperationState.RUNNING)
+        work = draft.operations_at(*(("state", each.value) for each in states))
+        return owners.union(*(disturbed_owners(e, topology) for e in work if is_disturbing(e)))
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int | None:
         """Return the earliest start of the work on a host, apart from its approval. Source: L-6.
@@ -135,7 +155,7 @@ class Admission:
         limits_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
         limits_ms += [until_ms for _, until_ms in self._rests(host)]
         limits_ms += filter(None, (maintenance.earliest_ms, maintenance.rests_until_ms))
-        return max(limits_ms, default=None)
+        return max(limits_ms, default=None) or None
 
     @cached_property
     def _wave_begun(self) -> bool:

@@ -86,6 +86,11 @@ class Usage:
             self.short[number] = subject
             self._waiting.add(subject, number)
 
+    @property
+    def hosts(self) -> list[str]:
+        """Hosts that work disturbs, announced routine work included, or that have failed."""
+        return [each for each in self._shares if isinstance(each, str)]
+
     def waiting(self, disturbed: Disturbed) -> Iterator[int]:
         """Yield the operations that wait for room in the budgets of a share."""
         share = self._shares.get(disturbed)

@@ -53,7 +53,7 @@ SENTENCES: dict[Code, str] = {
     Code.WINDOW: "{who} waits for {subject} to open",
     Code.WINDOW_TOO_SHORT: "{subject} never opens long enough for {who}",
     Code.DEADLINE: "{who} cannot be done before the deadline because of {subject}",
-    Code.OWNER_REST: "{who} has VMs of owner {subject}, who was disturbed recently",
+    Code.OWNER_REST: "{who} has VMs of owner {subject}, who is disturbed or was recently",
     Code.PREVIOUS_WAVE: "{who} waits for {subject} to end",
     Code.PAUSE: "{who} waits for the pause after {subject}",
     Code.NOTICE: "the VMs of {who} must get their notice first",
@@ -106,7 +106,7 @@ MEANINGS: dict[Code, tuple[str, str]] = {
         "A maintenance with a later deadline is created.",
     ),
     Code.OWNER_REST: (
-        "An owner with VMs on the host was disturbed more recently than the policy's `owner_rest`.",
+        "An owner with VMs on the host is disturbed, or was within the policy's `owner_rest`.",
         "The owner has rested.",
     ),
     Code.PREVIOUS_WAVE: ("An earlier wave is not over.", "The last host of that wave is done."),

@@ -82,7 +82,7 @@ class _Checker:
             if at < ends or start < soonest:
                 yield "waves", f"wave {number} begins too soon after the one before it"
             for owner in self._owners(entries) & rested.keys() if self.policy.owner_rest_s else ():
-                if start < rested[owner] + self.policy.owner_rest_s * 1000:
+                if at < rested[owner] or start < rested[owner] + self.policy.owner_rest_s * 1000:
                     yield "owner-rest", f"owner {owner} is disturbed again in wave {number}"
             for entry in entries:
                 yield from self._times(entry)

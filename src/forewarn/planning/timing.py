@@ -188,6 +188,7 @@ class Timetable:
         reasons: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
         if self._ends_ms:
             reasons.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))
+        reasons += self._rests(batch)
         if self._occupied.live:
             reasons += self._live_after_of(batch)
         return reasons
@@ -225,13 +226,16 @@ class Timetable:
         if self._ends_ms and policy.pause_s:
             resumed_ms = self._ends_ms + policy.pause_s * 1000
             reasons.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))
-        if policy.owner_rest_s:
-            rest_ms = policy.owner_rest_s * 1000
-            reasons += [
-                (self._rested[owner] + rest_ms, Code.OWNER_REST, owner)
-                for owner in sorted(self._owners_of(batch) & self._rested.keys())
-            ]
+        rest_ms = policy.owner_rest_s * 1000
+        reasons += [(ends_ms + rest_ms, code, owner) for ends_ms, code, owner in self._rests(batch)]
         return reasons
+
+    def _rests(self, batch: Batch) -> list[_Earliest]:
+        """Return when the owners that a batch disturbs begin to rest, if the policy has them."""
+        if not self._terms.policy.owner_rest_s:
+            return []
+        owners = sorted(self._owners_of(batch) & self._rested.keys())
+        return [(self._rested[owner], Code.OWNER_REST, owner) for owner in owners]
 
     def _room_after(self, batch: Batch) -> list[_Earliest]:
         """Return when live work leaves enough room in every limit for a batch."""

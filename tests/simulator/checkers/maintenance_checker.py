@@ -181,7 +181,7 @@ class MaintenanceChecker:
                 self._check_hold(operation, ahead_ms)
                 later = {number for number in announced if number > operation.number}
                 self._check_announced(operation, free, later)
-                self._check_rested(operation, begun)
+                self._check_rested(operation, begun, {*changes.operations})
             elif now == RUNNING:
                 self._check_started(operation, ahead_ms)
             elif was == ANNOUNCED:
@@ -262,11 +262,29 @@ class MaintenanceChecker:
         return not one.isdisjoint(two)
 
     def _rest(self, owners: set[str], now_ms: int) -> bool:
-        """Whether one of some owners rests: from work that has ended, or that runs."""
+        """Whether one of some owners is disturbed, or was so recently that it must rest."""
         rest_ms = self.policy.owner_rest_s * 1000
-        if rest_ms and any(owners & disturbed for disturbed in self._hit.values()):
+        if rest_ms and owners & self._disturbed_owners(set()):
             return True
         return any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in owners)
+
+    def _disturbed_owners(self, ignored: set[int]) -> set[str]:
+        """Owners that others' work, announced or running, or a failed host disturbs now."""
+        topology = self.state.topology
+        vms = [
+            vm
+            for host in topology.hosts.values()
+            if host.health.value == "failed"
+            for vm in topology.vms_on(host.name)
+        ]
+        for operation in self.state.operations.values():
+            announced = operation.state.value == ANNOUNCED and operation.routine
+            under_way = announced or operation.state.value == RUNNING
+            if operation.number in ignored or operation.source is Source.USER or not under_way:
+                continue
+            vms += operation.vms
+            vms += () if operation.of_vm else topology.vms_on(operation.host)
+        return self._owners_of(vms)
 
     def lacks_room(self, operation: Operation) -> str:
         """Name a budget that announced work of a maintenance would break if it started now."""
@@ -626,13 +644,18 @@ class MaintenanceChecker:
             if same and target.state is TargetState.WORKING:
                 raise Violation("15", f"{name} is in wave {wave}, {target.host} is worked on yet")
 
-    def _check_rested(self, operation: Operation, begun: set[tuple[int, int]]) -> None:
-        """F-3: a wave's first hosts leave owners alone that any work has disturbed recently."""
+    def _check_rested(
+        self, operation: Operation, begun: set[tuple[int, int]], ignored: set[int]
+    ) -> None:
+        """F-3: a wave's first hosts leave owners alone that any work disturbs or has recently."""
         number, rest_ms = operation.maintenance, self.policy.owner_rest_s * 1000
         if (number, self._targets[f"{number}/{operation.host}"].wave) in begun:
             return
         start_ms = max(operation.earliest_start_ms or 0, operation.announced_ms)
+        disturbed = self._disturbed_owners(ignored) if rest_ms else set()
         for owner in self._owners(operation.host) if rest_ms else ():
+            if owner in disturbed:
+                raise Violation("15", f"{operation.id} may disturb {owner}, who is disturbed now")
             last_ms = self._rested_ms.get(owner, 0)
             self.premises["15: an owner has rested from any work"] += bool(last_ms)
             if last_ms <= operation.announced_ms and start_ms < last_ms + rest_ms:
