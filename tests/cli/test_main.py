@@ -13,6 +13,8 @@ import pytest
 from forewarn import exit_codes
 from forewarn.cli.main import NOUNS, RARE_NAMES, main, parser_for
 from forewarn.emulator.options import METADATA_ADDRESS
+from forewarn.errors import every_error
+from forewarn.planning.blockers import Code
 from tests.api.live import Live
 from tests.cli.conftest import Run
 
@@ -105,6 +107,14 @@ def test_error_code_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "already-asked"]) == exit_codes.OK
     assert "already under way" in capsys.readouterr().out
     assert main(["explain", "no-such-code"]) == exit_codes.USAGE
+
+
+@pytest.mark.parametrize("code", Code)
+def test_blocker_code_is_explained(code: Code, capsys: pytest.CaptureFixture[str]) -> None:
+    """`operation why` prints codes in brackets, too, and none is that of an error."""
+    assert main(["explain", code.value]) == exit_codes.OK
+    assert "what ends it" in capsys.readouterr().out
+    assert code.value not in {each.code for each in every_error()}
 
 
 def test_help_imports_little() -> None:

@@ -1,4 +1,4 @@
-"""`forewarn explain`: explain an error code offline."""
+"""`forewarn explain`: explain the code of an error or a blocker offline."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.output import print_facts, print_json
 from forewarn.errors import CallerError, every_error
 from forewarn.exit_codes import OK
+from forewarn.planning.blockers import MEANINGS, Code
 
 if TYPE_CHECKING:
     import argparse
@@ -17,21 +18,38 @@ if TYPE_CHECKING:
 
 
 class CodeUnknown(CallerError):
-    """An unknown error code."""
+    """An unknown code."""
 
     code = "code-unknown"
     status = 404
-    message = "This release has no error code {code_asked}."
-    advice = "Copy the code from the brackets at the end of an error's first line."
+    message = "This release has no error or blocker with the code {code_asked}."
+    advice = "Copy the code from the brackets after an error, or after a reason of `operation why`."
 
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `explain`."""
     explain = commands.command("explain", run=_explain, remote=False)
-    explain.add_argument("code", metavar="CODE", help="the code in brackets after an error")
+    explain.add_argument("code", metavar="CODE", help="the code in brackets")
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    blocker = next((each for each in Code if each.value == arguments.code), None)
+    return _show(arguments, _blocker(blocker) if blocker else _error(arguments.code))
+
+
+def _show(arguments: argparse.Namespace, facts: dict[str, object]) -> int:
+    if arguments.json:
+        return print_json(facts)
+    print_facts(facts.items())
+    return OK
+
+
+def _blocker(code: Code) -> dict[str, object]:
+    meaning, end = MEANINGS[code]
+    return {"code": code.value, "meaning": meaning, "what ends it": end}
+
+
+def _error(code: str) -> dict[str, object]:
     import forewarn  # noqa: PLC0415 - all of it, so only here
 
     for module in pkgutil.walk_packages(forewarn.__path__, "forewarn.", onerror=lambda _: None):
@@ -40,17 +58,13 @@ def _explain(arguments: argparse.Namespace) -> int:
                 importlib.import_module(module.name)
             except ImportError:
                 continue  # a module of the server side, which is not installed
-    kind = next((each for each in every_error() if each.code == arguments.code), None)
+    kind = next((each for each in every_error() if each.code == code), None)
     if kind is None:
-        raise CodeUnknown(code_asked=arguments.code)
-    facts = {
+        raise CodeUnknown(code_asked=code)
+    return {
         "code": kind.code,
         "status": kind.status,
         "meaning": (kind.__doc__ or "").partition("\n")[0],
         "message": kind.message,
         "advice": kind.advice,
     }
-    if arguments.json:
-        return print_json(facts)
-    print_facts(facts.items())
-    return OK
