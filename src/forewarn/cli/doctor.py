@@ -115,7 +115,7 @@ class NodesBehind(PeerError):
     """Metadata nodes that do not show the newest documents."""
 
     code = "nodes-behind"
-    message = "{count} metadata nodes are behind or disconnected: {names}."
+    message = "Metadata nodes are behind or disconnected ({count}): {names}."
     advice = "Start `forewarn node run` on those hosts, and read its log there."
 
 
@@ -302,9 +302,8 @@ class Doctor:
                 "database", lambda: _database(engine, facts), "keeps what it commits"
             )
             yield from schema
-            backup = "made within two days, or not known"
             if all(each.result == "ok" for each in schema):
-                yield from _judged("backup", lambda: self._backup(engine), backup)
+                yield self._backup(engine)
             if facts.clock_ms is not None:
                 skew_ms = now_ms - facts.clock_ms
                 yield from _judged("clock", lambda: _clock(skew_ms), f"{skew_ms:+} ms")
@@ -316,14 +315,17 @@ class Doctor:
         finally:
             engine.close()
 
-    def _backup(self, engine: Engine) -> Iterator[ForewarnError]:
-        """Name a backup that is old; whether backups are made with this command is not known."""
+    def _backup(self, engine: Engine) -> Examined:
+        """Judge the age of the last backup; other programs may make backups unseen."""
         from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
 
         with engine.reading() as transaction:
-            for (at_ms,) in transaction.rows("backup_last"):
-                if self._clock.now_ms() - int(at_ms) > BACKUP_MS_MAX:
-                    yield BackupOld(at=iso8601(int(at_ms)))
+            times = [int(at_ms) for (at_ms,) in transaction.rows("backup_last")]
+        if not times:
+            return Examined("backup", "skipped", "no `forewarn store backup` is known")
+        if self._clock.now_ms() - times[0] > BACKUP_MS_MAX:
+            return _problem("backup", BackupOld(at=iso8601(times[0])))
+        return Examined("backup", "ok", f"begun at {iso8601(times[0])}")
 
     def _lease(self, engine: Engine) -> Iterator[ForewarnError]:
         """Wait for the lease to be renewed."""
@@ -493,7 +495,8 @@ def _ready(health: dict[str, Any]) -> Iterator[ForewarnError]:
 
 def _nodes(health: dict[str, Any]) -> Iterator[ForewarnError]:
     if behind := health.get("nodes_behind"):
-        yield NodesBehind(count=len(behind), names=", ".join(behind[:3]))
+        more = ", …" if len(behind) > 3 else ""
+        yield NodesBehind(count=len(behind), names=", ".join(behind[:3]) + more)
     if refused := health.get("nodes_refused"):
         yield NodesRefused(names="; ".join(refused[:3]))
 
