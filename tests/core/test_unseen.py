@@ -37,11 +37,11 @@ def test_work_whose_vms_cannot_be_shown_it_waits() -> None:
     assert rig.now(1).state is S.ANNOUNCED
     blocker = first_blocker(rig)
     assert (blocker.code, blocker.subject, blocker.clears_ms) == (Code.UNSEEN, "db_0, web_0", 0)
-    assert "until they are shown it, or until it is approved for them" in blocker.text
+    assert "op-1 waits for the node, or for an approval" in blocker.text
     [entry] = [each for each in rig.entries if each.action == "operation.not-shown"]
     assert entry.text.endswith("vm db_0, web_0 may not know of it, and it waits for them")
     [alert] = [each for each in rig.entries if each.action == "operation.blocked"]
-    assert "cannot be shown op-1" in alert.text
+    assert "cannot see op-1" in alert.text
 
 
 def test_repeats_of_what_is_not_shown_are_recorded_once() -> None:
@@ -68,10 +68,14 @@ def test_work_of_other_impacts_goes_on_and_names_the_vms(cause: Cause) -> None:
     """It does not wait by default; `why` names the VMs until it has ended. Source: H-7, M-4."""
     rig = unseen(cause, "web_0" if cause is Cause.EVICTION else "h0")
     rig.show()
-    assert rig.why(1)[-1].text.endswith("web_0 may not know of it: their metadata node was cut off")
+    assert rig.why(1)[-1].text.endswith(
+        "web_0 may not know of op-1: a metadata node was disconnected"
+    )
     rig.wait(20 * MINUTE_MS)
     assert rig.now(1).state is S.RUNNING
-    assert rig.why(1)[-1].text.endswith("web_0 may not know of it: their metadata node was cut off")
+    assert rig.why(1)[-1].text.endswith(
+        "web_0 may not know of op-1: a metadata node was disconnected"
+    )
 
 
 def test_work_starts_once_somebody_approves_it_for_its_vms() -> None:

@@ -74,8 +74,8 @@ def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
         return None
     return _blocker(
         operation,
-        f"vm {_some(operation.unseen_vms)} cannot be shown {operation.id}: their metadata node is "
-        "cut off; it waits until they are shown it, or until it is approved for them",
+        f"vm {_some(operation.unseen_vms)} cannot see {operation.id}, because a metadata node is "
+        f"disconnected: {operation.id} waits for the node, or for an approval",
     )
 
 
@@ -83,7 +83,8 @@ def unseen_note(operation: Operation) -> Blocker | None:
     """Return which VMs may not know of work that goes on regardless; None: all know."""
     if not operation.unseen_vms:
         return None
-    text = f"vm {_some(operation.unseen_vms)} may not know of it: their metadata node was cut off"
+    vms = _some(operation.unseen_vms)
+    text = f"vm {vms} may not know of {operation.id}: a metadata node was disconnected"
     return _blocker(operation, text)
 
 
