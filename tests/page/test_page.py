@@ -457,6 +457,8 @@ def test_token_is_created_and_revoked(page: Browser, service: Live, hand: str) -
     press(page, hand, "dialog [type=submit]")
     page.see("shown only now: fw_")
     secret = page.run("document.querySelector('.note code').textContent")
+    right = "document.querySelector('.note button').getBoundingClientRect().right"
+    assert page.run(f"{right} < innerWidth"), "the secret and its button are in sight"
     page.see("POST /v1/access/tokens")
     assert secret not in page.run("document.querySelector('main').innerText")
     press(page, hand, "[data-act=revoke_token]")

@@ -30,7 +30,7 @@ export function access(main) {
             "div",
             { className: "buttons" },
             button("grant_role", "Grant role", "", () =>
-              act("grant_role", { label: "Grant role", done: again }),
+              act("grant_role", { label: "Grant role" }),
             ),
             button("create_token", "Create token", "first", () =>
               act("create_token", { label: "Create token", done: showSecret }),
@@ -58,7 +58,6 @@ const tokenRow = (each) => [
     object: `token ${each.id}`,
     record: each,
     danger: true,
-    done: again,
   }),
 ];
 
@@ -71,7 +70,6 @@ const roleRow = (each) => [
     object: `${each.role} of ${each.principal}`,
     given: each,
     danger: true,
-    done: again,
   }),
 ];
 
@@ -95,8 +93,4 @@ const card = (title, titles, rows, empty) =>
 /** Shows a new token until it is closed: the service cannot show it again. */
 function showSecret(reply) {
   note(`Token of ${reply.principal}, shown only now: `, "kept", h("code", {}, reply.token));
-  again();
 }
-
-/** Draws the view again. */
-const again = () => dispatchEvent(new HashChangeEvent("hashchange"));

@@ -337,6 +337,7 @@ function finished(title, reply, done) {
     .map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
   const also = operations.length > 3 ? ` and ${plural(operations.length - 3, "other")}` : "";
   note(`${title}: done.`, "done", links, also);
+  dispatchEvent(new Event("acted")); // views read their records again
   done(reply);
 }
 

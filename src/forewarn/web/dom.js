@@ -20,9 +20,9 @@ export function h(name, properties = {}, ...children) {
   return element;
 }
 
-/** A sentence as nodes: `code` in backticks is set as code. */
-export const coded = (text) =>
-  text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : each));
+/** A sentence as nodes: text in backticks is code, other text is what `show` makes of it. */
+export const coded = (text, show = (/** @type {string} */ plain) => /** @type {any} */ (plain)) =>
+  text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : show(each)));
 
 /** Cells of a row; each carries its column's title, which a phone shows beside it. */
 export const cells = (titles, values) =>

@@ -1,7 +1,7 @@
 // Times, durations and words as people read them.
 
 import { now } from "./api.js";
-import { h } from "./dom.js";
+import { coded, h } from "./dom.js";
 
 /** `9 s`, `4 min 09 s`, `1 h 04 min`, `3 d 2 h` of milliseconds. */
 export function span(ms) {
@@ -104,10 +104,12 @@ export const chip = (text, kind = text) =>
 export const link = (kind, name, text = name) =>
   name ? h("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, text) : "";
 
-/** A sentence as nodes: ids of operations and maintenances in it are links. */
+/** A sentence as nodes: `code` in backticks; ids of operations and maintenances are links. */
 export const linked = (text) =>
-  text
-    .split(/\b(op-\d+|m-\d+)\b/)
-    .map((each, index) =>
-      index % 2 ? link(each.startsWith("op") ? "operations" : "maintenances", each) : each,
-    );
+  coded(text, (plain) =>
+    plain
+      .split(/\b(op-\d+|m-\d+)\b/)
+      .map((each, index) =>
+        index % 2 ? link(each.startsWith("op") ? "operations" : "maintenances", each) : each,
+      ),
+  );

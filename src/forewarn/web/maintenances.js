@@ -127,20 +127,16 @@ async function preview(values) {
   const { plan, not_asked: groups } = reply;
   const hosts = plan.waves.reduce((sum, wave) => sum + wave.hosts.length, 0);
   return [
-    h(
-      "p",
-      {},
-      h("b", {}, `${plural(plan.waves.length, "wave")} for ${plural(hosts, "host")}`),
-      `; at least ${plural(plan.least_waves, "wave")} needed.`,
-    ),
-    unasked(groups),
-    plan.blocked.length
+    plan.waves.length
       ? h(
           "p",
           {},
-          `${plural(plan.blocked.length, "host")} cannot be planned: ${plan.blocked[0].text}`,
+          h("b", {}, `${plural(plan.waves.length, "wave")} for ${plural(hosts, "host")}`),
+          `; at least ${plural(plan.least_waves, "wave")} needed.`,
         )
-      : "",
+      : h("p", {}, h("b", {}, "No wave can be planned now.")),
+    unasked(groups),
+    blockers(plan.blocked),
     plan.waves.length
       ? table(
           "Waves",

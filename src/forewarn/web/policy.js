@@ -131,7 +131,7 @@ function change(before) {
     ask: () => send(false),
     done: (reply) => {
       note(`Policy changed: ${members(reply)}.`);
-      dispatchEvent(new HashChangeEvent("hashchange")); // draws the view again
+      dispatchEvent(new Event("acted"));
     },
   });
 }

@@ -22,7 +22,7 @@ import { plansOf, timeline } from "./timeline.js";
 
 const LIST_LIMIT = 100;
 
-/** Shows a page that is read again when what it shows has changed. */
+/** Shows a page that is read again when its records change, and after each action here. */
 export async function kept(main, { read, concerns, draw, often = false }) {
   let running = false,
     dirty = false,
@@ -57,9 +57,11 @@ export async function kept(main, { read, concerns, draw, often = false }) {
     )
       again();
   });
+  addEventListener("acted", again);
   await again();
   return () => {
     gone = true;
+    removeEventListener("acted", again);
     unlisten();
   };
 }
@@ -281,7 +283,12 @@ function eventCard(event) {
           : "no event any more",
       ],
       ["Resources", names("vms", event.resources, 20)],
-      ["Approved by", names("vms", event.approved_by, 20)],
+      [
+        "Approved by",
+        event.state === "approved" && !event.approved_by.length
+          ? "an operator or the policy, see History"
+          : names("vms", event.approved_by, 20),
+      ],
     ]),
     live_ && event.state === "scheduled"
       ? buttons("events", event.id, event, `the event of ${event.group}`)
