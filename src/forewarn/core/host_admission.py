@@ -116,7 +116,7 @@ class Admission:
         return None
 
     def _rests(self, host: str) -> list[tuple[str, int]]:
-        """Return the owners on a host that rest before its work, each with the end of its last rest.
+        """Return the owners on a host that rest before its work, each with the end of its rest.
 
         0: the owner was not disturbed before.
         """
