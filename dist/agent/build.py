@@ -23,6 +23,7 @@ PARTS = (
     "forewarn/clock.py",
     "forewarn/errors.py",
     "forewarn/exit_codes.py",
+    "forewarn/host_port.py",
     "forewarn/ids.py",
     "forewarn/urls.py",
     "forewarn/version.py",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core import handlers
+from forewarn.core import step
 from forewarn.core.draft import Draft
 from forewarn.core.stimulus import DriverBegun
 from forewarn.replication.messages import DocumentChange
@@ -62,7 +62,7 @@ def test_simulate_tells_of_a_broken_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Seed, step, last history and the command that repeats it; the status is 1. Source: L-8."""
-    monkeypatch.setattr(handlers, "begun", forget)
+    monkeypatch.setitem(step._HANDLERS, DriverBegun, forget)
     size = ["--hosts", "3", "--vms", "9", "--days", "0.5"]
     assert main(["--seed", "3", *size, "--no-shrink"]) == 1
     told = capsys.readouterr().err

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.stimulus import ApplyPolicy
+    from forewarn.planning.policy import MaintenancePolicy
 
 #: Once the same hosts have waited long, the delay is an eighth of their wait, up to this many
 #: seconds. History stores each plan with every host that cannot be done, so retries are limited.
@@ -321,7 +322,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
         for operation in draft.operations(("state", OperationState.ANNOUNCED.value))
         if waits_until_shown(draft, operation, operation.unseen_vms)
     ]
-    draft.put("policy.applied", _sentence(word), applied)
+    draft.put("policy.applied", _sentence(draft.maintenance_policy, word.policy), applied)
     for operation in unseen:
         if not waits_until_shown(draft, operation, operation.unseen_vms):
             transitions.renew(draft, operation)  # its notice counts from now. H-7
@@ -351,11 +352,14 @@ def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
         draft.put("maintenance.replanning", text, planned)
 
 
-def _sentence(word: ApplyPolicy) -> str:
-    policy = word.policy
+def _sentence(before: MaintenancePolicy, policy: MaintenancePolicy) -> str:
     parts = (
         counted(len(policy.budgets), "budget"),
         counted(len(policy.windows), "window"),
         counted(len(policy.freezes), "freeze"),
     )
-    return f"the maintenance policy has {', '.join(parts)}"
+    text = f"the maintenance policy has {', '.join(parts)}"
+    if policy.confirm != before.confirm:
+        acts = ", ".join(act.value for act in policy.confirm) or "nothing"
+        text += f"; a second person confirms {acts} from now on"
+    return text
