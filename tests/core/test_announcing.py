@@ -102,6 +102,18 @@ def test_wave_waits_while_its_owners_are_disturbed() -> None:
     assert blocker(rig, number, "h0", late_ms) is None
 
 
+def test_wave_goes_on_soon_after_what_it_waits_for_has_cleared() -> None:
+    """The VMs belong to another owner, and the planned time is not waited for. Source: F-4."""
+    rig, number = resting()
+    rig.tell(words.StartMaintenance(number))
+    first = rig.waits(number)
+    assert (first.code, first.subject) == (Code.OWNER_REST, "anna")
+    assert first.clears_ms > rig.now_ms + 40 * MINUTE_MS
+    rig.tell(ChangeTopology(groups=(Group("web", owner="bert"),)))
+    rig.wait(10 * MINUTE_MS)
+    assert set(rig.working(number)) == {"h0", "h1"}
+
+
 def test_users_own_work_leaves_its_owner_rested() -> None:
     """A restart that a user asked for, and that hangs, blocks no maintenance. Source: F-3, F-4."""
     rig, number = resting()

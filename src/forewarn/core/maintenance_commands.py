@@ -42,7 +42,7 @@ from forewarn.core.refusals import (
 from forewarn.core.returns import return_time_s
 from forewarn.core.unseen import waits_until_shown
 from forewarn.core.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
-from forewarn.core.why import NEVER_CLEARS, why_impossible
+from forewarn.core.why import CLEARS_EARLY, NEVER_CLEARS, why_impossible
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -243,13 +243,15 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
 def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
     """Return when the first wave is announced, or when planning repeats before that.
 
-    A blocked host may become free long before the first wave is due. See F-4.
+    A blocked host, or the first wave, may become free long before that wave is due: other work
+    ends early, or VMs leave. See F-4.
     """
     blocked = [each for _, each in plan.body.blocked]
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS
     waits = any(each.code not in NEVER_CLEARS for each in blocked)
+    waits = waits or any(each.waits.code in CLEARS_EARLY for each in plan.waves[:1])
     if plan.waves and (not waits or plan.waves[0].shown_ms <= again_ms):
         return Due(plan.waves[0].number, plan.waves[0].shown_ms)
     later = [each.clears_ms for each in blocked if each.clears_ms > draft.now_ms]

@@ -94,6 +94,10 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
 
 #: Blockers of a host that last until people change the policy or the maintenance.
 NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
+#: What a wave waits for that may clear before the plan says: other work, and who is disturbed.
+CLEARS_EARLY = frozenset(
+    {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET, Code.OWNER_REST}
+)
 
 
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
@@ -124,7 +128,8 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
         if refused is not None:
             return refused
-        return _planning(maintenance)
+        if plan is None or not plan.waves or plan.waves[0].shown_ms <= draft.now_ms:
+            return _planning(maintenance)
     return _of_wave(plan.waves[0])
 
 
