@@ -168,7 +168,9 @@ async def connect_nats(server: str, login: NatsLogin, *, name: str) -> NatsConne
     except (OSError, errors.Error, TimeoutError, ImportError, ValueError) as error:
         with contextlib.suppress(Exception):
             await client.close()
-        reason = (str(error) or type(error).__name__).removesuffix(".")
+        silent = isinstance(error, TimeoutError) and not str(error)
+        reason = f"no answer within {CONNECT_S_MAX:g} s" if silent else str(error)
+        reason = (reason or type(error).__name__).removesuffix(".")
         raise NatsUnreachable(server=server, reason=reason) from error
     connection = NatsConnection(client)
     return connection

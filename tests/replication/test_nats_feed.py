@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn import nats_client
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.carrier import BrokerRoute
 from forewarn.replication.channel import Frame, Kind
@@ -311,3 +314,13 @@ def test_large_documents_travel_over_nats(nats: NatsServer) -> None:
         await site.stop()
 
     run(story())
+
+
+def test_silent_server_is_named_with_the_time_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that takes the connection and says nothing; operators see no name of a class."""
+    monkeypatch.setattr(nats_client, "CONNECT_S_MAX", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        connecting = nats_client.connect_nats(server, nats_client.NatsLogin(), name="t")
+        with pytest.raises(nats_client.NatsUnreachable, match=r"no answer within 0\.2 s"):
+            asyncio.run(connecting)
