@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.control.liveness import SILENT_MS_MAX, Liveness
+from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.standby import LeaseKeeper, become_writer, leave
 from forewarn.store import Lease
 from forewarn.store.errors import StoreLost, StoreUnavailable
@@ -210,3 +211,10 @@ def test_part_that_does_not_answer_is_named() -> None:
     assert liveness.silent() == ("deciding thread",)
     asked.pop()()
     assert liveness.silent() == ()
+
+
+def test_takeover_does_not_log_that_the_service_stops(caplog: pytest.LogCaptureFixture) -> None:
+    """The process goes on when it no longer follows, and its log names what has ended."""
+    caplog.set_level("INFO")
+    ServiceStatus("follower").become(ServiceState.STOPPING)
+    assert caplog.messages == ["the follower is stopping"]

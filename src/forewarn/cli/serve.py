@@ -171,7 +171,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     def show_standby(address: str) -> None:
         notify("READY=1\nSTATUS=standby")  # otherwise the service manager's start would time out
         if address:
-            log.info("handing calls of operators on at %s", address, extra={"action": "standby"})
+            log.info("serving operators at %s as a follower", address, extra={"action": "standby"})
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
     daemon.on_standby = show_standby

@@ -53,8 +53,13 @@ An ended state ignores every further move: another thread may stop the service d
 class ServiceStatus:
     """The state of one service; readable and movable on any thread."""
 
-    def __init__(self) -> None:
-        """Start with recovery."""
+    def __init__(self, name: str = "service") -> None:
+        """Start with recovery.
+
+        Args:
+            name: what the log calls it.
+        """
+        self._name = name
         self.state = ServiceState.SETTLING
         self._lock = threading.Lock()
         self._last_trouble = ""
@@ -94,5 +99,6 @@ class ServiceStatus:
                 return False
             assert state in MOVES[before], (before, state)
             self.state = state
-        log.info("the service is %s", state.value, extra={"action": f"service.{state.value}"})
+        action = f"{self._name}.{state.value}"
+        log.info("the %s is %s", self._name, state.value, extra={"action": action})
         return True

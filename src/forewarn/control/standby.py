@@ -111,7 +111,7 @@ class StateFollower(ReadableControl):
             show: receives the visible changes of some commits (None: no difference) and the last
                 commit's number. Called on the follower's thread.
         """
-        super().__init__(clock, ServiceStatus(), decides=False)
+        super().__init__(clock, ServiceStatus("follower"), decides=False)
         self._store = store
         self._policy = policy
         self._new_guid = new_guid
