@@ -67,8 +67,9 @@ class StoreMissing(CallerError):
     status = 409
     message = "There is no store at {place}."
     advice = (
-        "Check its address (--config, or [store] url), or restore a backup. To begin with an empty"
-        " store, set [store] must_exist to false, and remove a SQLite store's .lock file."
+        "Name the service's settings (--config), correct [store] url, or restore a backup. Only to"
+        " begin with an empty store, set [store] must_exist to false, and remove a SQLite store's"
+        " .lock file."
     )
 
 
