@@ -795,9 +795,13 @@ def test_page_fits_a_phone(page: Browser, service: Live) -> None:
     """On a phone nothing has to be scrolled sideways, and nothing is cut off."""
     page.resize(390, 844, phone=True)
     service.post("/v1/hosts/h1/reboot")
+    service.call("PUT", "/v1/policy", {"postponing": "PT30H"})
+    form = {"cause": "host-reboot", "hosts": ["h2", "h3"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-2/postpone", hosts=["h3"], until="+1d")
     too_wide = "[...document.querySelectorAll('html, nav, .scroll')].filter((each) =>"
     too_wide += " each.scrollWidth > each.clientWidth).map((each) => each.outerHTML.slice(0, 80))"
-    for view in (*VIEWS, "#/hosts", "#/vms", "#/groups", "#/operations/op-1"):
+    for view in (*VIEWS, "#/hosts", "#/vms", "#/groups", "#/operations/op-1", "#/maintenances/m-2"):
         show(page, f"{service.url}/{view}")
         page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
         page.until(

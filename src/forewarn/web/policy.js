@@ -64,7 +64,7 @@ function calendar({ from, to, spans }) {
   const share = (at) => ((Date.parse(at) - start) / (end - start)) * 100;
   return h(
     "div",
-    { className: "timeline", aria: { hidden: "true" } },
+    { className: "timeline calendar", aria: { hidden: "true" } },
     h(
       "div",
       { className: "lane axis" },
