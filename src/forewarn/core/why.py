@@ -119,8 +119,13 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return blocker_of(draft, operation) if operation else None
     if maintenance.halt_reason:
         return _planning(maintenance)
+    return _why_next_wave(draft, maintenance)
+
+
+def _why_next_wave(draft: Draft, maintenance: Maintenance) -> Blocker:
+    """Return why no wave is announced now, where no host is worked on."""
     plan = draft.plans.get(maintenance.plan)
-    if plan is None or isinstance(phase, Planning) or not plan.waves:
+    if plan is None or isinstance(maintenance.phase, Planning) or not plan.waves:
         blocked = plan.body.blocked if plan else ()
         first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
         if first is not None:
