@@ -74,6 +74,7 @@ def test_follower_reads_without_the_active_process(planes: list[Plane]) -> None:
         "POST", "/v1/operations", {"cause": "host-reboot", "targets": ["h1"]}
     )
     assert status < 300, answer
+    wait_until(lambda: '"begun":null' not in read(active, "/v1/operations")[2])
     newest = change(active, "h9")
     paths = ["/v1/vms", "/v1/operations", "/v1/why?id=op-1", "/v1/events", "/v1/maintenances"]
     paths += ["/v1/history?images=true", "/v1/topology", "/v1/overview/hosts", "/v1/access"]
@@ -174,4 +175,4 @@ def test_follower_knows_tokens_at_once(planes: list[Plane]) -> None:
     assert (status, "forewarn-generation" in {name.lower() for name in head}) == (200, True)
     assert active.ask("DELETE", f"/v1/access/tokens/{token['id']}")[0] == 204
     wait_until(lambda: read(follower, "/v1/hosts", bearer)[0] == 401)
-    assert "token-wrong" in read(active, "/v1/audit")[2]
+    wait_until(lambda: "token-wrong" in read(active, "/v1/audit")[2])

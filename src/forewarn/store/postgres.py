@@ -71,8 +71,10 @@ SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
 """
 
+#: How long a session may hold a row that others wait for while it waits for its client, in ms.
 SILENT_MS = 1000
-"""How long a session may hold a row that others wait for while it waits for its own client."""
+#: How long a stop waits for a statement before it cancels it, in seconds.
+CANCEL_S = 1.0
 
 # A process that is stopped, or cut off, in the middle of a pipeline leaves its session `active`:
 # neither `idle_in_transaction_session_timeout` nor `statement_timeout` ends it, and it keeps the
@@ -136,12 +138,19 @@ class _Kept:
                     connection.prepare_threshold = PREPARE_THRESHOLD
 
     def close(self) -> None:
-        """Close the connection once it is not in use."""
+        """Close the connection once it is not in use; a statement that waits long is cancelled."""
         self._closed = True
-        with self._lock:
+        connection = self.connection
+        if not self._lock.acquire(timeout=CANCEL_S):
+            if connection is not None:
+                connection.cancel()
+            self._lock.acquire()
+        try:
             if self.connection is not None:
                 self.connection.close()
                 self.connection = None
+        finally:
+            self._lock.release()
 
 
 class PostgresEngine(Engine):
