@@ -88,7 +88,7 @@ def test_nothing_of_another_owner_is_listed(sharing: Guarded, path: str) -> None
         assert [each["vms"] for each in reply.json["operations"]] == [["web-0"]]
     if path == "/v1/history?limit=1000":
         texts = [each["text"] for each in reply.json["entries"]]
-        assert "op-1: It is announced to the groups it disturbs." in texts
+        assert "op-1: An operation is announced to the groups it disturbs." in texts
 
 
 def test_owner_acts_on_own_vms_only(both: Guarded) -> None:

@@ -143,7 +143,7 @@ def test_unknown_token_is_logged_and_limited(caplog: pytest.LogCaptureFixture) -
         assert [r.getMessage() for r in caplog.records] == [
             "unknown token from 127.0.0.1 refused",
             "unknown token from 127.0.0.1 refused",
-            "unknown token from 127.0.0.1 refused; no more is looked at for a minute",
+            "unknown token from 127.0.0.1 refused; no token from there is checked for a minute",
         ]
         reply = service.call("GET", "/v1/hosts", headers=bearer(OTHER))
         assert (reply.status, reply.code) == (429, "too-many-refused")

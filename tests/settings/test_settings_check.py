@@ -46,7 +46,7 @@ def test_defaults_are_sound() -> None:
         ('[listen]\nmetadata = ["localhost"]', "'localhost' is not an address"),
         ("[listen]\nworkers = 65", "must be an integer from 0 to 64, not 65"),
         ("[listen]\nworkers = -1", "must be an integer from 0 to 64, not -1"),
-        ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "needs proxy_secret"),
+        ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "requires proxy_secret"),
         ('[azure]\ntoken_key = "short"', "is shorter than 32 bytes"),
         ('[store]\nurl = "postgres//x"', "begins with postgresql://"),
         ("[lifecycle]\nnotice_freeze_s = 60", "Freeze 60 s of notice; the least is 900 s"),
@@ -66,7 +66,7 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
     ("written", "said"),
     [
         ("", ""),
-        ('azure.listen = "x"', "Azure Resource Manager cannot listen on x: it is not"),
+        ('azure.listen = "x"', "Azure Resource Manager cannot listen on x: the address is not"),
         ('otlp.endpoint = "collector:4318"', "endpoint in the settings is not an http://"),
         ('store.url = "mysql://x"', "is not the address of a store"),
     ],

@@ -1,7 +1,6 @@
-"""Between the control plane's thread and the metadata plane's event loop: changes and approvals.
+"""Passes changes and approvals between the control plane's thread and the metadata event loop.
 
-The two planes never import each other; this is the only place where they meet. No decision may
-be made here, and nothing may block either side.
+The two planes never import each other; they meet only here. Nothing here may block either side.
 """
 
 from __future__ import annotations
@@ -34,67 +33,67 @@ class LocalNode(Protocol):
     """The metadata node of this process, on the event loop."""
 
     def apply(self, change: DocumentChange) -> None:
-        """Show what this change says, from now on."""
+        """Show a change from now on."""
 
     def group_of(self, vm: str) -> str:
-        """Return the group of a VM; empty if there is none of that name."""
+        """Return the group of a VM; empty if the VM does not exist."""
 
     def note_polls(self, polls: Sequence[VmPoll]) -> None:
-        """Note the last polls of VMs at any node."""
+        """Record the last polls of VMs at any node."""
 
 
 class RemoteNodes(Protocol):
-    """Metadata nodes in other processes, which say when they show a change."""
+    """Metadata nodes in other processes, which report when they show a change."""
 
     def apply(self, change: DocumentChange) -> frozenset[str] | None:
-        """Send a change to those it concerns; return their names, None: all."""
+        """Send a change to the nodes concerned; return their names, None: all."""
 
     def confirmed(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
     ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until these show it; done with who does not once the time is up."""
+        """Wait until these nodes show it; done with the missing nodes at the time limit."""
 
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the hosts they serve; none if one of them serves every VM."""
+        """Return the hosts that they serve; empty if one of them serves every VM."""
 
 
-#: How long work waits for nodes in other processes to show it, in seconds. Who begins
-#: without them is given their names. Source: M-4.
+#: How long work waits for nodes in other processes to show it, in seconds. Work that begins without
+#: them is given their names. Source: M-4.
 SHOWN_S_MAX = 10.0
 
-#: Outcomes that are looked up at a time; a VM that asks beyond them is answered 503.
+#: Maximum concurrent look-ups of outcomes; further ones are answered 503.
 LOOKUPS_MAX = 64
 
-#: Nodes that one line of the log names.
+#: Maximum nodes named in one line of the log.
 NAMED_MAX = 20
 
 
 class Bridge:
-    """Publishes for the control loop, and is the metadata plane's upstream.
+    """Publishes for the control loop, and serves as the metadata plane's upstream.
 
     `publish` is called on the control loop's thread, everything else on the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Connect nothing yet."""
+        """Start unconnected."""
         self._loop = loop
         self._control: ControlEngine | None = None
         self._node: LocalNode | None = None
-        #: Hands requests to the active process while this one follows.
+        #: Forwards requests to the active process while this one follows.
         self._relay: Relay | None = None
         self._far: RemoteNodes | None = None
         self._wait_s = SHOWN_S_MAX
-        #: Who did not confirm the last publication in time.
+        #: Nodes that did not confirm the last publication in time.
         self._behind: tuple[str, ...] = ()
-        #: Whether the node of this process may show half of a change, after a bug.
+        #: Whether the node of this process may show a partial change, after a bug.
         self._doubtful = False
-        #: Called on the event loop after each change was shown, for live views.
+        #: Called on the event loop after each shown change, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
-        #: Finds the outcome of a VM's event, on a thread; set by the service.
+        #: Returns the outcome of a VM's event, on a thread; set by the service.
         self.find_outcome: Callable[[str, str], RequestAnswer] = no_outcome
         self._lookups = 0
-        #: Called on the event loop with the groups that asked, once a second, and how long ago
-        #: that was, in ms; must be quick.
+        #: Called on the event loop once a second with the groups that polled and the age of the
+        #: polls in ms; must be quick.
         self.on_polled: Callable[[frozenset[str], int], None] = lambda *_: None
 
     def connect(
@@ -105,34 +104,34 @@ class Bridge:
         far: RemoteNodes | None = None,
         wait_s: float = SHOWN_S_MAX,
     ) -> None:
-        """Name the two sides, and how long to wait for `far`; before the control loop starts."""
+        """Connect the two sides, with the time limit for `far`; before the control loop starts."""
         self._control = control
         self._node = node
         self._far = far
         self._wait_s = wait_s
 
     def follow(self, node: LocalNode, relay: Relay) -> None:
-        """Hand the requests of nodes on to another process, until `connect`."""
+        """Forward the requests of nodes to another process, until `connect`."""
         self._node = node
         self._relay = relay
 
     # The control plane's side.
 
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
-        """Hand a change to every node; done once all of them show it, or the time for it is up.
+        """Send a change to every node; done once all of them show it, or at the time limit.
 
-        It fails where the node of this process could not show it: nothing may begin then, and
-        the whole is to be published; until then any other change fails, too. Source: L-7, M-4.
+        It fails if the node of this process could not show it. Then nothing may begin, and the
+        whole must be published; until then any other change fails, too. Source: L-7, M-4.
         """
         shown: Future[PublishResult] = Future()
         try:
             self._loop.call_soon_threadsafe(self._try_show, change, shown)
-        except RuntimeError as closed:  # the event loop has ended: no node is shown anything
+        except RuntimeError as closed:  # the event loop has ended, so no node is shown anything
             shown.set_exception(closed)
         return shown
 
     def call(self, act: Callable[[], object]) -> None:
-        """Run an act on the event loop soon; do nothing if the loop has ended."""
+        """Schedule an act on the event loop; do nothing if the loop has ended."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(act)
 
@@ -142,7 +141,9 @@ class Bridge:
             shown.set_exception(RuntimeError("a change before it could not be shown"))
             return
         try:
-            if self._far is not None:  # first: a bug in this process is no reason to wait there
+            if (
+                self._far is not None
+            ):  # first, because after a bug in this process waiting there is useless
                 concerned = self._far.apply(change)
             self._show(change)
         except Exception as error:
@@ -182,7 +183,7 @@ class Bridge:
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
     ) -> asyncio.Future[RequestAnswer]:
-        """Approve events for a VM; done once that is durable. Source: A-6."""
+        """Approve events for a VM; done once the approval is durable. Source: A-6."""
         if self._control is None:
             assert self._relay is not None
             return self._relay.approve(request, node_hosts=node_hosts)
@@ -221,7 +222,7 @@ class Bridge:
         self._lookups -= 1
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Note which groups asked. Source: B-2."""
+        """Record which groups polled. Source: B-2."""
         if self._control is None:
             assert self._relay is not None
             self._relay.polled(groups, age_ms)
@@ -230,7 +231,7 @@ class Bridge:
         self.on_polled(groups, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Note the last polls of VMs, for lists and metrics. Source: B-5."""
+        """Record the last polls of VMs, for lists and metrics. Source: B-5."""
         assert self._node is not None
         self._node.note_polls(polls)
         if self._control is None and self._relay is not None:
@@ -242,12 +243,12 @@ class Bridge:
         done: Future[Committed],
         answer: asyncio.Future[_T],
     ) -> None:
-        """Settle an answer on the event loop, after all earlier publications."""
+        """Set an answer on the event loop, after all earlier publications."""
         self.call(lambda: settle(done, answer))
 
 
 def no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
-    """Find nothing."""
+    """Return no outcome."""
     return RequestAnswer(accepted=False)
 
 

@@ -1,7 +1,7 @@
-"""The whole service in one process: settings, store, drivers, control and metadata wired up.
+"""The whole service in one process: connects settings, store, drivers, control and metadata.
 
-Wiring and order only: what opens first, what closes last. The metadata addresses open before
-the operator API is even imported, because VMs wait for the one and people for the other.
+This module only connects parts in order. The metadata addresses open before the operator API is
+even imported, because VMs wait for the first and people for the second.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn")
 
 SERVER = "forewarn.api.server"
-#: Where the packages have the service's sockets, and what the operator API's is called.
+#: Directory of the service's sockets in packages, and the name of the operator API's socket.
 RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
-#: How often a follower looks whether it may serve the feed, in seconds.
+#: Interval at which a follower checks whether it may serve the feed, in seconds.
 FEED_LOOK_S = 0.2
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
@@ -89,21 +89,21 @@ class Operator(Protocol):
 
 @value
 class BoundAddresses:
-    """Where the service really listens."""
+    """The actual addresses of the service."""
 
     metadata: tuple[str, ...]
     operator: str
-    #: URL of Azure Resource Manager, and the file of its certificate; empty: it is not served.
+    #: URL of Azure Resource Manager, and the file of its certificate; empty: not served.
     azure: str = ""
     azure_certificate: str = ""
 
 
 class ReloadUnavailable(CallerError):
-    """A reload of a service that was started without settings."""
+    """A service without a settings file cannot reload."""
 
     code = "reload-unavailable"
     status = 409
-    message = "This service has no settings to read again."
+    message = "This service has no settings file to reload."
     advice = "Restart the emulator with other options."
 
 
@@ -111,13 +111,13 @@ class Daemon:
     """One running service. Use it on one event loop."""
 
     def __init__(self, settings: Settings, *, clock: Clock, ids: Ids) -> None:
-        """Open nothing yet.
+        """Create the parts without opening anything.
 
         Raises:
-            DriverUnknown: the default driver is not there.
-            DriverKindUnknown: no driver is of the kind of a table of the settings.
-            DriverUnusable: a driver cannot be made of its options.
-            DestinationInvalid: a destination of the outbox cannot be used.
+            DriverUnknown: the default driver does not exist.
+            DriverKindUnknown: the kind of a driver table is unknown.
+            DriverUnusable: a driver's options are invalid.
+            DestinationInvalid: a destination of the outbox is invalid.
             GateInvalid: a gate contradicts itself.
             SettingInvalid: the policy would break a promise.
         """
@@ -135,61 +135,62 @@ class Daemon:
             policy_of(settings.lifecycle),
             scheduling_drivers=scheduling(self.drivers, settings.drivers.default),
         )
-        #: Gives event ids; may be replaced before `start`. Source: D-3.
+        #: Returns event ids; may be replaced before `start`. Source: D-3.
         self.new_guid: Callable[[], str] = partial(ids.guid, "event")
-        #: Given the control plane before anybody can ask; may be replaced before `start`.
+        #: Called with the control plane before any client; may be replaced before `start`.
         self.prepare: Callable[[ControlPlane], None] = lambda _: None
         #: Called once VMs are served, before operators are; may be replaced before `start`.
         self.on_serving: Callable[[], None] = lambda: None
-        #: Called with the address of the operator API if it has to stand by; may be replaced.
+        #: Called with the address of the operator API if the service must stand by; may be
+        #: replaced.
         self.on_standby: Callable[[str], None] = lambda _: None
-        #: Gives further routes for the operator API; may be replaced before `start`.
+        #: Returns further routes for the operator API; may be replaced before `start`.
         self.more_routes: Callable[[], Sequence[object]] = tuple
-        #: How long its lease of a shared store lasts, in ms; may be replaced before `start`.
+        #: Duration of its lease of a shared store, in ms; may be replaced before `start`.
         self.term_ms = TERM_MS
-        #: Why the service ended unasked; None while it runs or was stopped.
+        #: Why the service ended on its own; None while it runs or was stopped.
         self.failure: ForewarnError | None = None
         #: Set when the service should end.
         self.ended = asyncio.Event()
-        #: Where it listens; None while it does not.
+        #: Its addresses; None while it does not listen.
         self.bound: BoundAddresses | None = None
-        #: The processes that share the metadata addresses; None where there are none.
+        #: The processes that share the metadata addresses; None without workers.
         self.workers: Workers | None = None
-        #: The feed for metadata nodes in other processes; None where there are none.
+        #: The feed for metadata nodes in other processes; None without one.
         self.feed: FeedServer | None = None
-        #: Where nodes on other machines find it; empty where there is none for them.
+        #: Address for nodes on other machines; empty without one.
         self.feed_address = ""
-        #: Where users of this machine find the operator API; empty where they do not.
+        #: Address of the operator API for users of this machine; empty without one.
         self.local_address = ""
-        #: Where metrics are answered; empty where they are not.
+        #: Address of the metrics; empty without one.
         self.metrics_address = ""
-        #: What delivers transitions; None where there is nowhere to.
+        #: Delivers transitions; None without a destination.
         self.outbox: Outbox | None = None
         #: Makes the plans of maintenances, large ones in processes.
         self.planner = PlannerProcess()
-        #: Takes changed settings over, and returns the sections that wait for a restart; `serve`
-        #: replaces it.
+        #: Applies changed settings, and returns the sections that need a restart; `serve` replaces
+        #: it.
         self.reload: Callable[[], Awaitable[tuple[str, ...]]] = _cannot_reload
         #: Identifies callers by tokens of an issuer; None without an operator API.
         self.oidc: Oidc | None = None
         self._task: asyncio.Future[None] | None = None
-        #: What addresses prove themselves with, by the section of their certificates.
+        #: TLS contexts of the addresses, by the section of their certificates.
         self._tls: dict[str, ssl.SSLContext] = {}
-        #: When the certificates in use expire, in seconds since the epoch UTC, by section.
+        #: Expiry of the certificates in use, in seconds since the epoch UTC, by section.
         self.expiries: dict[str, float] = {}
-        #: Whether the event loop and the deciding thread answer.
+        #: Whether the event loop and the deciding thread respond.
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
-        #: Holds the state while another process is active.
+        #: Follows the state while another process is active.
         self._follower: StateFollower | None = None
-        #: Shows the other processes that this one runs; None where the store is its own.
+        #: Announces this process to the others; None if the store is not shared.
         self._signs: SignsOfLife | None = None
-        #: The operator API where it listens already, and its servers.
+        #: The operator API once it listens, and its servers.
         self._app: ReplaceableApp | None = None
         self._servers: list[Operator] = []
-        #: Hands what metadata nodes ask of this process to the active one.
+        #: Forwards requests of this process's metadata nodes to the active process.
         self._relay: Relay | None = None
-        #: Closes the feed of this process while its state may be old.
+        #: Closes the feed of this process while its state may be outdated.
         self._following: asyncio.Task[None] | None = None
         self._tenure: Tenure | None = None
         self._operator_address = ""
@@ -216,7 +217,7 @@ class Daemon:
         return self.bound
 
     async def stop(self) -> None:
-        """Stop listening, finish calls under way, close the store; do not wait for a plan."""
+        """Stop listening, finish running calls, close the store; do not wait for a plan."""
         self.planner.stop()
         await self._closing.aclose()
 
@@ -224,7 +225,7 @@ class Daemon:
         settings = self.settings
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
         self.liveness.watch("event loop", bridge.call)
-        # Checking and loading a large store takes seconds: callers that are served already go on.
+        # Checking and loading a large store takes seconds, so callers are served meanwhile.
         self.store = await asyncio.to_thread(
             open_store, settings.store.url, must_exist=settings.store.must_exist
         )
@@ -256,12 +257,12 @@ class Daemon:
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound: tuple[str, ...] = ()
-        newest = plane.taken_up() if workers is None else None  # workers begin with the whole
-        if newest is not None:  # VMs are answered from what was followed
+        newest = plane.taken_up() if workers is None else None  # workers start with the whole feed
+        if newest is not None:  # VMs are answered from the followed state
             self.metadata.service.apply(newest)
             bound = await self._listen(settings.listen.metadata, workers)
-        # The first caller gets its document, not a 404: this process shows it by the time that
-        # `recover` returns. Nodes show it once they can connect, so nothing waits for them here.
+        # The first caller gets its document, not a 404: this process shows it when `recover`
+        # returns. Nodes show it once they can connect, so nothing waits for them here.
         shown = await asyncio.to_thread(self.control.recover)
         if shown.done():
             shown.result()
@@ -269,7 +270,7 @@ class Daemon:
         if self.feed is not None and settings.feed.listen:
             await self._open_feed(self.feed)
         if self.feed is not None and settings.feed.nats:
-            login_of(settings.feed)  # a file that cannot be used ends the start
+            login_of(settings.feed)  # an unusable file ends the start
             self.feed.start_broker(partial(connect_feed, settings.feed, count()))
         bound = bound or await self._listen(settings.listen.metadata, workers)
         if settings.listen.operator:
@@ -285,7 +286,7 @@ class Daemon:
         return bound
 
     def _connect(self, bridge: Bridge, observers: Observers) -> None:
-        """Make control plane, metadata service and feed known to one another."""
+        """Connect control plane, metadata service and feed."""
         wait_s = self.settings.lifecycle.show_timeout_s
         self.control.lapsed = self._lapsed
         self.control.poll_of = self.metadata.service.poll_of
@@ -300,7 +301,7 @@ class Daemon:
     def _new_control(
         self, plane: ControlPlane, bridge: Bridge, observers: Observers
     ) -> ControlEngine:
-        """Return the engine of the control plane; it does not run yet."""
+        """Return the engine of the control plane, not started yet."""
         drivers = self.settings.drivers
         return ControlEngine(
             plane,
@@ -325,7 +326,7 @@ class Daemon:
         self.control.read(lambda _: None).add_done_callback(lambda _: answer())
 
     def _find_outcome(self, vm: str, event_id: str) -> RequestAnswer:
-        """Return the outcome of an event that names a VM, as JSON; on a thread. Source: X-1."""
+        """Return the outcome of an event for a VM, as JSON; on a thread. Source: X-1."""
         event = self.store.event(event_id)
         operation = self.store.operation(event.operation) if event else None
         if event is None or operation is None or vm not in event.resources:
@@ -334,13 +335,13 @@ class Daemon:
         return RequestAnswer(accepted=True, outcome=json.dumps(outcome))
 
     def _figures(self) -> dict[str, dict[str, int]]:
-        """Return the counters of the metadata processes of this service, by their names."""
+        """Return the counters of this service's metadata processes, by name."""
         workers = self.workers.figures if self.workers else {}
         return {"service": self.metadata.figures(), **workers}
 
     @staticmethod
     def new_gates(settings: Settings) -> dict[str, Gate]:
-        """Return the gates of the settings; most services have none, and load nothing for them."""
+        """Return the gates of the settings; most services have none and import nothing here."""
         if not settings.gates.tables:
             return {}
         from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
@@ -348,7 +349,7 @@ class Daemon:
         return make_gates({each.name: each.values for each in settings.gates.tables})
 
     def _keep_tls(self, section: str) -> ssl.SSLContext | None:
-        """Return what a section's address proves itself with, and keep it for a reload."""
+        """Return the TLS context of a section's address, and store it for a reload."""
         context = tls_of(getattr(self.settings, section))
         if context is not None:
             self._tls[section] = context
@@ -369,7 +370,7 @@ class Daemon:
         return make_destinations({each.name: each.values for each in settings.outbox.tables})
 
     def reload_soon(self) -> None:
-        """Reload, and log an error if that fails; on the event loop."""
+        """Reload, and log an error on failure; on the event loop."""
 
         async def reload() -> None:
             try:
@@ -380,10 +381,10 @@ class Daemon:
         self._task = asyncio.ensure_future(reload())
 
     def check_certificates(self, settings: Settings) -> list[Callable[[], None]]:
-        """Return functions that reload the server certificates, after a check of each.
+        """Return functions that reload the server certificates, after checking each.
 
         Raises:
-            TlsFilesInvalid: one cannot be used.
+            TlsFilesInvalid: a file cannot be used.
         """
         loaders: list[Callable[[], None]] = []
         for name, context in self._tls.items():
@@ -410,7 +411,7 @@ class Daemon:
             await asyncio.to_thread(self.outbox.stop)
 
     async def _start_outbox(self) -> None:
-        """Deliver transitions from now on; each commit says that there may be more."""
+        """Start delivering transitions; each commit triggers delivery."""
         (module,) = await _imported("forewarn.outbox.outbox")
         outbox: Outbox = await asyncio.to_thread(
             module.Outbox, self.store, self.destinations, self.clock
@@ -432,7 +433,7 @@ class Daemon:
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
-        """Return the feed for metadata nodes in other processes, if there may be any."""
+        """Return the feed for metadata nodes in other processes, if the settings need one."""
         feed = self.settings.feed
         has_nodes = bool(feed.listen or feed.nats)
         if not has_nodes and self.settings.listen.workers <= 0:
@@ -446,12 +447,12 @@ class Daemon:
         return server
 
     def _carrier(self) -> dict[str, int]:
-        """Return the counts of the feed over NATS; none where there is none."""
+        """Return the counters of the feed over NATS; empty without one."""
         figures = self.feed.carrier if self.feed is not None else None
         return figures.named() if figures is not None else {}
 
     def _prove_node(self, name: str, given: str) -> bool:
-        """Return whether a token is a node's, and permits to follow the feed."""
+        """Return whether a token belongs to a node and permits following the feed."""
         known: ReadableControl | None = getattr(self, "control", self._follower)
         token = proved(given, known.token, self.clock.now_ms()) if known else None
         if token is None or token.principal != name:
@@ -468,7 +469,7 @@ class Daemon:
         return Workers(self.settings.metadata, feed, count)
 
     async def _open_feed(self, feed: FeedServer) -> None:
-        """Open the feed for metadata nodes; at a takeover, those of this process go on."""
+        """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
         if self._relay is None or self._following is None:
             self.feed_address = await self._start_feed(feed)
             return
@@ -485,7 +486,7 @@ class Daemon:
             raise taken(address, FEED, error) from error
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
-        """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
+        """Open the metadata addresses; Unix sockets, which cannot be shared, stay here."""
         shared = [each for each in addresses if workers and not each.startswith("unix:")]
         bound = await self.metadata.start([each for each in addresses if each not in shared])
         self._closing.push_async_callback(self.metadata.stop)
@@ -495,11 +496,13 @@ class Daemon:
         return bound
 
     async def _take_lease(self) -> None:
-        """Wait as a standby until this process holds the lease of the shared store, and keep it."""
+        """Stand by until this process holds the lease of the shared store, and renew it."""
         tenure = self._tenure = Tenure(self.store, self.term_ms)
         self._signs = SignsOfLife(self.store, tenure.token)
         self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
-        clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
+        clock = (
+            SystemClock()
+        )  # a clock of its own: a term is elapsed time, whatever time the service adopts
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
         self._closing.push_async_callback(leave, tenure)
@@ -514,7 +517,7 @@ class Daemon:
             self._signs.url = self.settings.operator.url or _url(operator)
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
-        """Claim no freshness while another process may hold the lease. Source: H-3."""
+        """Report no freshness while another process may hold the lease. Source: H-3."""
 
         def take() -> None:
             if self.feed is not None:
@@ -528,7 +531,7 @@ class Daemon:
         return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
 
     def _show_followed(self, change: DocumentChange | None, generation: int) -> None:
-        """Keep what VMs would see, for nodes now and for VMs after a takeover."""
+        """Pass visible changes to nodes now, and store them for VMs after a takeover."""
         epoch = self.store.epoch
 
         def show() -> None:
@@ -571,7 +574,7 @@ class Daemon:
         self._closing.callback(task.cancel)
 
     async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
-        """Follow the active process, and hand it what operators ask of this one."""
+        """Follow the active process, and forward operators' calls to it."""
         address = ""
         if self.settings.listen.metrics:
             (telemetry,) = await _imported("forewarn.telemetry.endpoint")
@@ -596,7 +599,7 @@ class Daemon:
         self.on_standby(address)
 
     async def _start_operator(self) -> str:
-        """Serve operators; at a takeover their addresses stay open, and waiting calls go on."""
+        """Serve operators; at a takeover the addresses stay open, and waiting calls continue."""
         if not self.settings.listen.operator:
             return ""
         address = await self._serve_operators(self.control)
@@ -606,7 +609,7 @@ class Daemon:
         return address
 
     async def _serve_operators(self, control: ReadableControl) -> str:
-        """Serve operators from a control plane; at a takeover, in place of the followed state."""
+        """Serve operators from a control plane; at a takeover, this replaces the followed state."""
         serving, api, reports, outbox = await _imported(
             SERVER,
             "forewarn.api.app",
@@ -647,7 +650,7 @@ class Daemon:
         return address
 
     def _peers(self) -> dict[str, RelayEndpoint]:
-        """Return what answers other processes of the same store."""
+        """Return the application that answers other processes of the same store."""
         if not (self.store.shared and self.settings.feed.listen):
             return {}
         from forewarn.api.relay import RELAY_PATH, RelayEndpoint  # noqa: PLC0415 - if shared
@@ -667,7 +670,7 @@ class Daemon:
             await self._servers.pop().stop()
 
     async def _start_local(self, serving: Any, app: object) -> str:  # noqa: ANN401 - a module
-        """Serve users of this machine at a Unix socket; returns its address, if it has one."""
+        """Serve users of this machine at a Unix socket; return its address, or an empty text."""
         address = self.settings.listen.local
         wanted = address or _local_socket(self.settings, Path(self.store.place))
         if not wanted:
@@ -683,7 +686,7 @@ class Daemon:
         return local.address
 
     async def _start_azure(self) -> tuple[str, str]:
-        """Serve Azure Resource Manager where it is wanted; returns its URL and certificate."""
+        """Serve Azure Resource Manager if configured; return its URL and certificate."""
         if not self.settings.azure.listen:
             return "", ""
         (arm,) = await _imported("forewarn.azure.server")
@@ -695,13 +698,13 @@ class Daemon:
         return served.url, served.certificate
 
     def _lost(self, error: ForewarnError) -> None:
-        """End the service: another process writes its store. Called on any thread."""
+        """End the service after another process became the writer. Called on any thread."""
         self.failure = error
         self.bridge.call(self.ended.set)
 
 
 async def _cannot_reload() -> tuple[str, ...]:
-    """Refuse: there is nothing to read."""
+    """Refuse: there is no settings file."""
     raise ReloadUnavailable
 
 
@@ -711,13 +714,13 @@ async def _imported(*modules: str) -> tuple[Any, ...]:
 
 
 def _url(operator: str) -> str:
-    """Return the URL of an operator API by the address where it listens."""
+    """Return the URL of an operator API at a listening address."""
     with_scheme = operator.startswith(("unix:", "https:", "http:"))
     return operator if with_scheme or not operator else f"http://{operator}"
 
 
 def _local_socket(settings: Settings, store: Path) -> str:
-    """Return the Unix socket for users of this machine where the settings name none."""
+    """Return the Unix socket for users of this machine if the settings name none."""
     if settings.operator.open_on_loopback or not hasattr(socket, "SO_PEERCRED"):
         return ""
     if settings.listen.operator.startswith("unix:"):
@@ -741,7 +744,7 @@ async def connect_feed(feed: FeedSettings, turns: Iterator[int]) -> NatsConnecti
 
 
 def login_of(feed: FeedSettings) -> NatsLogin:
-    """Return what the control plane proves itself with to NATS servers.
+    """Return the control plane's credentials for NATS servers.
 
     Raises:
         NatsMissing: the client of NATS is not installed.
@@ -758,7 +761,7 @@ def login_of(feed: FeedSettings) -> NatsLogin:
 
 
 def tls_of(settings: FeedSettings | OperatorSettings) -> ssl.SSLContext | None:
-    """Return what the feed or the operator API proves itself with; None: it is plain.
+    """Return the TLS context of the feed or the operator API; None: without TLS.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.

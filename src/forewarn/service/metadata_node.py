@@ -1,7 +1,8 @@
-"""A metadata node away from the control plane, as a process: `forewarn node run`.
+"""A metadata node on another machine, as a process: `forewarn node run`.
 
-Wiring and order only. It serves as soon as it has anything to show: what its store kept, or the
-first whole of the feed. The control plane may be away for any time. Source: M-2.
+This module only connects parts in order. The node serves as soon as it has documents: those in its
+store, or the first whole of the feed. The control plane may be unreachable for any time. Source:
+M-2.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
-#: How often a node looks whether the system's clock was stepped, in seconds.
+#: Interval at which a node checks for steps of the system's clock, in seconds.
 STEP_LOOK_S = 60.0
 
-#: Names of hosts together: the first line of a node may have 4 KiB.
+#: Maximum total length of host names: the first line of a node may have 4 KiB.
 HOSTS_LENGTH_MAX = 2048
 
 
@@ -50,17 +51,17 @@ class MetadataNode:
     """One node. Use it on one event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take possession of its store; call on the event loop.
+        """Lock its store; call on the event loop.
 
         Raises:
-            NodeStoreUnusable: its directory cannot be used, or another node has it.
+            NodeStoreUnusable: its directory cannot be used, or another node uses it.
             TlsFilesInvalid: its certificate or key cannot be used.
         """
         node = settings.node
         self._settings = settings
         self.clock = SystemClock()
         tls = None
-        #: When its certificate expires, in seconds since the epoch UTC, by its section.
+        #: Expiry of its certificate, in seconds since the epoch UTC, by section.
         self._expiries: dict[str, float] = {}
         if node.ca:
             from forewarn.replication.tls import client_context, expiry_of  # noqa: PLC0415 - not on a socket
@@ -72,7 +73,7 @@ class MetadataNode:
         identity = NodeIdentity(
             str(node.name) or socket.gethostname(),
             hosts=tuple(map(str, node.hosts)),
-            token=str(node.token),  # the environment's texts are of a kind that knows its variable
+            token=str(node.token),  # texts from the environment know their variable
             tls=tls,
         )
         self._broker = broker_route(node, identity.name) if node.follow.startswith(NATS) else None
@@ -82,7 +83,7 @@ class MetadataNode:
         )
         upstream: Follower | Spool = self.follower
         self._spool: Spool | None = None
-        #: Where metrics are answered; empty where they are not.
+        #: Address of the metrics; empty without one.
         self.metrics_address = ""
         if node.max_spooled_approvals:
             upstream = self._spool = Spool(
@@ -95,7 +96,7 @@ class MetadataNode:
 
         Args:
             ended: set when it should stop.
-            started: called with where it listens, once it does.
+            started: called with its addresses once it listens.
         """
         loop = asyncio.get_running_loop()
         follower = self.follower
@@ -106,7 +107,7 @@ class MetadataNode:
         events = [ended, follower.failed] if kept else [ended, follower.failed, follower.followed]
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
-            if not kept:  # nobody is known yet, and every caller would get 404
+            if not kept:  # no VM is known yet, and every caller would get 404
                 log.info("waiting for the feed: nothing is kept", extra={"action": "waiting"})
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if self._settings.listen.metrics:
@@ -139,7 +140,7 @@ class MetadataNode:
         return int(not first.done() or first.cancelled())
 
     def status(self) -> dict[str, int]:
-        """Return what it knows of its feed; on the event loop."""
+        """Return its knowledge of the feed; on the event loop."""
         return {
             "feed_connected": int(self.follower.followed.is_set()),
             "feed_sequence": self.follower.sequence,
@@ -147,14 +148,14 @@ class MetadataNode:
         }
 
     def carrier(self) -> dict[str, int]:
-        """Return the counts of the feed over NATS; none where it comes over a socket."""
+        """Return the counters of the feed over NATS; empty over a socket."""
         return self._broker.figures.named() if self._broker else {}
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
 
     def _follow_system_clock(self) -> None:
-        """Take steps over as they come: no promise is kept here, only the Date header is made."""
+        """Follow clock steps at once: only the Date header depends on this clock."""
         self.clock.adopt()
         asyncio.get_running_loop().call_later(STEP_LOOK_S, self._follow_system_clock)
 
@@ -172,7 +173,7 @@ async def run_node(settings: Settings) -> int:
         notify("STATUS=serving")
 
     node = MetadataNode(settings)
-    # Whether it has anything to serve yet is the control plane's doing, not a failed start.
+    # A node without documents waits for the control plane, which is not a failed start.
     notify("READY=1\nSTATUS=waiting for the feed")
     try:
         return await node.run(ended, started)
@@ -181,7 +182,7 @@ async def run_node(settings: Settings) -> int:
 
 
 def broker_route(node: NodeSettings, name: str) -> BrokerRoute:
-    """Return how a node follows over NATS; its certificate, credentials or token prove its name."""
+    """Return a node's route over NATS; its certificate, credentials or token prove its name."""
     from forewarn.nats_client import NatsLogin, connect_nats  # noqa: PLC0415 - an extra
 
     async def connect(address: str, tls: ssl.SSLContext | None) -> Broker:
@@ -197,15 +198,15 @@ def broker_route(node: NodeSettings, name: str) -> BrokerRoute:
 
 
 def check_node(settings: Settings) -> None:
-    """Refuse settings that no node can run with.
+    """Refuse settings that a node cannot run with.
 
     Raises:
-        SettingInvalid: something is missing, or the feed would not be protected.
+        SettingInvalid: a setting is missing, or the feed would not be protected.
     """
     node = settings.node
     for name in ("follow", "store"):
         if not getattr(node, name):
-            _refuse(f"node.{name}", f"is needed (--{name})")
+            _refuse(f"node.{name}", f"is required (--{name})")
     addresses = [each.strip() for each in node.follow.split(",")]
     over_nats = [each for each in addresses if each.startswith(NATS)]
     if over_nats and over_nats != addresses:
@@ -213,11 +214,11 @@ def check_node(settings: Settings) -> None:
     if over_nats and not is_subject(str(node.name) or socket.gethostname()):
         _refuse("node.name", "has an empty part between dots, which no NATS subject may have")
     if not node.ca and not all(is_local(each.removeprefix(NATS)) for each in addresses):
-        _refuse("node.ca", "is needed (--ca) where the feed is not on a loopback address")
+        _refuse("node.ca", "is required (--ca) unless the feed is on a loopback address")
     if bool(node.certificate) != bool(node.key):
-        _refuse("node.key", "and the certificate go together")
+        _refuse("node.key", "and the certificate require each other")
     if not (node.certificate or node.token or (over_nats and node.nats_credentials)):
-        _refuse("node.certificate", "or a token is needed, to prove the node's name")
+        _refuse("node.certificate", "or a token is required, to prove the node's name")
     if len(",".join(node.hosts)) > HOSTS_LENGTH_MAX:
         problem = f"are longer than {HOSTS_LENGTH_MAX} characters together; leave them empty"
         _refuse("node.hosts", f"{problem}: the control plane knows which hosts a node serves")

@@ -1,6 +1,6 @@
-"""Who observes a service: metrics, and traces for OpenTelemetry, each only where it is wanted.
+"""Observers of a service: metrics, and traces for OpenTelemetry, each only if configured.
 
-Their packages are imported only then. What is observed, and how, is in `telemetry/`.
+Their packages are imported only then. `telemetry/` defines the observations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TelemetryMissing(CallerError):
-    """Traces are wanted of an installation that cannot make any."""
+    """Traces are configured, but their package is not installed."""
 
     code = "telemetry-missing"
     status = 501
@@ -40,7 +40,7 @@ class Observers:
     """The observers of one service."""
 
     def __init__(self, metrics: ServiceMetrics | None, traces: OtlpTelemetry | None) -> None:
-        """Observe nothing yet."""
+        """Start without observers."""
         self.metrics = metrics
         self.traces = traces
         self._of_calls: list[CallObserver] = [
@@ -72,10 +72,10 @@ class Observers:
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
         lags: Callable[[], Mapping[str, int]],
     ) -> str:
-        """Observe a control plane until `closing` ends; return where metrics are answered.
+        """Observe a control plane until `closing` ends; return the address of the metrics.
 
         Raises:
-            OperatorAddressUnusable: the address of metrics cannot be read or is taken.
+            OperatorAddressUnusable: the address of metrics is malformed or in use.
         """
         if self.traces is not None:
             control.on_committed.add(self.traces.committed)
@@ -90,10 +90,10 @@ class Observers:
 async def make_observers(
     settings: Settings, plane: ControlPlane, *, clock: Clock, drivers: Iterable[str]
 ) -> Observers:
-    """Return the observers that the settings want, before the run loop starts.
+    """Return the configured observers, before the run loop starts.
 
     Raises:
-        TelemetryMissing: a package that one needs is not installed.
+        TelemetryMissing: a required package is not installed.
     """
     metrics: ServiceMetrics | None = None
     traces: OtlpTelemetry | None = None
@@ -114,7 +114,7 @@ async def make_observers(
 
 
 async def traces_module() -> ModuleType:
-    """Import what sends traces.
+    """Import the sender of traces.
 
     Raises:
         TelemetryMissing: its package is not installed.

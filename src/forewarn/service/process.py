@@ -1,6 +1,6 @@
-"""Running a daemon as a process: the event loop, signals, readiness, and a calm end.
+"""Runs a daemon as a process: event loop, signals, readiness, and a clean stop.
 
-What the service consists of is wired in `daemon.py`.
+`daemon.py` connects the parts of the service.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
-#: Longest end of a service, in seconds. A database that hangs, or an answer nobody fetches, must
-#: not keep it: whatever was promised is durable, and an end by force is a crash like any other.
+#: Time limit for stopping a service, in seconds. A hanging database, or an answer that is never
+#: read, must not delay it: all promises are durable, and a forced end is like a crash.
 STOP_S_MAX = 5.0
 
-#: Where systemd wants to hear that the service is ready (`Type=notify`).
+#: Address for systemd's readiness notification (`Type=notify`).
 NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 
 
-#: How long a busy thread may keep the interpreter from the other one, in seconds. Python's own
-#: 5 ms are more than an operator's call may take in all; the threads mostly wait, so that
-#: changing more often costs nothing that can be measured.
+#: How long a busy thread may hold the interpreter, in seconds. Python's default of 5 ms exceeds the
+#: whole budget of an operator's call. The threads mostly wait, so that switching more often costs
+#: nothing measurable.
 SWITCH_S = 0.0001
 
 
@@ -41,7 +41,7 @@ def run(
     main: Callable[[], Awaitable[int]],
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> int:
-    """Run an asynchronous main on the fastest event loop there is; return its exit status."""
+    """Run an asynchronous main on the fastest available event loop; return its exit status."""
 
     async def whole() -> int:
         return await main()
@@ -55,9 +55,9 @@ def run(
 
 
 async def start_unless_stopped(daemon: Daemon) -> bool:
-    """Start a service; return whether it was, or was stopped by a signal while it started.
+    """Start a service; return False if a signal stopped it during the start.
 
-    What it had opened by then is closed again, and its lease given up.
+    In that case everything it opened is closed again, and its lease released.
     """
     starting = asyncio.ensure_future(daemon.start())
     _on_signals(starting.cancel)
@@ -79,7 +79,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], 
     """Wait until a signal or a lost store ends a started service, then stop it.
 
     Returns:
-        0 after a signal, 1 if the service ended unasked; `daemon.failure` says why.
+        0 after a signal, 1 if the service ended on its own; `daemon.failure` has the reason.
         The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
     """
     _on_signals(daemon.ended.set)
@@ -102,7 +102,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], 
 
 
 async def keep_watchdog(daemon: Daemon) -> None:
-    """Notify systemd (`WatchdogSec=`) again and again, while every part answers. Source: H-3."""
+    """Notify systemd (`WatchdogSec=`) at intervals, while every part responds. Source: H-3."""
     interval_s = int(os.environ.get("WATCHDOG_USEC", "0")) / 1_000_000 / 3
     while interval_s:
         if not daemon.liveness.silent():
@@ -111,7 +111,7 @@ async def keep_watchdog(daemon: Daemon) -> None:
 
 
 def notify(text: str) -> None:
-    """Notify the service manager of our state; nothing happens where there is none."""
+    """Send our state to the service manager; do nothing without one."""
     path = os.environ.get(NOTIFY_VARIABLE, "")
     if not path or not hasattr(socket, "AF_UNIX"):
         return
@@ -121,7 +121,7 @@ def notify(text: str) -> None:
 
 
 def _end_by_force_after(seconds: float) -> threading.Timer:
-    """End the process after so long, whichever thread hangs, unless that is cancelled."""
+    """End the process after this time, even if threads hang, unless cancelled."""
 
     def end() -> None:
         log.error("stopping took longer than %g s; ended by force", seconds)

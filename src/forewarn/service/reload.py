@@ -1,7 +1,7 @@
-"""Applies changed settings while the service runs: all that can be applied, or nothing.
+"""Applies changed settings while the service runs: all reloadable ones, or none.
 
-Everything new is made before anything is replaced, so that a faulty file changes nothing. Tokens
-and bindings are in the store, and need no reload. Source: P-9.
+All new objects are created before any is replaced, so a faulty file changes nothing. Tokens and
+bindings are in the store, and need no reload. Source: P-9.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ log = logging.getLogger("forewarn")
 
 
 class Reload:
-    """Reads the settings again when it is called, one call after the other."""
+    """Reloads the settings when called, one call after the other."""
 
     def __init__(self, daemon: Daemon, read: Callable[[], Settings]) -> None:
-        """Read nothing yet."""
+        """Store the current settings."""
         self._daemon = daemon
         self._read = read
         self._lock = asyncio.Lock()
 
     async def __call__(self) -> tuple[str, ...]:
-        """Apply settings that can be applied; return the sections that wait for a restart.
+        """Apply reloadable settings; return the sections that need a restart.
 
         Raises:
-            ForewarnError: a setting cannot be used; nothing was changed.
+            ForewarnError: a setting is invalid; nothing was changed.
         """
         async with self._lock:
             return await take_over(self._daemon, await asyncio.to_thread(self._read))
 
 
 async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
-    """Use other settings from now on; return the sections that wait for a restart.
+    """Replace the settings; return the sections that need a restart.
 
     Raises:
-        ForewarnError: a setting cannot be used; nothing was changed.
+        ForewarnError: a setting is invalid; nothing was changed.
     """
     check_settings(settings)
     before, after = (_tables(each.drivers.tables) for each in (daemon.settings, settings))
@@ -82,7 +82,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         oidc=settings.oidc,
     )
     daemon.settings = adopted
-    left = [f"[drivers.{each.name}]" for each in kept]  # work may have been begun with it
+    left = [f"[drivers.{each.name}]" for each in kept]  # work may have begun with the old driver
     left += [
         f"[{section.name}]"
         for section in fields(adopted)

@@ -1,6 +1,6 @@
-"""Whether settings can be meant: ranges, addresses and promises, judged before anything opens.
+"""Checks settings before anything opens: ranges, addresses and promises.
 
-`settings_loader.py` checks the form of the file; nothing is opened here.
+`settings_loader.py` checks the form of the file; this module opens nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 #: Scheme of addresses of NATS servers.
 NATS = "nats://"
 
-#: What the public service has answered an unknown api-version with. Source: E-3.
+#: Statuses with which the public service has answered an unknown api-version. Source: E-3.
 VERSION_STATUSES = (400, 404)
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse settings that cannot be used.
+    """Refuse invalid settings.
 
     Raises:
-        SettingInvalid: a number is out of its range, an address is none, a header has two lines,
+        SettingInvalid: a number is out of range, an address is malformed, a header has two lines,
             or the policy would break a promise.
-        AddressInvalid: VMs cannot be served there.
+        AddressInvalid: VMs cannot be served at an address.
     """
     from forewarn.settings_loader import RANGES, read_setting  # noqa: PLC0415 - an emulator reads none
 
@@ -50,9 +50,9 @@ def check_settings(settings: Settings) -> None:
     _check_feed(settings.feed)
     operator = settings.operator
     if bool(operator.certificate) != bool(operator.key):
-        _refuse("operator.key", "and the certificate go together")
+        _refuse("operator.key", "and the certificate require each other")
     if operator.client_ca and not operator.certificate:
-        _refuse("operator.client_ca", "needs a certificate of the operator API")
+        _refuse("operator.client_ca", "requires a certificate of the operator API")
     for name, key in (
         ("azure.token_key", settings.azure.token_key),
         ("audit.key", settings.audit.key),
@@ -63,17 +63,17 @@ def check_settings(settings: Settings) -> None:
     if oidc.issuer and not is_protected(oidc.issuer):
         _refuse("oidc.issuer", "is not an https:// address")
     if bool(oidc.issuer) != bool(oidc.client_id):
-        _refuse("oidc.client_id", "and the issuer go together")
+        _refuse("oidc.client_id", "and the issuer require each other")
     endpoint = settings.otlp.endpoint
     if endpoint and not shown_url(endpoint).startswith(("http://", "https://")):
         _refuse("otlp.endpoint", "is not an http:// or https:// address")
 
 
 def warnings_of(settings: Settings) -> tuple[str, ...]:
-    """Return a sentence for each setting that can be meant, but seldom is outside a laboratory.
+    """Return a warning for each valid setting that is unusual outside a laboratory.
 
     Raises:
-        SettingInvalid: the operator API's address is none.
+        SettingInvalid: the operator API's address is malformed.
     """
     metadata, address = settings.metadata, settings.listen.operator
     warnings = []
@@ -84,8 +84,8 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
         )
     if address and not (is_local(address) or settings.operator.certificate):
         warnings.append(
-            f"Operators' tokens cross the network in the clear to {address} ([listen] operator):"
-            " set [operator] certificate, or listen on 127.0.0.1 behind a proxy with TLS."
+            f"Operators' tokens cross the network unencrypted to {address} ([listen] operator): "
+            "set [operator] certificate, or listen on 127.0.0.1 behind a proxy with TLS."
         )
     return tuple(warnings)
 
@@ -107,7 +107,9 @@ def _check_metadata(metadata: MetadataSettings) -> None:
         if address != UNIX and not _is_address(address):
             _refuse("metadata.proxy_addresses", f"has {address!r}, which is not an IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
-        _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
+        _refuse(
+            "metadata.proxy_addresses", "requires proxy_secret (FOREWARN_METADATA_PROXY_SECRET)"
+        )
 
 
 def _check_feed(feed: FeedSettings) -> None:
@@ -115,13 +117,13 @@ def _check_feed(feed: FeedSettings) -> None:
         if not server.startswith(NATS):
             _refuse("feed.nats", f"has {server!r}, which is not nats://HOST:PORT")
         if not (feed.nats_ca or is_local(server.removeprefix(NATS))):
-            _refuse("feed.nats_ca", "is needed where a NATS server is not on a loopback address")
+            _refuse("feed.nats_ca", "is required unless the NATS servers are on loopback addresses")
     if not (feed.listen or feed.nats):
         return
     if feed.listen and not (is_local(feed.listen) or feed.certificate):
-        _refuse("feed.certificate", "is needed where the feed is not on a loopback address")
+        _refuse("feed.certificate", "is required unless the feed is on a loopback address")
     if bool(feed.certificate) != bool(feed.key):
-        _refuse("feed.key", "and the certificate go together")
+        _refuse("feed.key", "and the certificate require each other")
     from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most have no such nodes
 
     try:
@@ -131,10 +133,10 @@ def _check_feed(feed: FeedSettings) -> None:
 
 
 def is_local(address: str) -> bool:
-    """Whether only this machine reaches an address: a Unix socket, or loopback.
+    """Whether only this machine can reach an address: a Unix socket, or loopback.
 
     Raises:
-        SettingInvalid: it is not an address.
+        SettingInvalid: the text is not an address.
     """
     if address.startswith("unix:"):
         return True
@@ -151,7 +153,7 @@ def is_local(address: str) -> bool:
 def _check_store(settings: Settings) -> None:
     history = settings.history
     if (history.max_age_days or history.max_bytes) and not history.export_directory:
-        _refuse("history.export_directory", "is needed where history is removed")
+        _refuse("history.export_directory", "is required if history is deleted")
     directory = history.export_directory
     if directory and not os.access(directory, os.W_OK | os.X_OK):
         _refuse("history.export_directory", f"is {directory}, which cannot be written")
@@ -164,7 +166,8 @@ def policy_of(settings: LifecycleSettings) -> NoticePolicy:
     """Return the core's policy.
 
     Raises:
-        SettingInvalid: it would break a promise, such as a notice below the contract's minimum.
+        SettingInvalid: the policy would break a promise, such as a notice below the contract's
+        minimum.
     """
     notice_s = {impact: getattr(settings, f"notice_{impact.value.lower()}_s") for impact in Impact}
     try:

@@ -1,7 +1,7 @@
-"""What a start would refuse, found without serving anybody: `forewarn serve --check`.
+"""Checks a start without serving: `forewarn serve --check`.
 
-It opens what a start opens, in the same order and by the same functions, and closes it again, so
-that a fault has one error. A service that runs holds its store and its ports; then taken ports are
+It opens and closes everything that a start opens, in the same order and with the same functions, so
+that errors are the same. A running service holds its store and its ports, so ports in use are only
 notes.
 """
 
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings, StoreSettings
 
 
-#: Seconds between two looks at a lease; its holder renews it more often.
+#: Interval between two checks of a lease, in seconds; its holder renews it more often.
 LEASE_LOOK_S = 2.0
 
 
 async def check_start(settings: Settings) -> tuple[str, ...]:
-    """Return a sentence about each thing that a start would find, and could live with.
+    """Return a sentence about each problem that would not prevent a start.
 
     Raises:
-        ForewarnError: what the start would end with.
+        ForewarnError: the error that would end the start.
     """
     held, notes = await _check_store(settings.store)
     return (*notes, *await check_start_beside(settings, held=held))
 
 
 async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ...]:
-    """Return the notes of `check_start` on everything but the store.
+    """Return the notes of `check_start`, except those about the store.
 
-    `held`: whether a running service may have taken the ports.
+    `held`: whether a running service may use the ports.
 
     Raises:
-        ForewarnError: what the start would end with.
+        ForewarnError: the error that would end the start.
     """
     Daemon(settings, clock=SystemClock(), ids=Ids())
     notes = []
@@ -72,7 +72,7 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
     for turn in range(len(settings.feed.nats)):
         try:
             await (await connect_feed(settings.feed, iter((turn,)))).close()
-        except NatsUnreachable as error:  # a start goes on trying
+        except NatsUnreachable as error:  # a start would retry
             notes.append(str(error))
     check_certificate(settings.azure)
     for probe in _probes(settings):
@@ -86,7 +86,7 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
 
 
 async def _check_store(settings: StoreSettings) -> tuple[bool, list[str]]:
-    """Return whether another process holds the store, and notes about it."""
+    """Return whether another process holds the store, and notes about the store."""
     inspect = partial(
         asyncio.to_thread, inspect_store, settings.url, must_exist=settings.must_exist
     )
@@ -107,7 +107,7 @@ async def _check_store(settings: StoreSettings) -> tuple[bool, list[str]]:
 
 
 def _probes(settings: Settings) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Return what tries each address, in the order of a start."""
+    """Return a function that tries each address, in the order of a start."""
     listen = settings.listen
     if listen.metrics:
         yield partial(_probe, listen.metrics, METRICS)
@@ -152,5 +152,5 @@ async def _probe_feed(address: str) -> None:
 
 
 def _beside(address: str) -> str:
-    """Return a Unix socket beside the one of an address, which a running service may have."""
+    """Return a temporary Unix socket path next to an address that a running service may use."""
     return f"{address[:-1]}~" if address.startswith(UNIX) else address

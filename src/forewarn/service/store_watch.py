@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.store")
 
-#: How often the file is looked at, in seconds. Cost: 3 system calls.
+#: Interval at which the file is checked, in seconds. Cost: 3 system calls.
 LOOK_S = 2.0
 
 
 class StoreWatch:
-    """Looks at the file of a store on a thread, and logs each change once."""
+    """Watches the file of a store on a thread, and logs each change once."""
 
     def __init__(self, store: Store, *, look_s: float = LOOK_S) -> None:
-        """Begin to look."""
+        """Start watching."""
         self._store = store
         self._look_s = look_s
         self._stopping = threading.Event()
@@ -29,7 +29,7 @@ class StoreWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._stopping.set()
         self._thread.join()
 

@@ -1,6 +1,6 @@
-"""Processes that share the metadata addresses: started, followed up, started again when they die.
+"""Processes that share the metadata addresses: started, supervised, and restarted after a crash.
 
-They serve what the feed says and decide nothing; the control plane stays in this process.
+They serve the documents of the feed; the control plane stays in this process.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
-#: More processes than this share a port on no machine.
+#: Maximum workers on one port.
 WORKERS_MAX = 64
-#: How long a worker may give no sign of life before it listens, in seconds.
+#: How long a starting worker may be silent, in seconds.
 START_S_MAX = 20.0
-#: Such spans a start may take while there are signs of life: a large fleet takes its time.
+#: Maximum number of these periods in a start with signs of progress, for large fleets.
 START_SPANS_MAX = 30
-#: How long a worker may take to stop; it finishes what it answers, then it is killed.
+#: Time limit for a worker to stop; it finishes running answers, then it is killed.
 STOP_S_MAX = 3.0
-#: Pause before a worker that died is started again, in seconds.
+#: Pause before a crashed worker is restarted, in seconds.
 REVIVE_S = 0.5
 
 
-#: What the folder of the feed's socket begins with, among temporary files, and the socket in it.
+#: Prefix of the temporary directory of the feed's socket, and the name of the socket in it.
 FOLDER_PREFIX, FEED = "forewarn-feed-", "feed"
 
 
@@ -48,39 +48,39 @@ class WorkerFailed(OurError):
 
     code = "worker-failed"
     message = "A metadata worker could not start on {addresses}."
-    advice = "See its own message above; often the address is in use or needs more rights."
+    advice = "See its own message above; often the address is in use or requires more rights."
 
 
 class Workers:
-    """A number of metadata processes and the feed they follow."""
+    """A number of metadata processes and the feed that they follow."""
 
     def __init__(self, settings: MetadataSettings, feed: FeedServer, count: int) -> None:
-        """Start nothing yet; the feed is not theirs to stop."""
+        """Start without processes; the owner stops the feed."""
         self.feed = feed
         self.feed.on_silent = self._kill
         self._settings = json.dumps(asdict(settings)).encode() + b"\n"
         self._count = min(count, WORKERS_MAX)
         _clear_left()
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-        self._held = _hold(self._folder)  # before the feed is there: see `_clear_left`
+        self._held = _hold(self._folder)  # before the feed exists: see `_clear_left`
         self._address = f"unix:{self._folder / FEED}"
         self._keepers: list[asyncio.Task[None]] = []
         #: The processes that serve now.
         self.processes: list[asyncio.subprocess.Process] = []
-        #: What each worker said last of its figures, by its name.
+        #: The last counters of each worker, by name.
         self.figures: dict[str, dict[str, int]] = {}
-        #: Set once a worker that died has been replaced.
+        #: Set once a crashed worker has been replaced.
         self.replaced = asyncio.Event()
 
     async def start(self, addresses: Sequence[str]) -> tuple[str, ...]:
-        """Start all workers on the same addresses; return where they really listen.
+        """Start all workers on the same addresses; return the actual addresses.
 
         Raises:
-            WorkerFailed: one did not begin to listen.
+            WorkerFailed: a worker did not begin to listen.
         """
         await self.feed.start(self._address)
         bound: tuple[str, ...] = tuple(addresses)
-        for place in range(self._count):  # the first settles which ports the others share
+        for place in range(self._count):  # the first worker determines the ports for the others
             process, bound = await self._spawn(place, bound)
             self.processes.append(process)
             keeper = self._keep(place, bound)
@@ -98,7 +98,7 @@ class Workers:
             self._held = None
 
     def _kill(self, name: str) -> None:
-        """End a worker that hangs; its keeper starts another. Source: L-7."""
+        """Kill a hanging worker; its supervisor restarts it. Source: L-7."""
         for place, process in enumerate(self.processes):
             if _name(place) == name and process.returncode is None:
                 text = "metadata %s (process %s) does not answer and is killed"
@@ -133,13 +133,13 @@ class Workers:
         return process, tuple(json.loads(line)["metadata"])
 
     async def _keep(self, place: int, addresses: tuple[str, ...]) -> None:
-        """Start a worker again whenever it dies, until cancelled; then end it."""
+        """Restart a worker whenever it ends, until cancelled; then stop it."""
         try:
             while True:
                 await self._read_figures(place)
                 status = await self.processes[place].wait()
                 self.feed.nodes.dismiss(_name(place))
-                # A service manager ends workers together with their parent: that is not a failure.
+                # A service manager ends workers together with their parent, which is not a failure.
                 level = logging.ERROR if status else logging.INFO
                 log.log(level, "a metadata worker ended (status %s)", status)
                 await asyncio.sleep(REVIVE_S)
@@ -158,7 +158,7 @@ class Workers:
         self.figures.pop(_name(place), None)
 
     async def _first_line(self, output: asyncio.StreamReader, name: str) -> bytes:
-        """Return what a worker prints once it listens; nothing if it ends before that."""
+        """Return a worker's line with its addresses; empty if it ends before."""
         reading = asyncio.ensure_future(output.readline())
         for _ in range(START_SPANS_MAX):
             done, _ = await asyncio.wait((reading,), timeout=START_S_MAX)
@@ -170,24 +170,24 @@ class Workers:
         return b""
 
     async def _end(self, place: int, process: asyncio.subprocess.Process) -> None:
-        """Ask a worker to stop, and kill it if it does not; nothing if it has ended."""
+        """Ask a worker to stop, and kill it after the time limit; ignore one that has ended."""
         await _end(process)
         self.feed.nodes.dismiss(_name(place))
 
 
 def _name(place: int) -> str:
-    """Return how a worker names itself to the feed, and the log names it."""
+    """Return a worker's name in the feed and in the log."""
     return f"worker {place}"
 
 
 def _clear_left() -> None:
     """Remove the directories of killed services of this user.
 
-    A service holds its folder until it ends, however it ends; a process that can hold one that has
-    a socket already has found a dead one's.
+    A service locks its directory until it ends. So a process that can lock a directory with a
+    socket in it has found that of a dead service.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):  # not ours, not dead, or somebody else was faster
+        with contextlib.suppress(OSError):  # of another user, still in use, or just removed
             (folder / FEED).lstat()
             held = _hold(folder)
             try:
@@ -200,7 +200,7 @@ def _clear_left() -> None:
 
 
 def _hold(folder: Path) -> int | None:
-    """Lock a folder for as long as its descriptor is open; None where folders cannot be."""
+    """Lock a directory while its descriptor is open; None if the system cannot open directories."""
     try:
         import fcntl  # noqa: PLC0415 - not everywhere
     except ImportError:
@@ -215,9 +215,9 @@ def _hold(folder: Path) -> int | None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ask a worker to stop, and kill it if it does not; nothing if it has ended."""
+    """Ask a worker to stop, and kill it after the time limit; ignore one that has ended."""
     if process.stdin is not None:
-        process.stdin.close()  # a worker ends with its standard input
+        process.stdin.close()  # a worker ends when its standard input closes
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:

@@ -1,6 +1,6 @@
-"""The page's files: read once, compressed once, sent with a strict content security policy.
+"""The page's files: read and compressed once, sent with a strict content security policy.
 
-Anybody may read them; what they show is asked for with a token.
+The files are public; the data that they show requires a token.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 FOLDER = Path(__file__).parent
-#: Where a browser finds a file: the page itself, and everything beside it.
+#: URL paths of the page itself, and of its other files.
 ROOT, BESIDE = "/", "/web/"
 _PAGE = "index.html"
-#: Files of other kinds are not served.
+#: Media types by extension; other files are not served.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -39,7 +39,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",  # asked for again each time, and answered 304
+    "Cache-Control": "no-cache",  # revalidated each time, and answered 304
     "Vary": "Accept-Encoding",
 }
 
@@ -56,7 +56,7 @@ class WebFile:
 
 @cache
 def web_files() -> dict[str, WebFile]:
-    """Return the page's files by their paths."""
+    """Return the page's files by path."""
     files = {}
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in _TYPES:
@@ -72,13 +72,13 @@ class WebPage(BaseRoute):
     """The page's files as routes."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Find a file; other methods than GET and HEAD find none."""
+        """Find a file, for GET and HEAD only."""
         if scope["path"] in web_files() and scope["method"] in {"GET", "HEAD"}:
             return Match.FULL, {}
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a file, or say that the browser has it."""
+        """Send a file, or 304 if the browser has it."""
         file = web_files()[scope["path"]]
         asked = dict(scope["headers"])
         headers = {**HEADERS, "ETag": file.etag}
