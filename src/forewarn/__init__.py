@@ -1,4 +1,4 @@
-"""Forewarn: Scheduled Events for any cloud. The SDK's public names, and nothing else.
+"""Forewarn: Scheduled Events for any cloud. This module has the SDK's public names.
 
 Example:
     import forewarn
@@ -58,7 +58,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used, so that nobody pays for the others."""
+    """Import a public name at its first use, so that unused names cost nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = __import__(_HOMES[name], fromlist=[name])
@@ -66,5 +66,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name the public names."""
+    """Return the public names."""
     return sorted(__all__)

@@ -1,8 +1,8 @@
-"""The audit's records and the chain of digests they form; checked by anybody who has them.
+"""Audit records and their chain of digests, which anybody with the records can verify.
 
-Each digest covers the record and the digest before it, so an edit, a removal or another order
-shows at every later record. A head, which is the digest of one record, is signed and sent
-elsewhere: with it the chain up to there cannot be written again as a whole. Source: P-7.
+Each digest covers the record and the previous digest, so an edit, a removal or a reordering shows
+at every later record. A head is the digest of one record; it is signed and sent elsewhere, so that
+the chain before it cannot be rewritten as a whole. Source: P-7.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 #: Digest before the first record.
 START = ""
-#: Request of the record that says up to which record retention has removed older ones; its object
-#: is the head of what was removed.
+#: Request of the record about a deletion of older records; its object is the head of the deleted
+#: ones.
 TRIMMED = "audit.trimmed"
-#: What is recorded of a call that was carried out.
+#: Outcome of an executed call.
 DONE = "done"
 
 
@@ -32,16 +32,16 @@ class CallRecord:
 
     #: Ms since the epoch UTC.
     at_ms: int
-    #: Who called; empty: nobody who is known.
+    #: The caller; empty: unauthenticated.
     principal: str
     address: str
     #: Method and path.
     request: str
-    #: What it was about, as its path or body names it.
+    #: The object of the call, from its path or body.
     object: str
     #: `done`, or the code of the refusal.
     outcome: str = DONE
-    #: The Idempotency-Key it came with, and the digest of what came; no part of the chain.
+    #: The Idempotency-Key of the call, and the digest of its body; not part of the chain.
     key: str = ""
     fingerprint: str = ""
 
@@ -51,13 +51,13 @@ SIGNED = ("at_ms", "principal", "address", "request", "object", "outcome")
 
 
 def digest_after(before: str, sequence: int, record: CallRecord) -> str:
-    """Return the digest of a record behind another digest."""
+    """Return the digest of a record after a previous digest."""
     fields = [before, sequence, *[getattr(record, name) for name in SIGNED]]
     return sha256(json.dumps(fields).encode()).hexdigest()
 
 
 def head_of(sequence: int, digest: str) -> str:
-    """Return a head as people and programs keep it."""
+    """Return a head in its text form."""
     return f"{sequence}:{digest}"
 
 
@@ -71,15 +71,14 @@ def first_fault(
 ) -> tuple[int, str]:
     """Return the first wrong sequence number and the reason; 0 if the chain is valid.
 
-    A chain may begin later than with its first record: then a record of its own says which head
-    the removed records had.
+    A chain may begin after its first record; then a record states the head of the deleted records.
 
     Args:
         records: every record in order, with its number and its digest.
-        heads: digests that are known from elsewhere, by number.
+        heads: digests from another source, by number.
     """
     digest, expected = START, 1
-    #: The first record, until a later one proves what was before it.
+    #: The first record counts as valid until a later one proves the head before it.
     unproved: tuple[int, CallRecord, str] | None = None
     begun = 1
     for sequence, record, given in records:

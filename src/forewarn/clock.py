@@ -16,35 +16,39 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    #: A boot's id, empty where the system has none, and by how many milliseconds the service's
-    #: clock is ahead of the time since that boot.
+    #: Id of a boot (empty if unknown), and the service clock's lead over the time since that boot,
+    #: in ms.
     Mark = tuple[str, int]
 
 WAIT_TIMEOUT_S = 3600.0
-"""Longest wait in seconds any clock asks for; a sleeper then asks again. Keeps a stopped clock
-and a far deadline from turning into an infinite or overflowing timeout."""
+"""Maximum wait in seconds that any clock returns; the sleeper then asks again.
+
+So a stopped clock or a far deadline never causes an infinite or overflowing timeout.
+"""
 
 SPEED_MAX = 1_000_000.0
 """Highest speed of a scaled clock: a day in 86 ms, beyond which timers mean nothing."""
 
 
 STEP_MS_MIN = 100
-"""A smaller step of the system's clock, in milliseconds, is none: two clocks are never read at
-once, and NTP steps by no less than 128 ms, or by a leap second."""
+"""Smaller steps of the system's clock, in milliseconds, are ignored: two clocks are never read at
+once, and NTP steps by at least 128 ms, or by a leap second."""
 
 MARK_ABSURD_MS = 24 * 3600 * 1000
-"""A stored time this many milliseconds ahead of the current time is not believed. A clock
-that was set to the wrong time zone is put right by less."""
+"""A stored time this many milliseconds ahead of the current time is ignored.
+
+Correcting a wrong time zone moves a clock by less.
+"""
 
 NO_MARK = ("", 0)
 """The mark of a clock that cannot be resumed."""
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Where Linux says which boot this is."""
+"""File with the id of this boot on Linux."""
 
 
 class Clock(abc.ABC):
-    """What every loop holds and asks for the time."""
+    """The clock interface, from which every loop reads the time."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         """Start without listeners."""
@@ -70,7 +74,7 @@ class Clock(abc.ABC):
         return 0
 
     def elapsed_ms(self) -> int:
-        """Return the real time since some moment, in ms; it goes on while this clock is stopped."""
+        """Return the real time since some moment, in ms; it runs while this clock is stopped."""
         return self._monotonic_ns() // 1_000_000
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -95,11 +99,11 @@ def _boot_id() -> str:
 
 
 class SystemClock(Clock):
-    """The system's wall clock as it was at start, carried on by the monotonic clock.
+    """The system's wall clock at the start, continued by the monotonic clock.
 
-    A step of the system clock (NTP, an operator, a resumed VM) therefore neither shortens nor
-    stretches a promised notice. `adopt` takes the step over when that harms no notice; `resume`
-    goes on from the `mark` of an earlier process of the same boot. Source: N-4.
+    So a step of the system clock (NTP, an operator, a resumed VM) neither shortens nor stretches a
+    promised notice. `adopt` follows the step when it harms no notice; `resume` continues from the
+    `mark` of an earlier process of the same boot. Source: N-4.
     """
 
     def __init__(
@@ -110,13 +114,13 @@ class SystemClock(Clock):
         boottime_ns: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         boot_id: Callable[[], str] = _boot_id,
     ) -> None:
-        """Anchor the clock now; tests and the simulator give sources of their own.
+        """Start the clock now; tests and the simulator pass their own time sources.
 
         Args:
-            wall_ns: the system's time of day, which may be stepped.
-            monotonic_ns: what cannot be; it may stand still while the machine is suspended.
-            boottime_ns: time since boot, suspensions included; asked only where there is an id.
-            boot_id: names this boot of this machine; empty if unknown.
+            wall_ns: the system's time of day, which may step.
+            monotonic_ns: a time that never steps; it may stop while the machine is suspended.
+            boottime_ns: time since boot, suspensions included; read only with a boot id.
+            boot_id: id of this boot of this machine; empty if unknown.
         """
         super().__init__(monotonic_ns)
         self._wall_ns = wall_ns
@@ -139,9 +143,9 @@ class SystemClock(Clock):
         return (self._wall_ns() - self._monotonic_ns() - self._offset_ns) // 1_000_000
 
     def skipped_ms(self) -> int:
-        """Return by how much this clock would go ahead by `adopt` while no time passes, in ms.
+        """Return how far this clock would jump ahead by `adopt` while no time passes, in ms.
 
-        A suspension of the machine is time that passed. 0 where the time since boot is unknown.
+        Suspension of the machine counts as time that passed. 0 if the time since boot is unknown.
         """
         boot, ahead_ms = self.mark
         return (
@@ -151,7 +155,7 @@ class SystemClock(Clock):
         )
 
     def adopt(self) -> int:
-        """Take over the system's wall clock; where a notice runs it must be put off first.
+        """Follow the system's wall clock; running notices must be put off first.
 
         Returns:
             How far the system's clock was ahead of ours, in ms; 0 if that is below `STEP_MS_MIN`
@@ -168,7 +172,7 @@ class SystemClock(Clock):
 
     @property
     def mark(self) -> Mark:
-        """Where this clock stands, for a later process to `resume` from; `NO_MARK` if none can.
+        """The mark of this clock, for a later process to `resume` from; `NO_MARK` if impossible.
 
         It stays the same until `adopt` or `resume` changes the clock.
         """
@@ -179,12 +183,12 @@ class SystemClock(Clock):
         return self._mark
 
     def resume(self, mark: Mark, *, since_ms: int) -> int:
-        """Go on from an earlier clock's mark, or again from the system's where it means nothing.
+        """Continue from an earlier clock's mark; from the system's time if the mark is invalid.
 
-        Only before anybody has read the time: it may go back.
+        Call it before the first reading of the time, because the time may go back.
 
         Args:
-            mark: of another boot, of another machine or absurd it means nothing.
+            mark: invalid if it is of another boot or machine, or absurd.
             since_ms: a time that the earlier clock is known to have passed.
 
         Returns:
@@ -204,14 +208,14 @@ class SystemClock(Clock):
         return system_ms - resumed_ms
 
     def resume_at(self, now_ms: int, *, since_ms: int) -> int:
-        """Go on from the time that another machine's clock shows now, as `resume` does."""
+        """Continue from the current time of another machine's clock, as `resume` does."""
         boot = self._boot_id()
         ahead_ms = now_ms - self._boottime_ns() // 1_000_000 if boot else 0
         return self.resume((boot, ahead_ms), since_ms=since_ms)
 
 
 class ScaledClock(Clock):
-    """A clock that runs faster or slower than real time, may be stopped and moved ahead.
+    """A clock that runs faster or slower than real time, and can be stopped and advanced.
 
     For the emulator. Safe to read and change from any thread.
     """
@@ -224,7 +228,7 @@ class ScaledClock(Clock):
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Start at `start_ms` (the system's time where None), running at `speed`."""
+        """Start at `start_ms` (None: the system's time), running at `speed`."""
         super().__init__(monotonic_ns)
         self._lock = allocate_lock()
         self._real_ns = monotonic_ns()
@@ -239,7 +243,7 @@ class ScaledClock(Clock):
 
     @property
     def stopped(self) -> bool:
-        """Whether the clock stands still."""
+        """Whether the clock is stopped."""
         return self._stopped
 
     def now_ms(self) -> int:
@@ -270,7 +274,7 @@ class ScaledClock(Clock):
         self._change(_checked_speed(speed), stopped=self._stopped)
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock ahead by `by_ms` milliseconds at once."""
+        """Advance the clock by `by_ms` milliseconds at once."""
         if by_ms < 0:
             now_ms = self.now_ms()
             raise ClockWentBack(now_ms=now_ms, wanted_ms=now_ms + by_ms)
@@ -310,14 +314,14 @@ class VirtualClock(Clock):
         return min(max((until_ms - self._now_ms) / 1000.0, 0.0), WAIT_TIMEOUT_S)
 
     def set(self, now_ms: int) -> None:
-        """Go ahead to `now_ms`; going back raises and changes nothing."""
+        """Advance to `now_ms`; going back raises an error and changes nothing."""
         if now_ms < self._now_ms:
             raise ClockWentBack(now_ms=self._now_ms, wanted_ms=now_ms)
         self._now_ms = now_ms
         self._changed()
 
     def advance(self, by_ms: int) -> None:
-        """Go ahead by `by_ms` milliseconds; a negative number raises."""
+        """Advance by `by_ms` milliseconds; a negative number raises an error."""
         self.set(self._now_ms + by_ms)
 
 

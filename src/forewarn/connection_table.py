@@ -1,9 +1,9 @@
-"""Who may hold connections to a port: counted by source from the moment they are accepted.
+"""Limits on connections to a port, counted by source from the moment of acceptance.
 
-A caller whom nobody knows yet makes room for the next one; one who is known keeps its connection.
-An event loop's own server keeps a connection that is silent in its TLS handshake for a minute and
-reports none of it, so connections are accepted and counted here, and given to the event loop then.
-The metadata service counts by VM instead: see `metadata/http/open_connections.py`.
+An unauthenticated connection may be closed to make room for a new one; an authenticated one is
+kept. An asyncio server keeps a silent TLS handshake open for a minute without reporting it. So
+connections are accepted and counted here before the event loop gets them. The metadata service
+counts by VM instead: see `metadata/http/open_connections.py`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-#: Longest TLS handshake, and longest farewell, in seconds.
+#: Time limits of the TLS handshake and of its shutdown, in seconds.
 HANDSHAKE_S_MAX = 5.0
-#: Callers of one port who are not known yet: at most `UNKNOWN_MAX`, and one in
-#: `UNKNOWN_FDS_SHARE` file descriptors; one source has one in `SOURCE_SHARE` of those.
+#: Unauthenticated connections of one port: at most `UNKNOWN_MAX`, and one in `UNKNOWN_FDS_SHARE`
+#: file descriptors; one source may have one in `SOURCE_SHARE` of those.
 UNKNOWN_MAX, UNKNOWN_FDS_SHARE, SOURCE_SHARE = 256, 16, 4
-#: Connections that may wait to be accepted, and how many are before others have their turn.
+#: Connections that may wait for acceptance, and how many are accepted before other work runs.
 BACKLOG, ACCEPTED_AT_ONCE = 1024, 4
-#: What the next connection may not meet.
+#: Errors that do not affect the next connection.
 PASSING = frozenset({errno.ECONNABORTED, errno.EINTR})
-#: Pause where the system gives no further connection, in seconds.
+#: Pause when the system accepts no further connection, in seconds.
 RETRY_S = 0.1
 _FACT = {"action": "accept-failed"}
 
@@ -39,19 +39,19 @@ log = logging.getLogger("forewarn.connections")
 
 
 class ConnectionTable:
-    """The open connections of one port; those whose caller is not known yet are the first to go.
+    """The open connections of one port; unauthenticated ones are closed first.
 
-    Each change costs the same, however many connections there are.
+    Each change has a constant cost, however many connections there are.
     """
 
     def __init__(
         self, max_connections: int, max_per_source: int, *, fds_max: int | None = None
     ) -> None:
-        """Hold none yet.
+        """Start empty.
 
         Args:
-            max_connections: all of them.
-            max_per_source: those from one source whose caller is not known.
+            max_connections: maximum number of connections.
+            max_per_source: maximum unauthenticated connections of one source.
             fds_max: file descriptors the process may have; 0: no limit; None: ask the system.
         """
         fds = fd_limit() if fds_max is None else fds_max
@@ -60,13 +60,13 @@ class ConnectionTable:
         self._max_unknown = min(UNKNOWN_MAX, share)
         self._max_per_source = min(max_per_source, self._max_unknown // SOURCE_SHARE)
         self._count = 0
-        #: Not known yet, or idle since: oldest first, of everybody and of each source.
+        #: Unauthenticated or idle connections, oldest first: all, and by source.
         self._evictable: OrderedDict[TrackedConnection, None] = OrderedDict()
         self._by_source: defaultdict[str, OrderedDict[TrackedConnection, None]]
         self._by_source = defaultdict(OrderedDict)
 
     def enter(self, connection: TrackedConnection) -> bool:
-        """Count a connection in, at the cost of the oldest unknown one; False: there is no room."""
+        """Count a connection, closing the oldest unauthenticated one if needed; False: no room."""
         own = self._by_source.get(connection.source, ())
         if connection.source and len(own) >= self._max_per_source:
             next(iter(own)).cut()
@@ -79,7 +79,7 @@ class ConnectionTable:
         return True
 
     def leave(self, connection: TrackedConnection) -> None:
-        """Count a connection out."""
+        """Stop counting a connection."""
         self._count -= 1
         self.keep(connection)
 
@@ -89,7 +89,7 @@ class ConnectionTable:
         self._by_source[connection.source][connection] = None
 
     def keep(self, connection: TrackedConnection) -> None:
-        """Keep a connection whatever comes."""
+        """Protect a connection from being closed for others."""
         self._evictable.pop(connection, None)
         own = self._by_source.get(connection.source)
         if own is not None:
@@ -98,7 +98,7 @@ class ConnectionTable:
                 del self._by_source[connection.source]
 
     def cut_unknown(self) -> None:
-        """End every connection whose caller is not known, as the port closes."""
+        """End every unauthenticated connection when the port closes."""
         for connection in tuple(self._evictable):
             connection.cut()
 
@@ -107,17 +107,17 @@ class TrackedConnection:
     """One connection in the table, from its acceptance to its end."""
 
     def __init__(self, table: ConnectionTable, address: object) -> None:
-        """Enter the table; see `counts`."""
-        #: As limits count it; empty: a Unix socket, which has none.
+        """Add itself to the table; see `counts`."""
+        #: Source address for limits; empty for a Unix socket.
         self.source = source_of(str(address[0])) if isinstance(address, tuple) else ""
-        #: What ends it at once.
+        #: Ends the connection at once.
         self.end: Callable[[], object] = lambda: None
         self._table = table
         #: Whether it is in the table.
         self.counts = table.enter(self)
 
     def admit(self) -> None:
-        """Keep it: its caller is known."""
+        """Protect it: its caller is authenticated."""
         if self.counts:
             self._table.keep(self)
 
@@ -127,7 +127,7 @@ class TrackedConnection:
             self._table.expose(self)
 
     def leave(self) -> None:
-        """Count it out; it may be called again."""
+        """Stop counting it; may be called again."""
         if self.counts:
             self.counts = False
             self._table.leave(self)
@@ -141,7 +141,7 @@ class TrackedConnection:
 class CountedPort:
     """Accepts the connections of one listening socket, counts them, and gives them a protocol.
 
-    The protocol must call `leave` of what it is made for when its connection is lost.
+    The protocol must call `leave` of its table entry when its connection is lost.
     """
 
     def __init__(
@@ -153,14 +153,14 @@ class CountedPort:
         tls: ssl.SSLContext | None = None,
         full: bytes = b"",
     ) -> None:
-        """Accept nothing yet.
+        """Start without accepting.
 
         Args:
             listener: bound, not blocking.
             table: where connections count.
-            make_protocol: makes the protocol of one.
-            tls: None: they are plain.
-            full: sent over a plain connection that there is no room for.
+            make_protocol: creates the protocol of a connection.
+            tls: None: no TLS.
+            full: sent over a plain connection that is refused.
         """
         self.listener = listener
         self._table = table
@@ -176,13 +176,13 @@ class CountedPort:
         """Listen.
 
         Raises:
-            OSError: another process does.
+            OSError: another process listens.
         """
         self.listener.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     async def stop(self) -> None:
-        """Accept no more, and end every connection whose caller is not known."""
+        """Accept no more, and end every unauthenticated connection."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
@@ -199,7 +199,7 @@ class CountedPort:
                 if error.errno not in PASSING:
                     log.warning("no connection can be accepted: %s", error, extra=_FACT)
                     await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # other work runs first
 
     def _take(self, connection: socket.socket, address: object) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's own signature
@@ -229,7 +229,7 @@ class CountedPort:
             )
             tracked.end = transport.abort
         except OSError:
-            tracked.leave()  # a stranger's failed handshake is nobody's news
+            tracked.leave()  # a failed handshake of an unknown client is not worth a log line
         except BaseException:
             tracked.leave()
             raise
@@ -252,7 +252,7 @@ async def listeners_at(host: str, port: int) -> list[socket.socket]:
 
 
 def fd_limit() -> int:
-    """Return how many file descriptors the process may have; 0: the system has no such limit."""
+    """Return how many file descriptors the process may have; 0: unlimited."""
     try:
         import resource  # noqa: PLC0415  not everywhere
     except ImportError:
@@ -262,7 +262,7 @@ def fd_limit() -> int:
 
 
 def source_of(address: str) -> str:
-    """Return what limits count by: an IPv4 address, or an IPv6 network of 64 bits."""
+    """Return the source for limits: an IPv4 address, or an IPv6 network of 64 bits."""
     try:
         plain = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tree of errors, by who must act; the classes contain the message texts.
+"""The tree of errors, by the party that must act; the classes contain the message texts.
 
 A package with its own errors subclasses one of the three branches, here or in that package.
 This module is imported by the agent, so it imports nothing.
@@ -7,7 +7,7 @@ This module is imported by the agent, so it imports nothing.
 from __future__ import annotations
 
 TEXT_CHARACTERS_MAX = 1000
-"""Longest text accepted from outside, in characters: a reason is a sentence, not a log."""
+"""Maximum length of a text from outside, in characters: a reason is a sentence, not a log."""
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 """Replacement for a character that a terminal or a database might interpret."""
@@ -52,7 +52,7 @@ class CallerError(ForewarnError):
 
 
 class ArgumentInvalid(CallerError, ValueError):
-    """An argument of the SDK with the wrong type or out of range."""
+    """An argument of the SDK has the wrong type or is out of range."""
 
     code = "argument-invalid"
     message = "{name} must be {wanted}, not {found!r}."
@@ -86,7 +86,7 @@ class ClockWentBack(OurError):
 
 
 class ClockSpeedInvalid(CallerError):
-    """A scaled clock was asked for a speed that is not a number above zero."""
+    """The requested speed of a scaled clock is not a number above zero."""
 
     code = "clock-speed-invalid"
     message = "The clock cannot run at speed {speed:g}."
@@ -99,14 +99,14 @@ def every_error() -> tuple[type[ForewarnError], ...]:
     The reference page and the test that checks it are written from this list.
     """
     errors: list[type[ForewarnError]] = [ForewarnError]
-    for kind in errors:  # grows while it is walked: breadth first, without recursion
+    for kind in errors:  # the list grows during the walk: breadth first, without recursion
         errors.extend(child for child in kind.__subclasses__() if child not in errors)
     return tuple(errors)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why something from outside failed, in a few words: no number, but the file if any."""
-    if isinstance(error, ConnectionRefusedError):  # asyncio has a text of its own
+    """Return a short reason for an external failure: no number, but the file if any."""
+    if isinstance(error, ConnectionRefusedError):  # asyncio adds its own text
         return "connection refused"
     if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # ssl.SSLError is slow to import
         return "it does not use TLS"
@@ -117,7 +117,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """Return a text from outside as it can be stored and shown.
+    """Return an external text in a form that can be stored and shown.
 
     White space becomes a space, a control character is replaced, an odd byte of a program's
     output is escaped, and a text that is too long is cut off.
@@ -130,7 +130,7 @@ def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
 
 
 def escaped_text(text: str) -> str:
-    """Return a line for people in which what could break or colour it is shown, not obeyed."""
+    """Return a line for people with terminal control characters made visible."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-#: Done.
+#: Success.
 OK = 0
-#: The server refused, the work that was waited for failed or was cancelled, or what was asked for
-#: cannot be done on this machine now.
+#: The server refused, the awaited work failed or was cancelled, or this machine cannot do it now.
 REFUSED = 1
-#: The command line was wrong, or names what cannot be used; `argparse` uses the same number.
+#: The command line is wrong, or names something unusable; `argparse` uses the same number.
 USAGE = 2
-#: The server did not answer, or not as one of ours.
+#: The server did not answer, or is not a Forewarn server.
 UNREACHABLE = 3
-#: What was waited for did not happen within `--timeout`.
+#: The awaited event did not happen within `--timeout`.
 TIMED_OUT = 4
 #: Ctrl-C: 128 and the number of SIGINT, as shells count.
 INTERRUPTED = 130
-#: The reader of the output went away: 128 and the number of SIGPIPE.
+#: The reader of the output closed it: 128 and the number of SIGPIPE.
 PIPE_CLOSED = 141
 
-#: What each status means, for the reference page.
+#: The meaning of each status, for the reference page.
 MEANINGS = {
     OK: "done",
     REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
@@ -28,5 +27,5 @@ MEANINGS = {
     " `watch --count`: it stopped first",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
     INTERRUPTED: "interrupted (Ctrl-C)",
-    PIPE_CLOSED: "the reader of the output went away",
+    PIPE_CLOSED: "the reader of the output closed it",
 }

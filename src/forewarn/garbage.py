@@ -1,7 +1,7 @@
-"""When Python looks for garbage: never while a store is loaded, and never twice at what lives on.
+"""Limits garbage collection: none while a store loads, none twice over long-lived objects.
 
-Nearly all records die when nobody refers to them any more; the collector is there for the rest,
-objects that refer to one another in a circle. It stops every thread while it looks.
+Nearly all records are freed by their reference count. The collector is needed only for reference
+cycles, and it stops every thread.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Collections of a generation after which the next older one is looked at. A whole one then sees
-#: some 10,000 objects, each of them once whatever these numbers are; with Python's own, 10, it saw
-#: 50,000 of a wave of work, 8 to 16 ms in which nobody was answered.
+#: Collections of a generation before the next older one is collected. A full collection then
+#: examines some 10,000 objects, each once. With Python's own value, 10, it examined 50,000 in a
+#: wave of work, which delayed all answers by 8 to 16 ms.
 YOUNG_MAX, MIDDLE_MAX = 5, 1
-#: Generation of a collection that looks at everything it may look at.
+#: The oldest generation, whose collection examines everything.
 _WHOLE = 2
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage while records are made: there is none, and they are looked at often."""
+    """Disable collection while records are loaded: they form no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -34,13 +34,13 @@ def uncollected() -> Iterator[None]:
 
 
 def freeze_garbage() -> None:
-    """Take everything made so far out of the collector's sight, and so from now on.
+    """Exempt all current objects from collection, and repeat this after each full collection.
 
-    For processes, once started. What a whole collection has kept is in use, and most of
-    it is the fleet, modules and connections, which stay: it is not looked at again. A fleet of
-    20,000 hosts that came after the start stopped every request for a tenth of a second else,
-    every few seconds. A circle among what stays is freed only where its own code opens it; ours
-    does, as connections do when they close.
+    For started processes. The objects that survive a full collection are in use, and most of them
+    are the fleet, modules and connections, which stay, so they are not examined again. Otherwise a
+    fleet of 20,000 hosts, added after the start, stopped every request for a tenth of a second
+    every few seconds. A cycle among exempt objects is freed only if its own code breaks it, as our
+    connections do when they close.
     """
     gc.collect()
     gc.freeze()

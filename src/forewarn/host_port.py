@@ -17,7 +17,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def joined_address(host: str, port: int | None) -> str:
-    """Return `HOST:PORT` or `[IPV6]:PORT`; only the host without a port."""
+    """Return `HOST:PORT` or `[IPV6]:PORT`; without a port only the host."""
     name = f"[{host}]" if ":" in host else host
     return name if port is None else f"{name}:{port}"
 

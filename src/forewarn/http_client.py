@@ -16,7 +16,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Longest answer, in bytes: a topology is the largest.
+#: Maximum length of an answer, in bytes: a topology is the largest.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -35,7 +35,7 @@ class ClientResponse:
     """The response; a body that is too long is cut one byte beyond the limit."""
 
     status: int
-    #: By their names in lower case.
+    #: Headers by lower-case name.
     headers: Mapping[str, str]
     body: bytes
 
@@ -47,13 +47,13 @@ def exchange(
     ca_file: str = "",
     bytes_max: int = ANSWER_BYTES_MAX,
 ) -> ClientResponse:
-    """Send one request on a connection of its own; never follows a redirect.
+    """Send one request on a new connection; never follows a redirect.
 
     Args:
         request: the request.
-        timeout_s: how long each step until it is sent may take, and then the whole answer.
+        timeout_s: time limit of each step of sending, and of the whole answer.
         ca_file: trusted CA certificates; empty: the system's.
-        bytes_max: the longest body that is read completely.
+        bytes_max: maximum length of a body that is read completely.
 
     Raises:
         OSError, HTTPException: no complete answer arrived in time.
@@ -63,10 +63,10 @@ def exchange(
 
     def give_up() -> None:
         late.set()
-        with suppress(OSError):  # it has ended already
+        with suppress(OSError):  # the connection has ended already
             socket.socket.shutdown(line, socket.SHUT_RDWR)
 
-    # A far side that sends a byte now and then keeps each read alive: the whole has a limit.
+    # A server that sends single bytes keeps each read alive, so the whole has a limit, too.
     timer = threading.Timer(timeout_s, give_up)
     timer.daemon = True
     timer.start()
@@ -84,10 +84,10 @@ def exchange(
 def open_request(
     request: ClientRequest, *, timeout_s: float, ca_file: str = ""
 ) -> http.client.HTTPConnection:
-    """Send one request on a connection of its own, whose answer the caller reads and closes.
+    """Send one request on a new connection; the caller reads and closes the answer.
 
     Raises:
-        OSError, HTTPException: it could not be sent.
+        OSError, HTTPException: the request could not be sent.
     """
     parts = urlsplit(request.url)
     host = parts.hostname or ""

@@ -9,15 +9,15 @@ import random
 
 
 class Ids:
-    """Makes identifiers; each kind has its own stream, so that kinds never disturb each other.
+    """Makes identifiers; each kind has its own stream, so that kinds do not affect each other.
 
-    With a seed every stream repeats from run to run, for the emulator and the simulator: such a
-    run must not share a store with an earlier one, since ids are never reused (D-3).
-    Without a seed everything comes from the system's randomness and cannot be guessed.
+    With a seed every stream repeats from run to run, for the emulator and the simulator. Such a run
+    must not share a store with an earlier one, because ids are never reused (D-3). Without a seed
+    the system's randomness makes ids unguessable.
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        """Open no stream yet; each is opened when its kind is first asked for."""
+        """Start without streams; each is opened at first use."""
         self._seed = seed
         self._streams: dict[str, random.Random] = {}
 

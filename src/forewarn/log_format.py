@@ -1,6 +1,6 @@
-"""How the service's own log lines look: sentences for people, objects for machines.
+"""The format of the service's log lines: sentences for people, JSON objects for machines.
 
-What is logged is each room's business; nothing else may configure logging.
+Nothing else may configure logging.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 from forewarn.protocol import timestamps
 from forewarn.settings import SettingInvalid
 
-#: Facts a log record may carry beside its sentence; stable names for machines.
+#: Facts of a log record beside its sentence; stable names for machines.
 FACTS = ("action", "actor")
-#: Whose lines are written: ours, and what uvicorn and asyncio say of a connection.
+#: Loggers whose lines are written: ours, and those of uvicorn and asyncio about connections.
 LOGGERS = ("forewarn", "uvicorn", "asyncio")
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -29,7 +29,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, with the stable `action` where there is one."""
+    """One JSON object per line, with the stable `action` if the record has one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line."""
@@ -46,10 +46,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logs(level: str, format_name: str) -> None:
-    """Log to standard error from now on.
+    """Start logging to standard error.
 
     Raises:
-        SettingInvalid: there is no such level or format.
+        SettingInvalid: the level or format is unknown.
     """
     formats = {"text": TextFormatter, "json": JsonFormatter}
     for name, given, known in (("format", format_name, formats), ("level", level, LEVELS)):

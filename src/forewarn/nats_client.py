@@ -1,4 +1,4 @@
-"""Connections to NATS servers; `nats-py` is an extra, imported when one is opened."""
+"""Connections to NATS servers; `nats-py` is an extra, imported at the first connection."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONNECT_S_MAX = 3.0
-"""How long a server may take to be connected to."""
+"""Time limit of a connection attempt."""
 
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
-"""What may wait to be sent; beyond it messages are dropped, as NATS itself may do."""
+"""Maximum unsent bytes; beyond it messages are dropped, as NATS itself may do."""
 
 
 class NatsMissing(CallerError):
@@ -40,21 +40,21 @@ class NatsUnreachable(PeerError):
 
 @value
 class NatsLogin:
-    """How a client proves itself to a server. A certificate is part of `tls`."""
+    """A client's credentials for a server. A certificate is part of `tls`."""
 
     user: str = ""
     password: str = ""
     credentials_file: str = ""
-    """User JWT and seed, as `nsc` writes them."""
+    """User JWT and seed, in the format of `nsc`."""
     tls: ssl.SSLContext | None = None
-    """None: nothing is encrypted, for servers on this machine."""
+    """None: no encryption, for servers on this machine."""
 
 
 class NatsConnection:
-    """One connection, which is closed for good once it breaks; use it on one event loop."""
+    """One connection, which is not reopened after a failure; use it on one event loop."""
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401 - of an extra
-        """Send over a connected client."""
+        """Wrap a connected client."""
         self._client = client
         self._queue: deque[tuple[str, bytes, str]] = deque()
         self._queued_bytes = 0
@@ -67,7 +67,7 @@ class NatsConnection:
         self._sending = asyncio.get_running_loop().create_task(self._send())
 
     def publish(self, subject: str, body: bytes, reply: str = "") -> None:
-        """Send a message soon; without subscribers the server reports that to `reply`."""
+        """Queue a message; without subscribers the server reports that to `reply`."""
         size = len(body)
         if self.closed.is_set() or self._queued_bytes + size > QUEUED_BYTES_MAX:
             return
@@ -78,7 +78,7 @@ class NatsConnection:
     async def subscribe(self, subject: str, receive: Callable[[str, bytes], None]) -> None:
         """Call `receive` with the subject and body of each message.
 
-        An empty body is the server's report that nobody subscribes to what was sent.
+        An empty body is the server's report that the sent message has no subscriber.
         """
 
         async def received(message: Any) -> None:  # noqa: ANN401 - of an extra
@@ -87,7 +87,7 @@ class NatsConnection:
         await self._client.subscribe(subject, cb=received)
 
     async def close(self) -> None:
-        """Disconnect once queued messages are sent, if the server takes them."""
+        """Disconnect once queued messages are sent, if the server accepts them."""
         if not self.closed.is_set():
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CONNECT_S_MAX):
@@ -126,12 +126,12 @@ async def connect_nats(server: str, login: NatsLogin, *, name: str) -> NatsConne
 
     Args:
         server: its address.
-        login: the proof of the client.
-        name: what the server's operators see.
+        login: the client's credentials.
+        name: the name shown to the server's operators.
 
     Raises:
         NatsMissing: nats-py is not installed.
-        NatsUnreachable: it cannot be used.
+        NatsUnreachable: the server cannot be used.
     """
     check_nats()
     from nats import errors  # noqa: PLC0415 - an extra
@@ -157,7 +157,7 @@ async def connect_nats(server: str, login: NatsLogin, *, name: str) -> NatsConne
             await client.connect(
                 [server],
                 name=name,
-                allow_reconnect=False,  # what a lost connection had buffered must not come later
+                allow_reconnect=False,  # a lost connection's buffer must not be sent later
                 connect_timeout=CONNECT_S_MAX,
                 error_cb=refused,
                 disconnected_cb=ended,
@@ -177,20 +177,20 @@ async def connect_nats(server: str, login: NatsLogin, *, name: str) -> NatsConne
 
 
 def check_nats() -> None:
-    """Refuse to go on without the client of NATS.
+    """Refuse to continue without the client of NATS.
 
     Raises:
-        NatsMissing: it is not installed.
+        NatsMissing: nats-py is not installed.
     """
     if find_spec("nats") is None:
         raise NatsMissing
 
 
 def new_client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
-    """Return a client; one for TLS alone leaves a server that offers none before it says a word.
+    """Return a client; with TLS, it leaves a server without TLS before any message.
 
-    nats-py takes TLS where the server's first line, which anybody on the way can change, asks for
-    it, and otherwise goes on in the clear, secret included.
+    nats-py itself uses TLS only if the server's first line requests it. An attacker on the network
+    can change that line, and the client would then continue unencrypted, with its secret.
     """
     from nats import errors  # noqa: PLC0415 - an extra
     from nats.aio.client import Client  # noqa: PLC0415 - an extra

@@ -35,7 +35,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSH_A
 
 
 class ProgramFailed(PeerError):
-    """A failed program."""
+    """A program failed."""
 
     code = "driver-program-failed"
     message = "{program} {problem}."
@@ -68,7 +68,7 @@ def program_output(words: Sequence[str], given: bytes, limits: ProgramLimits) ->
     """Run a program to its end and return its output.
 
     Raises:
-        ProgramFailed: as of `run_program`.
+        ProgramFailed: raised as by `run_program`.
     """
     output = bytearray()
     with tempfile.TemporaryFile() as stdin:
@@ -81,7 +81,7 @@ def program_output(words: Sequence[str], given: bytes, limits: ProgramLimits) ->
 def run_program(
     words: Sequence[str], stdin: IO[bytes] | int, limits: ProgramLimits, *, watch: Watch
 ) -> None:
-    """Run a program to its end; nothing of its process group is left then.
+    """Run a program to its end; nothing of its process group remains.
 
     Args:
         words: the program and its arguments; no shell is involved.
@@ -205,7 +205,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    # A group outlives its leader as long as it has members, and its number is not given away;
-    # where it has none any more there is nobody to signal.
+    # A group exists as long as it has members, even after its leader's end, and its number is not
+    # reused. Without members there is no process to signal.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

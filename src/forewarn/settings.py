@@ -11,8 +11,8 @@ from forewarn.values import value
 ENVIRONMENT_PREFIX = "FOREWARN_"
 
 
-#: Values that no file and no variable sets: limits and times that suit every installation, and
-#: what only the emulator needs. Code that builds `Settings` may choose others.
+#: Limits and times that suit every installation, or that only the emulator needs. No file and no
+#: variable sets them; code that builds `Settings` may choose other values.
 FIXED: dict[str, frozenset[str]] = {
     "metadata": frozenset(
         (
@@ -63,7 +63,7 @@ class MetadataSettings:
     """The metadata service. Durations are real seconds, whatever the service's clock does."""
 
     serve_outdated: bool = True
-    """Whether VMs are answered while the service has not reached a shared store for a term; false:
+    """Whether VMs are answered while the service has not reached a shared store for a term. False:
     503, so that a proxy asks another control plane. Nodes and `[listen] workers` always answer.
     Source: H-3.
     """
@@ -91,7 +91,7 @@ class MetadataSettings:
     """
     min_api_version: str = "2017-03-01"
     """Oldest api-version of Scheduled Events that is served. From `2017-08-01` on every request
-    needs the `Metadata` header, so that no web page can send one blindly.
+    requires the `Metadata` header, so that no web page can send one blindly.
 
     Source: E-2.
     """
@@ -100,15 +100,15 @@ class MetadataSettings:
     Microsoft's samples does. Source: E-2.
     """
     allowed_hosts: tuple[str, ...] = ()
-    """Names and addresses a request's `Host` may have, without port; empty: any. It keeps out web
-    pages whose name was made to resolve to the service (DNS rebinding).
+    """Names and addresses that a request's `Host` may have, without port; empty: any. This blocks
+    web pages whose name was made to resolve to the service (DNS rebinding).
     """
 
     rate_per_s: float = 5.0
-    """Requests per second that each VM may send, over all its addresses; 0: no limit. Each
-    worker counts on its own: on Linux an address always meets the same worker, and a VM whose
-    addresses meet several has an equal share at each. Behind proxies the address is the proxy's:
-    through several a VM has this limit once for each worker that those proxies meet, at most once
+    """Requests per second that each VM may send, over all its addresses; 0: no limit. Each worker
+    counts on its own. On Linux an address always reaches the same worker, and a VM whose addresses
+    reach several workers has an equal share at each. Behind proxies the address is the proxy's:
+    through several proxies a VM has this limit once for each worker that they reach, at most once
     for each proxy.
 
     Source: E-6.
@@ -121,8 +121,8 @@ class MetadataSettings:
     Unix socket. Source: S-6.
     """
     proxy_without_header: bool = False
-    """Whether a signed request may lack the `Metadata` header: Neutron's metadata agent passes on
-    none of a VM's headers. Source: E-2, S-6.
+    """Whether a signed request may lack the `Metadata` header: Neutron's metadata agent drops a
+    VM's headers. Source: E-2, S-6.
     """
     proxy_secret: str = ""
     """Shared secret of the proxies; empty: no signature is accepted. Source: S-6."""
@@ -140,7 +140,7 @@ class MetadataSettings:
     outcomes: bool = False
     """Whether a VM may ask for the outcome of its events, at `/forewarn/outcomes/EVENT`. X-1."""
     wait_timeout_s: float = 300.0
-    """Longest `wait` of a long poll; a longer one is cut to this. Source: E-9."""
+    """Maximum `wait` of a long poll; a longer wait is shortened to it. Source: E-9."""
 
     idle_timeout_s: float = 120.0
     """How long a connection may stay without a request before it is closed."""
@@ -149,15 +149,15 @@ class MetadataSettings:
     stall_timeout_s: float = 20.0
     """How long a client may stall before its connection is closed."""
     max_connections: int = 20_000
-    """Open connections; beyond it the oldest idle one is closed. If the process may open fewer
-    files, three quarters of those: the rest are the operator API's and the store's.
+    """Maximum open connections; beyond it the oldest idle one is closed. If the process may open
+    fewer files, three quarters of those; the operator API and the store have the rest.
     """
     max_connections_per_client: int = 64
-    """Open connections of one VM; beyond it one of its own is closed. An address that no VM owns
-    may have as many, and no further one.
+    """Maximum open connections of one VM; beyond it one of its own is closed. An address without a
+    VM may have as many; further connections are refused.
     """
     max_unknown_connections: int = 256
-    """Open connections of all callers whom no VM owns, at most a quarter of all connections."""
+    """Maximum open connections of all unknown callers, at most a quarter of all connections."""
 
 
 @value
@@ -165,7 +165,7 @@ class ListenSettings:
     """Where the service listens: `IPV4:PORT`, `localhost:PORT`, `[IPV6]:PORT` or `unix:PATH`."""
 
     metadata: tuple[str, ...] = ("169.254.169.254:80",)
-    """Addresses of the metadata service, several at once if wanted. Source: E-1."""
+    """Addresses of the metadata service. Source: E-1."""
     workers: int = 0
     """Processes that share the metadata addresses; 0: the service's own process answers."""
     operator: str = "127.0.0.1:8470"
@@ -173,12 +173,13 @@ class ListenSettings:
     local: str = ""
     """Unix socket of the operator API for users of this machine, `unix:PATH`: root and the
     service's own user are admin, others what `user:NAME` is granted. Empty:
-    `/run/forewarn/operator.sock` where that can be written, else `operator.sock` beside a SQLite
-    store. Source: P-1, P-4.
+    `/run/forewarn/operator.sock` if the service can write there, otherwise `operator.sock` beside a
+    SQLite store. Source: P-1, P-4.
     """
     metrics: str = ""
-    """Address where `GET /metrics` is answered for Prometheus, without a token, by the service and
-    by a metadata node; empty: none. It names groups and nodes: keep it from VMs."""
+    """Address of `GET /metrics` for Prometheus, without a token, for the service and for a metadata
+    node; empty: no metrics. The metrics name groups and nodes: keep the address unreachable for
+    VMs."""
 
 
 @value
@@ -217,13 +218,13 @@ class NodeSettings:
 
     follow: str = ""
     """`HOST:PORT` of the control plane's feed, `unix:PATH`, or `nats://HOST:PORT` of a NATS server;
-    of several, separated by commas, the node follows one that is active. Source: H-5, M-7."""
+    separate several by commas: the node follows an active one. Source: H-5, M-7."""
     store: str = ""
     """Directory for the documents it serves, so that it can restart on its own. M-2."""
     name: str = ""
     """Name of the node; empty: the name of its machine."""
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs it serves, 2,048 characters together; empty: all permitted hosts."""
+    """Hosts whose VMs it serves, at most 2,048 characters together; empty: all permitted hosts."""
     certificate: str = ""
     """File with its certificate, PEM."""
     key: str = ""
@@ -237,8 +238,8 @@ class NodeSettings:
     nats_credentials: str = ""
     """File with its NATS credentials (user JWT and seed), if it has no certificate."""
     max_spooled_approvals: int = 0
-    """Approvals it may accept while the control plane is unreachable, and deliver afterwards; 0:
-    none, VMs get 503. An accepted approval may arrive too late to count.
+    """Approvals that it may accept while the control plane is unreachable, and deliver afterwards;
+    0: none, VMs get 503. An accepted approval may arrive too late to count.
 
     Source: M-3.
     """
@@ -287,10 +288,10 @@ class OperatorSettings:
 
 @value
 class OidcSettings:
-    """People and programs who are identified by an OpenID Connect issuer. Source: P-5."""
+    """Callers identified by an OpenID Connect issuer. Source: P-5."""
 
     issuer: str = ""
-    """Its address, as its tokens name it: `https://…`; empty: none. Who it identifies is
+    """Its address, as its tokens name it: `https://…`; empty: none. A caller that it identifies is
     `oidc:NAME`, with the bindings of each `group:GROUP` in the claim `groups`.
     """
     client_id: str = ""
@@ -299,13 +300,15 @@ class OidcSettings:
     client_secret: str = ""
     """Its secret at the issuer; empty: it is a public client there. Best set by environment."""
     name_claim: str = "sub"
-    """Claim that names people: `sub`, or one that the issuer never gives to another person. `email`
-    counts only with `email_verified`."""
+    """Claim with a caller's name: `sub`, or one that the issuer never reassigns to another person.
+
+    `email` counts only with `email_verified`.
+    """
 
 
 @value
 class AzureSettings:
-    """Azure Resource Manager, for Azure's own tools; over TLS. Callers as for the operator API."""
+    """Azure Resource Manager over TLS, for Azure's own tools. Callers as for the operator API."""
 
     listen: str = ""
     """Address in the form of `[listen] operator`; empty: not served."""
@@ -320,7 +323,7 @@ class AzureSettings:
 
 @value
 class AuditSettings:
-    """The audit of calls: who changed what, and what was refused."""
+    """The audit of calls: changes with their callers, and refused calls."""
 
     key: str = ""
     """Key of 32 bytes or more that signs each record; empty: no signatures. Best set by
@@ -330,7 +333,7 @@ class AuditSettings:
 
 @value
 class StoreSettings:
-    """Where the state and the history are kept."""
+    """The store of state and history."""
 
     url: str = "sqlite:///var/lib/forewarn/forewarn.db"
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
@@ -366,11 +369,11 @@ class LifecycleSettings:
     notice_preempt_s: int = 30
     """Least notice of a Preempt; at least 30."""
     notice_terminate_s: int = 300
-    """Least notice of a Terminate where its group asks for one; at least 300."""
+    """Least notice of a Terminate if its group wants notice; at least 300."""
     notice_margin_ms: int = 500
     """Added to each notice for the time from decision to first view, in milliseconds."""
     prediction_s: int = 604_800
-    """How far ahead predicted failure is announced where no time is given. Source: N-2."""
+    """How early predicted failure is announced if the request gives no time. Source: N-2."""
     max_user_operations: int = 10
     """User-initiated operations an owner may have scheduled at a time. Source: O-1."""
     max_operations: int = 200_000
@@ -428,9 +431,9 @@ class OtlpSettings:
     """Traces and logs for OpenTelemetry."""
 
     endpoint: str = ""
-    """Address of a collector that takes OTLP over HTTP, for instance `http://127.0.0.1:4318`;
-    empty: none. Needs `forewarn[otel]`. Certificates and headers as OpenTelemetry's own variables
-    say, `OTEL_EXPORTER_OTLP_HEADERS` and the like."""
+    """Address of a collector that accepts OTLP over HTTP, for instance `http://127.0.0.1:4318`;
+    empty: none. Needs `forewarn[otel]`. OpenTelemetry's own variables set certificates and headers,
+    such as `OTEL_EXPORTER_OTLP_HEADERS`."""
 
 
 @value
@@ -445,7 +448,7 @@ class LogSettings:
 
 @value
 class Settings:
-    """Everything an operator can set."""
+    """All settings of an operator."""
 
     listen: ListenSettings = ListenSettings()
     metadata: MetadataSettings = MetadataSettings()

@@ -1,6 +1,6 @@
-"""From files and environment to settings: fragments as written, merged inputs, checked settings.
+"""Loads settings from files and the environment, merges them and checks their types and ranges.
 
-Nothing is decided by what a setting means; each room checks that itself.
+Each package checks the meaning of its own settings.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from forewarn.validation.toml_reader import read_toml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: Variables with that prefix which are not settings of the service.
+#: Variables with this prefix that are not settings of the service.
 ENVIRONMENT_OTHER = frozenset(
     {
         *("FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"),
         *("FOREWARN_CA", "FOREWARN_CERTIFICATE", "FOREWARN_KEY"),
     }
 )
-#: How like a section's name a word must be to be meant for it: `metdata` is, `service` is not.
+#: Required similarity to a section's name before a correction is suggested: `metdata` has it,
+#: `service` does not.
 MISSPELT = 0.8
-#: A settings file of this size is not a settings file.
+#: Maximum size of a settings file.
 FILE_BYTES_MAX = 1024 * 1024
 
-#: A day, in seconds: nobody holds a connection or an answer longer than that on purpose.
+#: A day, in seconds: the maximum of connection and answer times.
 DAY_S = 86_400
-#: Each setting with a range: least and greatest value, both allowed.
+#: Range of each limited setting: least and greatest value, both allowed.
 RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("listen", "workers"): (0, 64),
     ("metadata", "rate_per_s"): (0, 1_000_000),
@@ -57,20 +58,20 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("drivers", "call_timeout_s"): (0.1, DAY_S),
     ("drivers", "max_concurrent_calls"): (1, 1000),
 }
-#: Texts in one list of a setting.
+#: Maximum texts in one list of a setting.
 TEXTS_MAX = 10_000
-#: How the environment may say true and false.
+#: Words for true and false in the environment.
 _WORDS = {"1": "true", "yes": "true", "0": "false", "no": "false", "true": "true", "false": "false"}
 _TEXT = Text(65_536, lines=True)
 
 Input: TypeAlias = dict[str, dict[str, object]]
 Setting: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[NamedTable, ...]
-#: The sections that have tables of their own, one for each driver, gate or destination.
+#: Sections with tables of their own, one for each driver, gate or destination.
 WITH_TABLES = frozenset({"drivers", "gates", "outbox"})
 
 
 class SettingsUnreadable(CallerError):
-    """An unreadable settings file."""
+    """A settings file is unreadable."""
 
     code = "settings-unreadable"
     message = "The settings in {place} cannot be read: {reason}."
@@ -113,12 +114,12 @@ def _read_file(path: Path) -> Input:
         raise SettingsUnreadable(place=path, reason=error) from error
     for section, values in written.items():
         if not isinstance(values, dict):
-            raise SettingInvalid(name=section, place=path, problem="stands outside a [section]")
+            raise SettingInvalid(name=section, place=path, problem="is outside a [section]")
     return written
 
 
 def _read_environment(environment: Mapping[str, str]) -> Input:
-    """Take `FOREWARN_<SECTION>_<NAME>`; lists are separated by spaces."""
+    """Read `FOREWARN_<SECTION>_<NAME>`; lists are separated by spaces."""
     values: Input = {}
     sections = {field.name: field for field in fields(Settings)}
     for variable, text in environment.items():
@@ -133,10 +134,10 @@ def _read_environment(environment: Mapping[str, str]) -> Input:
 
 
 def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> None:
-    """Refuse a variable that was meant for a section; others may have the prefix, too.
+    """Refuse an unknown variable that resembles a section; others may use the prefix, too.
 
-    Kubernetes gives every container FOREWARN_SERVICE_HOST and the like, where a service has our
-    name; hooks of the agent have FOREWARN_EVENT_ID.
+    Kubernetes sets FOREWARN_SERVICE_HOST and similar variables in every container beside a service
+    of our name. Hooks of the agent have FOREWARN_EVENT_ID.
     """
     close = difflib.get_close_matches(section, list(sections), n=1, cutoff=MISSPELT)
     if close:
@@ -145,7 +146,7 @@ def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> No
 
 
 class _Text(str):
-    """A value from the environment: text that stands for any kind."""
+    """Text from the environment, which may represent any type."""
 
     __slots__ = ()
 
@@ -172,7 +173,7 @@ def _merge(merged: dict[str, dict[str, Setting]], written: Input, *, place: str)
 
 
 def _merge_table(section: dict[str, Setting], name: str, values: Mapping[str, object]) -> None:
-    """Add a table `[drivers.NAME]`, or its further options; what they mean its driver knows."""
+    """Add a table `[drivers.NAME]`, or more of its options, which its driver checks."""
     tables = section.get("tables", ())
     assert isinstance(tables, tuple), tables
     known = {each.name: each for each in tables if isinstance(each, NamedTable)}
@@ -192,7 +193,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def read_setting(section: str, name: str, value: object, *, place: str) -> Setting:
-    """Return a value as its setting's kind, within its range.
+    """Return a value in its setting's type, within its range.
 
     Raises:
         SettingInvalid: it has another type, or is out of range.

@@ -1,8 +1,8 @@
 """A pytest plugin: an emulator and an agent of your own in each test.
 
-The emulator listens on free ports and has a clock that stands.
+The emulator listens on free ports and has a stopped clock.
 
-Nothing of them is imported before a test asks for the fixture.
+The plugin imports the emulator and the agent only when a test requests a fixture.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 API_VERSION = "2020-07-01"
-#: Real seconds an act on the emulator may take; a hanging test says where it hangs.
+#: Time limit of an act on the emulator, in real seconds; a hanging test then shows where it hangs.
 ACT_S_MAX = 60.0
-#: Real seconds between two looks of `until`.
+#: Interval of checks in `until`, in real seconds.
 LOOK_S = 0.02
 
 
 class EmulatorStopped(CallerError):
-    """A call of an emulator that does not run."""
+    """A call to an emulator that is not running."""
 
     code = "emulator-stopped"
     message = "This emulator does not run."
@@ -48,11 +48,11 @@ class EmulatorThread:
     """An emulator in a thread of its own, used from the test's thread."""
 
     def __init__(self, options: Options | None = None, *, stopped: bool = True) -> None:
-        """Prepare; `start` begins.
+        """Prepare; `start` starts it.
 
         Args:
-            options: how to emulate; None: one VM, no operator API, in memory.
-            stopped: whether the clock stands until `advance`.
+            options: options of the emulator; None: one VM, no operator API, in memory.
+            stopped: whether the clock is stopped until `advance`.
         """
         self._options = options
         self._stopped = stopped
@@ -61,23 +61,23 @@ class EmulatorThread:
         self._thread: threading.Thread | None = None
         #: `http://HOST:PORT` of the metadata service, once started.
         self.url = ""
-        #: The same of the operator API; empty if there is none.
+        #: `http://HOST:PORT` of the operator API; empty without one.
         self.operator_url = ""
 
     @property
     def emulator(self) -> Emulator:
-        """The emulator itself; touch it only by `call`."""
+        """The emulator itself; access it only through `call`."""
         if self._emulator is None:
             raise EmulatorStopped
         return self._emulator
 
     @property
     def endpoint(self) -> str:
-        """Where clients poll and approve, api-version included."""
+        """URL for polls and approvals, with the api-version."""
         return f"{self.url}/metadata/scheduledevents?api-version={API_VERSION}"
 
     def start(self) -> EmulatorThread:
-        """Start; returns when it answers."""
+        """Start; return when it answers."""
         loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run_loop, args=(loop,), name="emulator")
         self._thread.start()
@@ -89,7 +89,7 @@ class EmulatorThread:
         return self
 
     def stop(self) -> None:
-        """Stop; returns when every port is closed. No effect where it does not run."""
+        """Stop; return when every port is closed. No effect if it is not running."""
         if self._loop is None:
             return
         try:
@@ -99,7 +99,7 @@ class EmulatorThread:
             self._end_loop()
 
     def call(self, act: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Do something on the emulator's event loop and return what it returns."""
+        """Run a function on the emulator's event loop and return the result."""
         if self._loop is None:
             raise EmulatorStopped
         return asyncio.run_coroutine_threadsafe(act(), self._loop).result(ACT_S_MAX)
@@ -125,12 +125,12 @@ class EmulatorThread:
     # --- as the cloud -------------------------------------------------------------------------
 
     def ask(self, cause: str, *targets: str, duration_s: int | None = None) -> str:
-        """Ask for maintenance and return the operation's id, such as `op-1`.
+        """Request work and return the operation's id, such as `op-1`.
 
         Args:
-            cause: as docs/reference/causes.md names it, such as `reboot`.
+            cause: the name in docs/reference/causes.md, such as `reboot`.
             targets: VMs or hosts.
-            duration_s: how long the VMs are disturbed; None: as usual for the cause.
+            duration_s: duration of the disturbance; None: the cause's default.
 
         Raises:
             CallerError: the cause or a target is unknown, or the work is not possible.
@@ -165,7 +165,7 @@ class EmulatorThread:
         """Run a scenario: a built-in one, or a file that ends in .toml.
 
         Args:
-            name: as docs/reference/scenarios.md has it, such as `host-reboot`.
+            name: the name in docs/reference/scenarios.md, such as `host-reboot`.
             vm: the affected VM; empty: the default one.
 
         Raises:
@@ -181,7 +181,7 @@ class EmulatorThread:
         """Stop a scenario and undo its changes.
 
         Raises:
-            CallerError: it does not run.
+            CallerError: the scenario is not running.
         """
         self.call(lambda: self.emulator.stop_scenario(name))
 
@@ -216,8 +216,8 @@ class EmulatorThread:
         """Return the document of a VM, by default of the first one.
 
         Raises:
-            CallerError: there is no VM of this name.
-            urllib.error.HTTPError: a fault answers; the note on the error says what.
+            CallerError: no VM has this name.
+            urllib.error.HTTPError: a fault answers; the note on the error has the answer.
         """
         from forewarn.protocol.documents import read_document  # noqa: PLC0415
 
@@ -226,19 +226,19 @@ class EmulatorThread:
     def until(
         self, true: Callable[[Document], object], vm: str = "", *, within_s: float = ACT_S_MAX
     ) -> Document:
-        """Wait until something is true of the document a VM reads, and return the document.
+        """Wait until a condition holds for the document of a VM, and return the document.
 
-        It waits for your client, in real seconds; the emulator's clock stands meanwhile.
+        It waits for your client, in real seconds; the emulator's clock stays stopped.
 
         Args:
             true: such as `lambda document: document.events[0].status == "Started"`; a document
                 for which it raises `IndexError` does not count.
             vm: the VM; empty: the default one.
-            within_s: how long to wait.
+            within_s: time limit.
 
         Raises:
-            CallerError: there is no VM of this name.
-            TimeoutError: it did not become true; the last document is named.
+            CallerError: no VM has this name.
+            TimeoutError: the condition did not become true; the message has the last document.
         """
         from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
 
@@ -257,11 +257,11 @@ class EmulatorThread:
             pause.wait(LOOK_S)
 
     def approve(self, *event_ids: str, vm: str = "") -> None:
-        """Approve events as a VM; returns when that is durable and has had its effect.
+        """Approve events as a VM; return when the approval is durable and has had its effect.
 
         Raises:
-            CallerError: there is no VM of this name.
-            urllib.error.HTTPError: the service refuses it; the note on the error says why.
+            CallerError: no VM has this name.
+            urllib.error.HTTPError: the service refuses; the note on the error has the reason.
         """
         from forewarn.protocol.approvals import render_approval  # noqa: PLC0415
 
@@ -281,7 +281,7 @@ class EmulatorThread:
                 read: bytes = answer.read()
         except urllib.error.HTTPError as refused:
             refused.add_note(f"The service answered: {refused.read().decode('utf-8', 'replace')}")
-            refused.close()  # or Python 3.14 warns of it, in a test that expected the refusal
+            refused.close()  # otherwise Python 3.14 warns in a test that expected the refusal
             raise
         return read
 
@@ -310,14 +310,14 @@ class EmulatorThread:
 
 
 class AgentThread:
-    """Forewarn's agent with a configuration of yours, in a thread, as the VM of an emulator."""
+    """Forewarn's agent in a thread, with your configuration, as the VM of an emulator."""
 
     def __init__(self, endpoint: str, directory: Path) -> None:
-        """Prepare; `start` begins.
+        """Prepare; `start` starts it.
 
         Args:
-            endpoint: the emulator's.
-            directory: where the agent keeps its journal, in place of its `state_dir`.
+            endpoint: URL of the emulator.
+            directory: directory of the agent's journal, instead of its `state_dir`.
         """
         self._endpoint = endpoint
         self._directory = directory
@@ -325,12 +325,12 @@ class AgentThread:
         self._thread: threading.Thread | None = None
 
     def start(self, config: Path | str) -> AgentThread:
-        """Start; rules, steps and hooks are those of a configuration file.
+        """Start; rules, steps and hooks have the form of a configuration file.
 
-        It may be started again after `stop`, and goes on with its journal.
+        It may be started again after `stop`, and continues with its journal.
 
         Raises:
-            CallerError: the configuration cannot be used, or the agent runs already.
+            CallerError: the configuration is invalid, or the agent is running already.
         """
         from forewarn.agent.config import read_config  # noqa: PLC0415 - when asked for
         from forewarn.agent.holdings import Holdings  # noqa: PLC0415
@@ -349,7 +349,7 @@ class AgentThread:
         return self
 
     def stop(self) -> None:
-        """Stop; hooks that run go on. No effect where it does not run."""
+        """Stop; running hooks continue. No effect if it is not running."""
         if self._holdings is not None and self._thread is not None:
             self._holdings.signals.stop()
             self._thread.join(ACT_S_MAX)
@@ -357,7 +357,7 @@ class AgentThread:
 
 
 def _plain_opener() -> urllib.request.OpenerDirector:
-    """Return what speaks plain HTTP and nothing else: no proxy, no redirect, and no TLS.
+    """Return an opener for plain HTTP only: no proxy, no redirect, and no TLS.
 
     `build_opener` would read the system's certificates again for each request.
     """
@@ -383,13 +383,13 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.fixture
 def forewarn_options() -> Options | None:
-    """How the emulator of `forewarn_emulator` is to be; override it to have another."""
+    """The options of the emulator in `forewarn_emulator`; override it to change them."""
     return None
 
 
 @pytest.fixture
 def forewarn_emulator(forewarn_options: Options | None) -> Iterator[EmulatorThread]:
-    """An emulator with one VM, `vm-1`, on a free port; its clock stands until it is advanced."""
+    """An emulator with one VM, `vm-1`, on a free port; its clock is stopped until advanced."""
     emulator = EmulatorThread(forewarn_options).start()
     yield emulator
     emulator.stop()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.tokens")
 
-#: Most sources of unknown tokens, and owners' sources, kept.
+#: Most sources of unknown tokens, and of owners, remembered.
 SOURCES_REMEMBERED = 10_000
 #: Period in which unknown tokens are counted, in milliseconds.
 REFUSED_WINDOW_MS = 60_000
@@ -25,7 +25,7 @@ _FACT = {"action": "token-refused"}
 
 
 class TokenWrong(CallerError):
-    """A call with an unknown token."""
+    """The call has an unknown token."""
 
     code = "token-wrong"
     status = 401
@@ -34,7 +34,7 @@ class TokenWrong(CallerError):
 
 
 class TooManyRefused(CallerError):
-    """A source that has sent many unknown tokens."""
+    """A source has sent many unknown tokens."""
 
     code = "too-many-refused"
     status = 429
@@ -45,8 +45,8 @@ class TooManyRefused(CallerError):
 class RefusedTokens:
     """Counts unknown tokens by source, logs them with the address, and limits them.
 
-    Above the limit a token is not looked at, right or wrong, but for owners who have called from
-    there before: a stranger behind the same proxy does not lock them out.
+    Above the limit no token is checked, right or wrong, except for owners who have called from
+    there before. So a stranger behind the same proxy does not lock them out.
     """
 
     def __init__(self, limit: int, now_ms: Callable[[], int]) -> None:
@@ -81,7 +81,7 @@ class RefusedTokens:
         self._counts[source] = (since_ms, count + 1)
         self._counts.move_to_end(source)
         _forget(self._counts)
-        more = "; no more is looked at for a minute" if count + 1 == self._limit else ""
+        more = "; no token from there is checked for a minute" if count + 1 == self._limit else ""
         log.warning(
             "unknown token from %s refused%s", address or "a Unix socket", more, extra=_FACT
         )

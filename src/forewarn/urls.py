@@ -18,7 +18,7 @@ def shown_url(url: str, *, path: bool = False) -> str:
         path: whether its path is shown, too.
 
     Returns:
-        Empty where the text is not a URL with a host.
+        Empty if the text is not a URL with a host.
     """
     try:
         parts = urlsplit(url)
@@ -32,7 +32,7 @@ def shown_url(url: str, *, path: bool = False) -> str:
 
 
 def is_protected(url: str) -> bool:
-    """Whether requests cannot be read on the network: TLS, or a loopback address."""
+    """Whether requests are protected on the network: TLS, or a loopback address."""
     parts = urlsplit(shown_url(url))
     if parts.scheme == "https":
         return bool(parts.hostname)
@@ -45,7 +45,7 @@ def is_protected(url: str) -> bool:
 
 
 def shown_reason(error: BaseException) -> str:
-    """Return why a request failed, without the URL or header of one that cannot be written."""
+    """Return why a request failed; never shows a malformed URL or header."""
     malformed = isinstance(error, ValueError | http.client.InvalidURL)
     if malformed and not isinstance(error, OSError):  # as errors of certificates are
         return "its URL or a header has characters that HTTP does not allow"

@@ -1,4 +1,4 @@
-"""Values: records that never change, and new ones made of old ones, as every step does."""
+"""Immutable records, and changed copies of them, as every step makes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _R = TypeVar("_R")
 _Fields: TypeAlias = "tuple[attrgetter[tuple[object, ...]], dict[str, int]]"
 
 _KNOWN: dict[type[object], _Fields] = {}
-#: Stands for an argument that was not given.
+#: Placeholder for an argument that was not given.
 _LEFT_OUT = object()
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(kind: type[_R]) -> type[_R]:
-    """Make a class a dataclass whose objects nobody changes, equal and hashed by their fields.
+    """Make a class a dataclass of immutable objects, equal and hashed by their fields.
 
-    The type checker refuses a change; at run time nothing does. A dataclass that is frozen there,
-    too, sets each field by a call: an operation takes ten times as long to make. Source: ADR 0013.
+    The type checker refuses changes; nothing does at run time. A frozen dataclass sets each field
+    by a call, which makes creating an operation ten times slower. Source: ADR 0013.
     """
     made_class = dataclass(slots=True, eq=False, repr=False, init=False)(kind)
-    # Each method that `dataclass` writes is compiled when the class is made: for the hundreds of
-    # values of a service that is a good part of its start. These are as fast, and are not; what
-    # makes an object is compiled with the first one.
+    # `dataclass` compiles each method when the class is created, which would be a good part of a
+    # service's start for hundreds of values. These methods are as fast without compilation; the
+    # constructor is compiled with the first object.
     names = [field.name for field in fields(made_class) if field.compare]  # type: ignore[arg-type]
     read = attrgetter(*names) if names else _nothing
 
@@ -51,16 +51,16 @@ def value(kind: type[_R]) -> type[_R]:
 
 
 class Word(Enum):
-    """One of a few words; hashed by what it is, since Enum's own hash is written in Python."""
+    """An enumeration of words with a fast hash; Enum's own hash is written in Python."""
 
     __hash__ = object.__hash__
 
 
 def replace(record: _R, **changes: object) -> _R:
-    """Return a record with other values in some fields.
+    """Return a copy of a record with other values in some fields.
 
-    What `dataclasses.replace` does, in less than half the time: an operation has 28 fields, and
-    one request for work makes eight new values. Only for dataclasses whose fields are positional.
+    The same as `dataclasses.replace` in less than half the time: an operation has 28 fields, and
+    one request for work creates eight new values. Only for dataclasses with positional fields.
 
     Raises:
         KeyError: the record has no such field.
@@ -74,7 +74,7 @@ def replace(record: _R, **changes: object) -> _R:
 
 
 def _init_of(kind: type[object]) -> Callable[..., None]:
-    """Return what `dataclass` would have made to set the fields of a value."""
+    """Return the constructor that `dataclass` would have generated."""
     scope: dict[str, object] = {"_left_out": _LEFT_OUT}
     parameters, lines = ["self"], ["pass"]
     for each in fields(kind):  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def _nothing(_: object) -> None:
 
 @recursive_repr()
 def _shown(one: object) -> str:
-    """Return a value as `dataclass` shows it: its kind, and its fields by name."""
+    """Return a value's text as `dataclass` shows it: its class, and its fields by name."""
     shown = ", ".join(
         f"{each.name}={getattr(one, each.name)!r}"
         for each in fields(one)  # type: ignore[arg-type]
@@ -116,9 +116,9 @@ def _shown(one: object) -> str:
 
 
 def _fields_of(kind: type[object]) -> _Fields:
-    """Return what reads all fields at once, and where each stands; remembered."""
+    """Return a getter of all fields and their positions; cached."""
     positional = [field for field in fields(kind) if field.init]  # type: ignore[arg-type]
-    assert len(positional) > 1, kind  # of one field it would read no tuple
+    assert len(positional) > 1, kind  # a getter of one field returns no tuple
     assert not any(field.kw_only for field in positional), kind
     names = [field.name for field in positional]
     known = _KNOWN[kind] = attrgetter(*names), {name: n for n, name in enumerate(names)}
