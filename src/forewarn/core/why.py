@@ -21,6 +21,7 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.lifecycle import Operation
+    from forewarn.core.maintenance import MaintenancePlan
     from forewarn.planning.plan import Wave
 
 
@@ -119,23 +120,27 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return blocker_of(draft, operation) if operation else None
     if maintenance.halt_reason:
         return _planning(maintenance)
-    return _why_next_wave(draft, maintenance)
-
-
-def _why_next_wave(draft: Draft, maintenance: Maintenance) -> Blocker:
-    """Return why no wave is announced now, where no host is worked on."""
     plan = draft.plans.get(maintenance.plan)
-    if plan is None or isinstance(maintenance.phase, Planning) or not plan.waves:
-        blocked = plan.body.blocked if plan else ()
-        first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
-        if first is not None:
-            return _of_host(*first)
-        refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
-        if refused is not None:
-            return refused
-        if plan is None or not plan.waves or plan.waves[0].shown_ms <= draft.now_ms:
-            return _planning(maintenance)
+    if plan is None or isinstance(phase, Planning) or not plan.waves:
+        return _why_planned_again(draft, maintenance, plan)
     return _of_wave(plan.waves[0])
+
+
+def _why_planned_again(
+    draft: Draft, maintenance: Maintenance, plan: MaintenancePlan | None
+) -> Blocker:
+    """Return what a maintenance waits for between plans; costs a wave's hosts."""
+    blocked = plan.body.blocked if plan else ()
+    first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
+    if first is not None:
+        return _of_host(*first)
+    if plan is None or not plan.waves:
+        return _planning(maintenance)
+    wave = plan.waves[0]
+    refused = _refused(draft, maintenance, wave)
+    if refused is not None:
+        return refused
+    return _of_wave(wave) if wave.shown_ms > draft.now_ms else _planning(maintenance)
 
 
 def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
