@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core import step
-from forewarn.core.draft import Draft
-from forewarn.core.stimulus import DriverBegun
 from forewarn.replication.messages import DocumentChange
 from tests.simulator.__main__ import main
 from tests.simulator.checkers.invariants import InvariantChecker
@@ -53,16 +50,11 @@ def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 worlds, 1 day," in shown.err
 
 
-def forget(draft: Draft, report: DriverBegun) -> tuple[int, ...]:
-    """A product with a bug: it falls over whenever a driver has begun."""
-    raise RuntimeError("a bug for the command")
-
-
 def test_simulate_tells_of_a_broken_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Seed, step, last history and the command that repeats it; the status is 1. Source: L-8."""
-    monkeypatch.setitem(step._HANDLERS, DriverBegun, forget)
+    monkeypatch.setattr(InvariantChecker, "publishes", always_violated)
     size = ["--hosts", "3", "--vms", "9", "--days", "0.5"]
     assert main(["--seed", "3", *size, "--no-shrink"]) == 1
     told = capsys.readouterr().err
