@@ -318,3 +318,44 @@ def test_wave_that_ends_is_followed_by_one_plan() -> None:
     assert names.count("maintenance.planned") == 3, "of the draft, the start and the second wave"
     assert names.count("maintenance.wave-over") == 1
     assert "maintenance.replanning" not in names
+
+
+def test_failure_is_let_pass_once() -> None:
+    """Each resume lets the failures until then pass, and no further one. Source: F-5."""
+    rig = fleet(9)
+    number = rig.start("h0", "h3", "h6", "h1", "h4", "h7")
+    rig.show()
+    rig.wait(20 * MINUTE_MS)
+    first, second, third = rig.working(number).values()
+    for failed in (first, second):
+        rig.tell(DriverFailed(failed.number, 1, "no power"))
+        assert rig.maintenance(number).state is S.STOPPED
+        rig.tell(words.ResumeMaintenance(number))
+        assert rig.maintenance(number).state is S.RUNNING
+    rig.tell(DriverFailed(third.number, 1, "no power"))
+    assert rig.maintenance(number).state is S.STOPPED
+
+
+def test_failure_that_a_retry_makes_good_does_not_count() -> None:
+    """The host is done, and the failures that are allowed are left for others. Source: F-5."""
+    rig = fleet()
+    number = rig.start("h0", "h3", "h1", "h4", max_failures=1)
+    rig.show()
+    rig.wait(20 * MINUTE_MS)
+    first, second = rig.working(number).values()
+    rig.tell(DriverFailed(first.number, 1, "no power"), words.Retry(first.number))
+    rig.finish(first)
+    rig.tell(DriverFailed(second.number, 1, "no power"))
+    assert rig.maintenance(number).state is S.RUNNING
+
+
+def test_pause_counts_from_the_last_host_of_a_stopped_wave() -> None:
+    """The host that ended while the maintenance was stopped is rested from. Source: F-3, F-1."""
+    rig = with_policy(pause_s=1800)
+    number = stopped(rig, "h0", "h3", "h1", "h4")
+    [last] = rig.working(number).values()
+    rig.wait(40 * MINUTE_MS)
+    rig.finish(rig.now(last))
+    ended_ms = rig.now_ms
+    rig.tell(words.ResumeMaintenance(number))
+    assert (rig.maintenance(number).rests_until_ms or 0) >= ended_ms + 30 * MINUTE_MS

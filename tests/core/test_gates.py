@@ -237,3 +237,22 @@ def test_gate_of_a_maintenance_that_has_done_nothing_waits_for_nobody() -> None:
     rig = fleet()
     assert silent(rig, rig.create("h0")) == ()
     assert silent(rig, 77) == ()
+
+
+@pytest.mark.parametrize("word", [words.GateFailed, words.PauseMaintenance])
+def test_approved_work_that_is_held_is_withdrawn(
+    word: type[words.GateFailed | words.PauseMaintenance],
+) -> None:
+    """It waits for its earliest start alone, and goes at once. Source: F-5, F-6, L-3."""
+    rig = fleet()
+    number = rig.start("h0", "h3", earliest_ms=rig.now_ms + 24 * 60 * MINUTE_MS)
+    rig.now_ms = rig.due_ms(number)
+    rig.tell(Tick())
+    rig.show()
+    for operation in rig.working(number).values():
+        rig.approve(operation.vms[0], operation)
+        assert rig.now(operation).state is OperationState.ANNOUNCED
+    assert len(rig.shown("web")) == 2
+    rig.tell(word(number, "errors"))
+    assert not rig.working(number)
+    assert rig.shown("web") == []

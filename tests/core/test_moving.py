@@ -17,6 +17,7 @@ from forewarn.core.stimulus import (
     DriverFailed,
     Enable,
     GroupsPolled,
+    Tick,
 )
 from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
@@ -298,3 +299,27 @@ def test_vms_stay_where_a_scheduler_took_them() -> None:
     rig = fleet(policy=NoticePolicy(scheduling_drivers=frozenset({""})))
     number = rig.start("h0", move_s=600, return_vms=True)
     assert rig.working(number)["h0"].followed_by is FollowedBy.WORK
+
+
+def test_vm_deleted_while_it_is_away_is_no_failure() -> None:
+    """Its user deletes it: nothing is left to return, and the host is done. Source: F-1, F-5."""
+    rig = fleet()
+    number, back = returning(rig)
+    rig.finish(work_on(rig, "h0"))
+    rig.finish(rig.ask(Cause.DELETION, "v0"))
+    assert rig.now(back).state is OperationState.CANCELLED
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_no_vm_moves_to_a_host_that_got_work_since_the_plan() -> None:
+    """Work by hand came to the destination before the wave was due. Source: F-3, G-1."""
+    rig = fleet(4, spare=2)
+    number = rig.start("h0", move_s=600, earliest_ms=rig.now_ms + 24 * 3_600_000)
+    plan = rig.plans[rig.maintenance(number).plan]
+    [(_, to)] = plan.body.moves["h0"]
+    rig.plans_made = False
+    rig.now_ms = rig.due_ms(number) - 1
+    rig.ask(Cause.HOST_REBOOT, to)
+    rig.now_ms += 1
+    rig.tell(Tick())
+    assert not rig.working(number)

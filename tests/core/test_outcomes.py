@@ -8,6 +8,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation
 from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
 from forewarn.core.stimulus import Cancel, Complete, DriverDone, Retry
+from forewarn.values import replace
 from tests.core.rig import MINUTE_MS, Rig, small
 
 
@@ -83,3 +84,17 @@ def test_failed_event_and_measured_interruption_are_kept(rig: Rig) -> None:
     rig.tell(Complete(other.number, failed=True, reason="seen to"))
     ended = outcome_of(rig, other)
     assert (ended.result, ended.operation.execution.interruption_ms) == (EventResult.FAILED, -1)
+
+
+def test_notice_counts_from_when_it_was_shown(rig: Rig) -> None:
+    """The time until it was published was no notice to anybody. Source: X-1, N-1."""
+    rig.policy = replace(rig.policy, notice_margin_ms=2000)
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.now_ms += 1000
+    rig.show()
+    shown_ms = rig.now(operation).notice.shown_ms or 0
+    assert shown_ms == rig.now_ms
+    rig.wait(2 * MINUTE_MS)
+    rig.approve("web_0", operation)
+    rig.finish(operation)
+    assert outcome_of(rig, operation).notice_given_s == (rig.now_ms - shown_ms) // 1000

@@ -134,3 +134,16 @@ def test_wave_whose_hosts_are_all_postponed_is_not_over() -> None:
     rig.run()
     over = [each.text for each in rig.entries if each.action == "maintenance.wave-over"]
     assert over == [f"wave 1 of m-{number} is over; 1 host left"]
+
+
+def test_postponed_host_has_time_for_its_vms_to_leave() -> None:
+    """The deadline leaves room for the moves before the work, too. Source: F-8, F-1."""
+    rig = postponing()
+    rig.plans_made = False
+    deadline_ms = rig.now_ms + 10 * HOUR_MS
+    number = rig.create("h0", move_s=1800, deadline_ms=deadline_ms)
+    last_ms = deadline_ms - (1800 + 600) * SECOND_MS
+    late = words.PostponeHosts(number, ("h0",), last_ms + 1, "alice")
+    assert "after the deadline" in str(rig.refuses(late, PostponementRefused))
+    rig.tell(words.PostponeHosts(number, ("h0",), last_ms, "alice"))
+    assert postponed_hosts(rig.maintenance(number)) == (("h0", last_ms, "alice"),)

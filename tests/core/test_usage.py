@@ -237,3 +237,35 @@ def test_budgets_are_counted_when_they_are_asked() -> None:
     rig.tell(ChangeTopology(hosts=tuple(Host(f"new-{n}") for n in range(UNCOUNTED_MAX + 1))))
     assert not rig.state.usage.uncounted
     assert not rig.state.usage.taken
+
+
+def test_owner_rests_from_the_end_of_any_work() -> None:
+    """A failure disturbs an owner as planned work does, for as long as it lasts. Source: F-3."""
+    for cause in (Cause.HOST_REBOOT, Cause.HARDWARE_FAILURE):
+        rig = budgeted(1)
+        rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
+        work = rig.ask(cause, "h0")
+        if cause is Cause.HOST_REBOOT:
+            rig.approve("web_0", work)
+        rig.wait(10 * MINUTE_MS)
+        rig.finish(work)
+        assert rig.state.last_disturbed_ms == {"anna": rig.now_ms}
+
+
+def test_owner_whose_vm_leaves_during_work_is_disturbed() -> None:
+    """The VM was on the host when the work began, though others are there at its end. F-3."""
+    rig = fleet()
+    rig.tell(
+        ChangeTopology(
+            groups=(Group("web", owner="anna"), Group("db", owner="ben")),
+            vms=(Vm("db_0", "h3", "db"),),
+        )
+    )
+    work = rig.ask(Cause.HOST_REBOOT, "h3")
+    rig.approve("web_3", work)
+    leaves = rig.ask(Cause.REDEPLOY, "web_3", destination="h0")
+    rig.approve("web_3", leaves)
+    rig.finish(leaves)
+    assert rig.state.topology.vms_on("h3") == ("db_0",)
+    rig.finish(work)
+    assert set(rig.state.last_disturbed_ms) == {"anna", "ben"}

@@ -306,3 +306,21 @@ def test_budget_that_contradicts_itself_is_refused() -> None:
             Budget(Scope.FLEET, **wrong)  # type: ignore[arg-type]
     with pytest.raises(PolicyInvalid, match="key=value"):
         Budget(Scope.LABEL, 1)
+
+
+def test_two_works_on_a_host_take_its_budget_once() -> None:
+    """A VM's own work and its host's disturb one host: another has room. Source: F-3, F-4."""
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 2),))
+    state = FleetState((Live("op-1", "h0"), Live("op-2", "h0")))
+    found = planned(LONE, policy, state)
+    assert waves(found) == ["h1", "h2", "h3"]
+    assert set(blocked(found)) == {"h0"}
+
+
+def test_short_freeze_closes_the_time_around_it() -> None:
+    """Work that begins before it and ends after it does not fit. Source: F-7."""
+    freeze = (NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + MINUTE_MS)
+    policy = MaintenancePolicy(freezes=(freeze,))
+    assert not policy.is_open(frozenset(), (NOW_MS, NOW_MS + 2 * HOUR_MS))
+    assert policy.is_open(frozenset(), (NOW_MS, freeze[0]))
+    assert policy.is_open(frozenset(), (freeze[1], NOW_MS + 2 * HOUR_MS))
