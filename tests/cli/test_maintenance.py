@@ -45,7 +45,7 @@ def test_show_says_whether_vms_return(run: Run) -> None:
     run("maintenance", "create", "h1", "--move-vms", "5m", "--return-vms")
     assert "and return within PT20M after the work" in run("maintenance", "show", "m-1").out
     asked = run("maintenance", "create", "h1", "--return-vms")
-    assert "give the time to move them, too" in asked.err
+    assert "only if they leave first (--move-vms)" in asked.err
 
 
 @pytest.mark.parametrize(
