@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Execution, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
     MaintenancePlan,
@@ -119,6 +119,18 @@ def test_hosts_of_a_cancelled_maintenance_stand_as_their_work_has_ended(filled: 
     assert filled.maintenances.counts(3) == {HostState.DONE: 3, HostState.FAILED: 1}
     names = [(each.host, each.state.value) for each in filled.maintenances.work(3)]
     assert names[2:] == [("w11", "done"), ("w12", "failed")]
+
+
+def test_host_whose_vms_returned_is_shown_with_its_own_work(filled: Store) -> None:
+    """Its return ends it, and is listed neither as its work nor with its times. Source: F-1."""
+    move = replace(OPERATION, number=21, maintenance=3, host="r", cause=Cause.LIVE_MIGRATION)
+    back = replace(move, number=22, host="other", of_vm=True, destination="r")
+    work = replace(move, number=23, cause=Cause.HOST_REBOOT, execution=Execution(started_ms=7))
+    target = Target(target_key(3, "r"), 3, "r", 1, 22, TargetState.DONE, 9)
+    operations = {each.number: each for each in (move, back, work)}
+    filled.commit(Changes(last_number=23, operations=operations, targets={target.key: target}))
+    [shown] = [each for each in filled.maintenances.work(3) if each.host == "r"]
+    assert (shown.operation, shown.started_ms, shown.ended_ms) == (23, 7, 9)
 
 
 @pytest.mark.parametrize(

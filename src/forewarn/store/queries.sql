@@ -240,13 +240,19 @@ WHERE target.maintenance = :maintenance
     AND (target.state <> 'working' OR operation.state <> 'cancelled') GROUP BY stands
 
 -- name: maintenance_work
-SELECT target.host, target.wave, target.operation,
+-- The work on a host that is done, and not the last return of a VM to it, which ended it.
+SELECT target.host, target.wave, COALESCE(operation.number, target.operation),
     CASE WHEN target.state <> 'working' THEN target.state
-    WHEN operation.state = 'succeeded' THEN 'done' ELSE operation.state END,
+    WHEN latest.state = 'succeeded' THEN 'done' ELSE latest.state END,
     operation.announced_ms, operation.started_ms, target.ended_ms, target.reason
-FROM maintenance_target AS target LEFT JOIN operation ON operation.number = target.operation
+FROM maintenance_target AS target LEFT JOIN operation AS latest ON latest.number = target.operation
+LEFT JOIN operation ON operation.number =
+    CASE WHEN target.state = 'done' AND latest.of_vm = 1 THEN (
+        SELECT MAX(own.number) FROM operation AS own WHERE own.host = target.host
+        AND own.maintenance = target.maintenance AND own.of_vm = 0
+    ) ELSE target.operation END
 WHERE target.maintenance = :maintenance
-    AND (target.state <> 'working' OR operation.state <> 'cancelled') ORDER BY target.host
+    AND (target.state <> 'working' OR latest.state <> 'cancelled') ORDER BY target.host
 
 -- name: place_vm
 INSERT INTO operation_vm (vm, operation) VALUES (:vm, :operation)
