@@ -91,7 +91,7 @@ def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
     if not 0 <= asked.move_s <= DURATION_S_MAX:
         return f"moving VMs away takes {asked.move_s} s; give 0 to {DURATION_S_MAX}"
     if asked.return_vms and (not asked.move_s or asked.cause is Cause.LIVE_MIGRATION):
-        return "VMs return only if they leave first (--move-vms), and for other work than a live migration"
+        return "VMs return only if they leave first (--move-vms), and not after live migrations"
     return "" if asked.max_failures >= 0 else "the failures it may have are negative"
 
 
