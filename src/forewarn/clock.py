@@ -27,7 +27,7 @@ So a stopped clock or a far deadline never causes an infinite or overflowing tim
 """
 
 SPEED_MAX = 1_000_000.0
-"""Highest speed of a scaled clock: a day in 86 ms, beyond which timers mean nothing."""
+"""Highest speed of a scaled clock: a day takes 86 ms. Beyond it, timers are too coarse."""
 
 
 STEP_MS_MIN = 100

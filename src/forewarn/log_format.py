@@ -54,7 +54,7 @@ def configure_logs(level: str, format_name: str) -> None:
     formats = {"text": TextFormatter, "json": JsonFormatter}
     for name, given, known in (("format", format_name, formats), ("level", level, LEVELS)):
         if given not in known:
-            problem = f"is {given!r}, which is none of {', '.join(known)}"
+            problem = f"is {given!r}, not one of {', '.join(known)}"
             raise SettingInvalid(name=f"log.{name}", place="the settings", problem=problem)
     channel = logging.StreamHandler(sys.stderr)
     channel.setFormatter(formats[format_name]())

@@ -273,8 +273,8 @@ class OperatorSettings:
     """Open connections; beyond it the oldest one without an accepted request is closed."""
     max_connections_per_source: int = 64
     """Connections without an accepted request from one IPv4 address or IPv6 /64 network, those in
-    their TLS handshake included. All sources together have at most 256, and one in 16 of the files
-    the process may open; one source has at most a quarter of that.
+    their TLS handshake included. All sources together may have at most 256, and at most a sixteenth
+    of the process's limit of open files; one source may have at most a quarter of that.
     """
     request_timeout_s: float = 10.0
     """Longest time for a head to arrive, and longest pause of a body; then 408 or a close."""

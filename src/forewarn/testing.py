@@ -237,8 +237,13 @@ class EmulatorThread:
             within_s: time limit.
 
         Raises:
+        <<<<<<< HEAD
             CallerError: no VM has this name.
             TimeoutError: the condition did not become true; the message has the last document.
+        =======
+            CallerError: there is no VM of this name.
+            TimeoutError: it stayed false; the message names the last events.
+        >>>>>>> dedc9ff1 (docs, src: plain sentences from random draws)
         """
         from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
 
@@ -252,7 +257,8 @@ class EmulatorThread:
             if clock.now_ms() >= until_ms:
                 shown = ", ".join(f"{each.event_type} {each.status}" for each in document.events)
                 raise TimeoutError(
-                    f"It is not true after {within_s} s; the VM reads: {shown or 'no events'}."
+                    f"The condition was still false after {within_s} s;"
+                    f" the VM reads: {shown or 'no events'}."
                 )
             pause.wait(LOOK_S)
 

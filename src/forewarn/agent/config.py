@@ -199,7 +199,7 @@ def _check_settings(form: dict[str, object], path: str) -> None:
         target_of(str(form["endpoint"]))
     if form["api_version"] and form["api_version"] not in VERSIONS:
         known = ", ".join(VERSIONS)
-        raise ConfigInvalid(where=f"{path}: [agent] api_version", reason=f"is none of {known}")
+        raise ConfigInvalid(where=f"{path}: [agent] api_version", reason=f"must be one of {known}")
     if float(str(form["interval_s"])) < 0.05:
         raise ConfigInvalid(where=f"{path}: [agent] interval_s", reason="is less than 0.05")
     if form["log"] not in ("text", "json"):
@@ -298,7 +298,7 @@ def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> 
     known = PREPARATIONS.get(use)
     if known is None:
         names = ", ".join(sorted(PREPARATIONS))
-        raise ConfigInvalid(where=f"{where} use", reason=f"{use} is none of {names}")
+        raise ConfigInvalid(where=f"{where} use", reason=f"is {use}; it must be one of {names}")
     for key, words in known.words.items():
         _one_of(settings, key, words, default=words[0], where=where)
     missing = sorted(set(known.needed) - set(settings))

@@ -277,5 +277,5 @@ def _checked_name(text: str) -> str:
         TemporarilyUnavailable: the text is not a name; a later answer may be better.
     """
     if not is_name(text):
-        raise TemporarilyUnavailable(reason=f"{text[:40]!r} is not a name of a VM")
+        raise TemporarilyUnavailable(reason=f"{text[:40]!r} is not a VM name")
     return text

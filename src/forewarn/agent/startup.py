@@ -1,7 +1,7 @@
 """Startup: from a configuration file to a running agent, with few imports.
 
-Parse no command line here (see `main.py`). A process that ends reads the configuration, so that the
-agent does not keep the memory that the checks need.
+Parse no command line here (see `main.py`). A short-lived process reads the configuration, so that
+the agent does not keep the memory that the checks need.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
 
 
 def approvals(view: StateView, maintenance: int, now_ms: int) -> list[GroupAnswer]:
-    """Return the answers to a maintenance's announced events; costs its working hosts."""
+    """Return the answers to a maintenance's announced events; O(its working hosts)."""
     return list(_approvals(view, maintenance, now_ms))
 
 
@@ -89,7 +89,7 @@ def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Group
 
 
 def unasked_groups(view: StateView, hosts: Iterable[str]) -> list[str]:
-    """Return the groups with VMs on these hosts that do not listen, sorted; costs the VMs."""
+    """Return the groups with VMs on these hosts that do not listen, sorted; O(VMs)."""
     topology = view.state.topology
     groups = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
     return sorted(group for group in groups if group not in view.state.enrolments)

@@ -106,7 +106,7 @@ class FleetOverview:
         *,
         listening: Iterable[str] = (),
     ) -> None:
-        """Start with a whole state; costs the fleet. `listening`: names of enabled groups."""
+        """Start with a whole state; O(fleet). `listening`: names of enabled groups."""
         self._listening = set(listening)
         self._hosts: dict[str, Host] = dict(topology.hosts)
         self._host_of = {vm.name: vm.host for vm in topology.vms.values()}
@@ -142,7 +142,7 @@ class FleetOverview:
         return self._laid_out
 
     def adopt(self, changes: Changes) -> None:
-        """Apply the changes of a commit; costs their number."""
+        """Apply the changes of a commit; O(their number)."""
         hosts: set[str] = set()
         vms = set(changes.vms)
         self._adopt_vms(changes, hosts)
@@ -235,7 +235,7 @@ class FleetOverview:
         return changes
 
     def urgent(self, limit: int = OPERATIONS_MAX) -> list[Operation]:
-        """Return running operations, then those that start next; costs the live ones."""
+        """Return running operations, then those that start next; O(live operations)."""
         return heapq.nsmallest(limit, self.operations.values(), key=_urgency)
 
     def counts(self) -> Counter[str]:

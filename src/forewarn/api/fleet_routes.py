@@ -155,7 +155,7 @@ class _Records:
         return ApiResponse(await call.control.compute(partial(self._page, call, fleet, enrolled)))
 
     def _page(self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]) -> bytes:
-        """Return one page, on a thread; costs the page, and a look at the hosts of a zone."""
+        """Return one page, on a thread; O(the page and the hosts of a zone)."""
         query = dict(call.query)
         hosts = query.pop("host", ()) if self.kind == "group" else ()
         for kind, names in (("host", hosts), *((each, (query.get(each),)) for each in _WHERE)):
@@ -200,7 +200,7 @@ class _Records:
         return ApiResponse(await self._current(call))
 
     async def _current(self, call: ApiCall) -> dict[str, object]:
-        """Return one record as it is now, looked up on the writer's thread; costs that record."""
+        """Return one record as it is now, looked up on the writer's thread; O(1)."""
         kind, name = self.kind, call.path["name"]
         return await call.control.read(
             lambda view: _shown(
@@ -248,7 +248,7 @@ class _Records:
 
 
 async def _search(call: ApiCall) -> ApiResponse:
-    """Find names that begin with a text; costs the number of matches."""
+    """Find names that begin with a text; O(number of matches)."""
     fleet = await call.control.fleet()
     kinds = call.query.get("kind", ()) or tuple(_KINDS.values())
 
@@ -311,7 +311,7 @@ async def _export(call: ApiCall) -> ApiResponse:
 
 
 def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
-    """Return the entries that a change would write, without writing; costs the records touched."""
+    """Return the entries that a change would write, without writing; O(records touched)."""
     count = itertools.count()
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.control.clock.now_ms()
@@ -326,7 +326,7 @@ def _table(topology: Topology, kind: str) -> Mapping[str, object]:
 
 
 def _enrolments(view: StateView) -> dict[str, Enrolment]:
-    """Return the enrolments, as a copy for other threads; costs the groups."""
+    """Return the enrolments, as a copy for other threads; O(groups)."""
     return dict(view.state.enrolments)
 
 

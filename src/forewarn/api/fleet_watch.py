@@ -131,7 +131,7 @@ class FleetWatch:
                 self._ticking = None
 
     async def within(self, control: Reader) -> bytes:
-        """Return the overview for a caller restricted to some owners; costs their records."""
+        """Return the overview for a caller restricted to some owners; O(their records)."""
         parts, listening, sequence = await control.read(_whole_state)
         place = f"{self._epoch}-{sequence}"
         overview = await control.compute(lambda: FleetOverview(*parts, listening=listening))
@@ -163,7 +163,7 @@ class FleetWatch:
     # --- keeping it ---------------------------------------------------------------------------
 
     async def _see(self, control: Reader) -> None:
-        """Ensure that an overview exists; costs the fleet if it must be built."""
+        """Ensure that an overview exists; O(fleet) if it must be built."""
         self._here = asyncio.get_running_loop()
         if self._overview is not None and len(self._commits) < COMMITS_MAX:
             return

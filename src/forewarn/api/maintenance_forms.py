@@ -101,7 +101,7 @@ def postponing_of(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> st
 
 
 def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
-    """Return the hosts selected by a form; costs the fleet."""
+    """Return the hosts selected by a form; O(fleet)."""
     form = call.form
     ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
     if len(ways) != 1:
@@ -117,7 +117,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
-    """Return the requested maintenance; costs the fleet if a selector names the hosts."""
+    """Return the requested maintenance; O(fleet) if a selector names the hosts."""
     form, now_ms = call.form, call.control.clock.now_ms()
     hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
     policy = await call.control.read(lambda view: view.maintenance_policy)

@@ -70,7 +70,7 @@ def number_of(call: ApiCall) -> int:
 
 
 async def find_view(call: ApiCall, number: int) -> MaintenanceView:
-    """Return a maintenance, ended or not; costs the hosts it has touched."""
+    """Return a maintenance, ended or not; O(hosts it has touched)."""
     now_ms = call.control.clock.now_ms()
 
     def live(view: StateView) -> MaintenanceView | None:
@@ -132,7 +132,7 @@ def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
 
 
 def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
-    """Return past and future waves; costs the hosts."""
+    """Return past and future waves; O(hosts)."""
     planned = (
         {wave.number: wave for wave in view.plan_in_effect.waves} if view.plan_in_effect else {}
     )
@@ -159,7 +159,7 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
 
 
 async def _hosts(call: ApiCall) -> ApiResponse:
-    """Return the state of each host; costs the hosts of the maintenance."""
+    """Return the state of each host; O(hosts of the maintenance)."""
     maintenance = (await find_view(call, number_of(call))).maintenance
     limit, after = call.query.get("limit", HOSTS_PAGE_MAX), call.query.get("after", "")
     host_work = await call.control.look_up(

@@ -23,7 +23,7 @@ PORTION = 8192
 
 
 class NameIndex:
-    """The names of some records, sorted; costs their number once, and little for each page."""
+    """The names of some records, sorted; O(names) once, O(a page) later."""
 
     def __init__(self, names: Iterable[str]) -> None:
         """Sort the names, in parts."""

@@ -71,7 +71,7 @@ async def _report(
     groups: Collection[str] | None = None,
     maintenance: int = 0,
 ) -> ApiResponse:
-    """Return one page of outcomes, newest operation first; costs the operations of the page."""
+    """Return one page of outcomes, newest operation first; O(operations of the page)."""
     now_ms = call.control.clock.now_ms()
     since, until = call.query.get("since"), call.query.get("until")
     page = OperationPage(

@@ -56,7 +56,7 @@ async def _events(call: ApiCall) -> ApiResponse:
 
 
 def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
-    """Return one page, on a thread, by number and group; costs the live events."""
+    """Return one page, on a thread, by number and group; O(live events)."""
     after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
     page = heapq.nsmallest(
         limit + 1, (each for each in shown if _place_of(each) > after), key=_place_of
@@ -76,7 +76,7 @@ def _read_place(text: str) -> tuple[int, str]:
 
 
 def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
-    """Return live events: all, a group's, or those shown to a VM; costs the result."""
+    """Return live events: all, a group's, or those shown to a VM; O(result)."""
     state = view.state
     topology = state.topology
     if vm and vm not in topology.vms:

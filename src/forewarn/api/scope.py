@@ -32,7 +32,7 @@ SCOPES_MAX = 64
 
 
 def scoped_view(view: StateView, owners: frozenset[str]) -> StateView:
-    """Return the part of a state that belongs to some owners; costs the groups and that part."""
+    """Return the part of a state that belongs to some owners; O(groups and that part)."""
     scoped = view.scoped.get(owners)
     if scoped is None:
         if len(view.scoped) >= SCOPES_MAX:

@@ -74,7 +74,7 @@ def records_of(values: Values) -> ChangeTopology:
 
 
 def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
-    """Return the change that also removes all records not described; costs the fleet.
+    """Return the change that also removes all records not described; O(fleet).
 
     Raises:
         FleetEmptied: the description is empty.

@@ -165,7 +165,7 @@ def _answer(name: str, kind: str, waits: list[Waits]) -> ApiResponse:
 
 
 async def _why_all(call: ApiCall) -> ApiResponse:
-    """Group waiting work by blocker; costs the live work, in parts."""
+    """Group waiting work by blocker; O(live work), in parts."""
     now_ms = call.control.clock.now_ms()
     numbers = await call.control.read(lambda view: list(view.state.operations))
     waiting: list[Waits] = []

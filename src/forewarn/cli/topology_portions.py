@@ -126,7 +126,9 @@ def divided(fleet: Fleet) -> Iterator[Fleet]:
     for batch in _batches(fleet.get("vms", {})):
         own_hosts = {str(each.get("host")) for each in batch.values()}
         own_groups = {str(each.get("group")) for each in batch.values()}
-        own_groups |= batch.keys() & groups.keys()  # a VM without a group has one of the same name
+        own_groups |= (
+            batch.keys() & groups.keys()
+        )  # a VM without a group is in the group of its own name
         used_hosts |= own_hosts
         used_groups |= own_groups
         yield {

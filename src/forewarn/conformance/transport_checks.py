@@ -118,7 +118,10 @@ def _path(target: ServiceUnderTest) -> None:
     expect_status(target.get("/Metadata/ScheduledEvents"), 200, of="GET /Metadata/ScheduledEvents")
     reply = target.get(method="HEAD")
     expect_status(reply, 200, of="HEAD")
-    demand(reply.headers.get("content-length", "0") != "0", "HEAD has no Content-Length of GET")
+    demand(
+        reply.headers.get("content-length", "0") != "0",
+        "HEAD lacks the Content-Length that GET has",
+    )
 
 
 @check("E-8", "a malformed request is answered 4xx, never 5xx")

@@ -301,7 +301,7 @@ class ControlEngine(ReadableControl):
             assert answer is not None, "a report is kept or refused"
             answer.set_exception(error)
         except Exception as error:
-            log.exception("%s failed by a bug", type(request.stimulus).__name__)
+            log.exception("%s failed because of a bug", type(request.stimulus).__name__)
             if answer is not None:
                 answer.set_exception(OurError().with_traceback(error.__traceback__))
         else:

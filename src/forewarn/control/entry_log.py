@@ -67,6 +67,6 @@ class CommitListeners:
                 try:
                     listener(committed)
                 except Exception:
-                    log.exception("a listener for commits failed, by a bug")
+                    log.exception("a listener for commits failed because of a bug")
             if self._logged:
                 log_entries(committed.entries)

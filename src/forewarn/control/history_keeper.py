@@ -59,7 +59,7 @@ class HistoryKeeper:
                 text = "history could not be trimmed: %s"
                 log.warning(text, error, extra={"action": error.code})
             except Exception:
-                log.exception("history could not be trimmed, by a bug")
+                log.exception("trimming history failed because of a bug")
             if self._stopping.wait(LOOK_S):
                 return
 

@@ -174,7 +174,7 @@ class PlannerHost:
         except Stopping:
             return  # the next start checks again
         except Exception:
-            log.exception("gate %s of m-%s failed by a bug", name, number)
+            log.exception("gate %s of m-%s failed because of a bug", name, number)
             problem = f"gate {name} has a bug; see the log of the service"
         self._inbox.put(GateFailed(number, problem) if problem else GatePassed(number))
 
@@ -194,7 +194,7 @@ class PlannerHost:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400
             report = PlanFailed(number, str(error))
         except Exception:
-            log.exception("planning of m-%s failed by a bug", number)
+            log.exception("planning of m-%s failed because of a bug", number)
             report = PlanFailed(number, "the planner has a bug; see the log of the service")
         self._inbox.put(report)
 

@@ -179,7 +179,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
 
 
 def task_of(basis: PlanningSnapshot) -> PlannerTask:
-    """Return the planner's task, which never changes; costs hosts and VMs.
+    """Return the planner's task, which never changes; O(hosts and VMs).
 
     On the thread that owns the state; other threads can run meanwhile.
     """
@@ -243,7 +243,7 @@ def _room_of(basis: PlanningSnapshot) -> RoomColumns:
 
 
 def columns_of(topology: Topology, room: RoomColumns | None = None) -> FleetColumns:
-    """Return the fleet in columns; costs hosts and VMs."""
+    """Return the fleet in columns; O(hosts and VMs)."""
     hosts, groups = topology.hosts, topology.groups
     host_of = {name: number for number, name in enumerate(hosts)}
     group_of = {name: number for number, name in enumerate(groups)}
@@ -289,7 +289,7 @@ def _values(column: Column[_T]) -> Iterator[_T]:
 
 
 def fleet_of(columns: FleetColumns) -> planned.Fleet:
-    """Return the fleet as the planner sees it; costs hosts and VMs.
+    """Return the fleet as the planner sees it; O(hosts and VMs).
 
     A host with a VM of unknown memory has no known room, so it counts as full.
     """

@@ -133,7 +133,7 @@ class StateReplica:
         try:
             view.adopt(changes, sequence)
         except Exception:
-            log.exception("the readers' copy of the state missed a change, by a bug")
+            log.exception("the readers' copy of the state missed a change because of a bug")
             self._inbox.read(self.copy)
             return None
         return view

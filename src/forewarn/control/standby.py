@@ -179,7 +179,7 @@ class StateFollower(ReadableControl):
                 log.debug("nothing can be followed: %s", error)
                 self._stopping.wait(1)
             except Exception:
-                log.exception("a commit could not be followed, by a bug; the state is loaded again")
+                log.exception("following a commit failed because of a bug; loading the state again")
                 self._view = None
                 self._stopping.wait(1)
 

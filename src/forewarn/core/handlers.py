@@ -359,7 +359,9 @@ def revoke_token(draft: Draft, stimulus: RevokeToken) -> None:
 
 def _check_scope(role: Role, owner: str) -> None:
     if role not in (WITHIN_OWNER if owner else IN_FLEET):
-        wanted = "the whole fleet, not for one owner" if owner else "one owner: name it (`--owner`)"
+        wanted = (
+            "the whole fleet, not for one owner" if owner else "one owner, named with `--owner`"
+        )
         raise ScopeInvalid(role=role.value, wanted=wanted)
 
 

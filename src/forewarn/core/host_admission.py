@@ -159,7 +159,7 @@ class Admission:
 
     @cached_property
     def _wave_begun(self) -> bool:
-        """Whether hosts of the wave were announced before this step; costs the touched hosts."""
+        """Whether hosts of the wave were announced before this step; O(touched hosts)."""
         maintenance = self._maintenance
         targets = self._draft.progress(maintenance.number).targets.values()
         return any(each.wave == maintenance.wave for each in targets)
@@ -228,7 +228,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 
 
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
-    """Return the first limit that announced work leaves no room in; costs the host's VMs."""
+    """Return the first limit that announced work leaves no room in; O(host's VMs)."""
     for subject, amount, limit in _wanted(draft, maintenance, host):
         if draft.state.counted().taken[subject] + amount > limit:
             return subject
@@ -236,7 +236,7 @@ def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subj
 
 
 def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
-    """Return the first limit that running work and failures leave no room in; costs the VMs.
+    """Return the first limit that running work and failures leave no room in; O(VMs).
 
     Failures and manual work may have followed the announcement. Budgets do not limit work outside
     maintenances.
@@ -263,7 +263,7 @@ def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Sub
 def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
     """Postpone hosts for their owner within policy and deadline, or refuse. Source: F-8.
 
-    All hosts are postponed or none; costs the hosts of the maintenance.
+    All hosts are postponed or none; O(hosts of the maintenance).
 
     Announced work on them is withdrawn and announced again with full notice.
 

@@ -54,12 +54,12 @@ class Members(Generic[K]):
         return known if isinstance(known, set) else (known,)
 
     def at(self, keys: Iterable[K]) -> set[K]:
-        """Return the given keys that have a number; costs the keys."""
+        """Return the given keys that have a number; O(keys)."""
         known = self._of
         return {key for key in keys if key in known} if known else set()
 
     def all(self) -> dict[K, set[int]]:
-        """Return all entries, to compare with; costs all of them."""
+        """Return all entries, to compare with; O(entries)."""
         return {key: set(self.of(key)) for key in self._of}
 
 
@@ -110,16 +110,16 @@ class Places:
         return self._members.of(place)
 
     def at(self, places: Iterable[Place]) -> set[Place]:
-        """Return the given places that have an operation; costs the places."""
+        """Return the given places that have an operation; O(places)."""
         return self._members.at(places)
 
     def all(self) -> dict[Place, set[int]]:
-        """Return all entries, to compare with; costs all of them."""
+        """Return all entries, to compare with; O(entries)."""
         return self._members.all()
 
 
 def places_of(operation: Operation, topology: Topology) -> Iterator[Place]:
-    """Yield the places of a live operation; costs its VMs."""
+    """Yield the places of a live operation; O(its VMs)."""
     state = operation.state
     assert operation.live, operation
     yield "state", state.value

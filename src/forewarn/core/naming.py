@@ -70,7 +70,7 @@ def read_selector(text: str) -> Labels:
 
 
 def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
-    """Return the names of the hosts that match every pair of a selector; costs the hosts.
+    """Return the names of the hosts that match every pair of a selector; O(hosts).
 
     Raises:
         SelectorInvalid: the selector cannot be read.

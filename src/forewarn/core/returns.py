@@ -44,7 +44,7 @@ def followed_by(draft: Draft, maintenance: Maintenance, host: str) -> FollowedBy
 
 
 def plan_returns(draft: Draft, move: Operation) -> None:
-    """Request the return of the VMs that a move took away; costs its VMs."""
+    """Request the return of the VMs that a move took away; O(its VMs)."""
     if move.followed_by is not FollowedBy.RETURN:
         return
     traits = TRAITS[Cause.LIVE_MIGRATION]

@@ -220,7 +220,7 @@ class State:
         self._count_many()
 
     def rollback(self) -> None:
-        """Undo everything since the last `keep`; costs those changes."""
+        """Undo everything since the last `keep`; O(changes)."""
         while self._undo:
             self._undo.pop()()
         self.ticked_ms = 0
@@ -231,7 +231,7 @@ class State:
         self._count_many()
 
     def adopt(self, changes: Changes) -> None:
-        """Apply stored changes of another process; costs the records they touch."""
+        """Apply stored changes of another process; O(records they touch)."""
         assert not self._undo, "a step is neither kept nor rolled back"
         assert changes.last_number >= self.last_number, changes
         self._undo = deque(maxlen=0)
@@ -399,7 +399,7 @@ class State:
         return self.usage
 
     def copy(self) -> State:
-        """Return an independent copy of the state, for another thread; costs all records."""
+        """Return an independent copy of the state, for another thread; O(all records)."""
         state = State()
         changes = Changes(self.last_number, topology=self.topology.copy(), mark=self.mark)
         for kind, table in TABLES.items():

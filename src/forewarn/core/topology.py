@@ -51,7 +51,7 @@ def update_placements(
     left: Mapping[str, _V],
     come: Mapping[str, _V],
 ) -> None:
-    """Move VMs in the index from their old host or group to the new; costs the VMs there."""
+    """Move VMs in the index from their old host or group to the new; O(their VMs)."""
     gone: dict[str, set[str]] = {}
     for name, vm in left.items():
         gone.setdefault(place(vm), set()).add(name)
@@ -75,7 +75,7 @@ _Sign: TypeAlias = "str | tuple[str, str]"
 
 _host_of: Callable[[Vm], str] = attrgetter("host")
 _group_of: Callable[[Vm], str] = attrgetter("group")
-#: A record of the layout.
+#: The tables of a topology, by attribute.
 _TABLES = ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by")
 
 
@@ -290,7 +290,7 @@ class Topology:
             self._claim(vm)
 
     def copy(self) -> Topology:
-        """Return an independent copy, for a reader on another thread; costs the tables."""
+        """Return an independent copy, for a reader on another thread; O(tables)."""
         topology = self._same()
         topology._own_tables()  # noqa: SLF001 - of its own kind
         return topology
@@ -327,7 +327,7 @@ class Topology:
         )
 
     def apply(self, change: LaidOut) -> None:
-        """Apply a change; costs its records and the VMs of their hosts and groups.
+        """Apply a change; O(its records and VMs of their hosts and groups).
 
         Raises:
             FleetContradiction: the new layout is inconsistent; apply `before`'s result to undo it.
@@ -348,7 +348,7 @@ class Topology:
         _take_out(self.groups, groups, self._in_group)
 
     def _check_placed(self, placed: Mapping[str, Vm]) -> None:
-        """Refuse the first VM whose host or group does not exist; costs the hosts and groups."""
+        """Refuse the first VM whose host or group does not exist; O(hosts and groups)."""
         hosts = {vm.host for vm in placed.values()}
         groups = {vm.group for vm in placed.values()}
         if all(map(self.hosts.__contains__, hosts)) and all(map(self.groups.__contains__, groups)):
@@ -389,7 +389,7 @@ class Topology:
         return self._on_host.get(host, ())
 
     def words_on(self, host: str) -> frozenset[str]:
-        """Return a host's labels, zone and groups, which windows may name; costs these."""
+        """Return a host's labels, zone and groups, for windows; O(its labels and groups)."""
         known = self.hosts.get(host)
         if known is None:
             return frozenset()

@@ -54,7 +54,7 @@ class Usage:
     def count(
         self, topology: Topology, operations: Mapping[int, Operation], places: Places
     ) -> None:
-        """Count pending changes; costs their VMs."""
+        """Count pending changes; O(their VMs)."""
         for disturbed in self.uncounted:
             if isinstance(disturbed, str):
                 on = [operations[number] for number in places.of(("host", disturbed))]
@@ -65,7 +65,7 @@ class Usage:
         self.uncounted.clear()
 
     def put(self, disturbed: Disturbed, share: Share | None) -> None:
-        """Replace the counted share of a host or an operation by its current one; costs its VMs."""
+        """Replace the counted share of a host or an operation by its current one; O(its VMs)."""
         before = self._shares.pop(disturbed, None)
         if before is not None:
             add(self.taken, self.running, before, sign=-1)

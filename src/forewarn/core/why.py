@@ -256,7 +256,7 @@ def _of_host(host: str, blocker: Blocker) -> Blocker:
 
 
 def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
-    """Return the blocker of a due wave; costs its hosts at most."""
+    """Return the blocker of a due wave; O(its hosts)."""
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
         blocker = admission.blocker(host, wave)

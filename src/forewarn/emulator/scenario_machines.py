@@ -1,4 +1,4 @@
-"""The machines of a scenario: the changes that add them, and that undo this afterwards.
+"""The machines of a scenario: the changes that add them, and those that remove them.
 
 Pure: these functions return changes and do not apply them.
 """

@@ -123,7 +123,7 @@ class Callers:
         """Return the VM with this address at a provider, whose id is its interface."""
         if not self._vouches(provider, request.headers.get("x-metadata-provider-signature", "")):
             return IdentifiedVm(None, by_peer=False)
-        # Several addresses mean that the VM has sent one, too, so they cannot be told apart.
+        # Several addresses mean that the VM has sent one, too, so the two are indistinguishable.
         address = canonical(request.headers.get("x-forwarded-for", "").strip())
         behind = Peer(address, provider)
         vm = self._by_address.get(behind, "") if provider else ""

@@ -36,7 +36,7 @@ class Bucket:
         """User-Agent of that poll; None: the VM has not polled."""
 
     def take(self, now: float, full_at_max: float) -> bool:
-        """Take one token; return False if none is left.
+        """Take one token; return False if the bucket is empty.
 
         Args:
             now: the current time, in tokens.
@@ -80,7 +80,7 @@ class RateLimit:
         return self._buckets.get(vm)
 
     def vms(self) -> list[str]:
-        """Return the VMs that have a bucket; costs all of them."""
+        """Return the VMs that have a bucket; O(entries)."""
         return list(self._buckets)
 
     def times(self, now_s: float) -> tuple[float, float]:

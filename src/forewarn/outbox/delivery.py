@@ -126,7 +126,7 @@ class Delivery:
             except ForewarnError as error:
                 self._failed(str(error))
             except Exception as error:
-                log.exception("delivery to %s failed by a bug", self.destination.name)
+                log.exception("delivery to %s failed because of a bug", self.destination.name)
                 self._failed(f"delivery failed because of a bug: {error!r}")
             finally:
                 with contextlib.suppress(Exception):

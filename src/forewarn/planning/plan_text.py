@@ -40,7 +40,7 @@ class PlanBody:
 
 
 def plan_text(plan: PlanBody) -> str:
-    """Encode a plan; costs its hosts and moves."""
+    """Encode a plan; O(its hosts and moves)."""
     waves = [
         [
             wave.number,
@@ -68,7 +68,7 @@ def plan_text(plan: PlanBody) -> str:
 
 
 def read_plan(text: str) -> PlanBody:
-    """Decode a plan; costs its hosts.
+    """Decode a plan; O(its hosts).
 
     Raises:
         KeyError: a member is missing.

@@ -85,7 +85,7 @@ class NodeAccess:
         if certificate:
             if name not in names_of(certificate):
                 shown = ", ".join(sorted(names_of(certificate)))
-                raise NodeRefused(name=name, reason=f"its certificate is that of {shown}")
+                raise NodeRefused(name=name, reason=f"its certificate belongs to {shown}")
         else:
             self._check_token(greeting, address)
         allowed = self.hosts.get(name, frozenset((name,)) if self.each_host else frozenset())

@@ -318,7 +318,7 @@ class BrokerListener:
         _LOG.warning(text, reason, extra=facts)
 
     def _announce(self, broker: Broker) -> None:
-        """Call nodes that followed another process; costs a message for each node."""
+        """Call nodes that followed another process; O(nodes)."""
         frame = Frame(Kind.ANNOUNCE).encoded()
         for name in self._expected():
             if is_subject(name):

@@ -25,7 +25,7 @@ class FeedState:
         self.publications: dict[str, Publication] = {}
 
     def apply(self, change: DocumentChange) -> None:
-        """Apply a change; costs the records of the change."""
+        """Apply a change; O(records of the change)."""
         if change.whole:
             self.callers.clear()
             self.publications.clear()

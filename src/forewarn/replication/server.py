@@ -484,7 +484,7 @@ class FeedServer:
         except OSError:
             session.writer.close()
         except Exception:  # noqa: BLE001 - the node comes back and is sent the whole
-            _LOG.exception("the feed to node %s ends by a bug", session.name)
+            _LOG.exception("the feed to node %s ends because of a bug", session.name)
             session.writer.transport.abort()
 
     async def _send_whole(self, session: NodeSession) -> None:
@@ -520,7 +520,7 @@ class FeedServer:
                 if self.nodes.silent(session.name):
                     session.writer.transport.abort()
                 elif self._revoked(session):
-                    refused = NodeRefused(name=session.name, reason="its token is valid no longer")
+                    refused = NodeRefused(name=session.name, reason="its token is no longer valid")
                     self._offences.refuse(session.name, str(refused), refused.code)
                     session.writer.write(feed.line_of(Refused(str(refused))))
                     session.writer.close()

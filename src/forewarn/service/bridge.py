@@ -138,7 +138,7 @@ class Bridge:
     def _try_show(self, change: DocumentChange, shown: Future[PublishResult]) -> None:
         concerned: frozenset[str] | None = None
         if self._doubtful and not change.whole:
-            shown.set_exception(RuntimeError("a change before it could not be shown"))
+            shown.set_exception(RuntimeError("an earlier change was not shown"))
             return
         try:
             if (
@@ -148,7 +148,7 @@ class Bridge:
             self._show(change)
         except Exception as error:
             self._doubtful = True
-            log.exception("a change could not be shown, by a bug")
+            log.exception("showing a change failed because of a bug")
             shown.set_exception(error)
         else:
             self._confirm(change.sequence, concerned, shown)

@@ -124,7 +124,7 @@ def _end_by_force_after(seconds: float) -> threading.Timer:
     """End the process after this time, even if threads hang, unless cancelled."""
 
     def end() -> None:
-        log.error("stopping took longer than %g s; ended by force", seconds)
+        log.error("stopping took longer than %g s; the process is killed", seconds)
         os._exit(1)
 
     watch = threading.Timer(seconds, end)

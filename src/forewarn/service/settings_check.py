@@ -102,7 +102,7 @@ def _check_metadata(metadata: MetadataSettings) -> None:
             problem = f"has {host!r}; write names in lower case, without a port"
             _refuse("metadata.allowed_hosts", problem)
     if not metadata.server_header.isascii() or not metadata.server_header.isprintable():
-        _refuse("metadata.server_header", "is not text of one line in ASCII")
+        _refuse("metadata.server_header", "must be one line of ASCII text")
     for address in metadata.proxy_addresses:
         if address != UNIX and not _is_address(address):
             _refuse("metadata.proxy_addresses", f"has {address!r}, which is not an IP address")

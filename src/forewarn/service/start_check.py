@@ -49,7 +49,11 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
     """Return a sentence about each problem that would not prevent a start.
 
     Raises:
+    <<<<<<< HEAD
         ForewarnError: the error that would end the start.
+    =======
+        ForewarnError: the error that would prevent a start.
+    >>>>>>> dedc9ff1 (docs, src: plain sentences from random draws)
     """
     held, notes = await _check_store(settings.store)
     return (*notes, *await check_start_beside(settings, held=held))
@@ -61,7 +65,11 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
     `held`: whether a running service may use the ports.
 
     Raises:
+    <<<<<<< HEAD
         ForewarnError: the error that would end the start.
+    =======
+        ForewarnError: the error that would prevent a start.
+    >>>>>>> dedc9ff1 (docs, src: plain sentences from random draws)
     """
     Daemon(settings, clock=SystemClock(), ids=Ids())
     notes = []

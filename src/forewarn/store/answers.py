@@ -26,7 +26,7 @@ class KeptAnswer:
     #: Digest of the request's method, path and body.
     request: str
     at_ms: int
-    #: HTTP status; 0: the change was made, but its answer is not stored yet, or never.
+    #: HTTP status; 0: the change was made, but its answer has not been stored.
     status: int = 0
     answer: str = ""
 

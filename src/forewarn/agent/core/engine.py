@@ -223,7 +223,7 @@ class AgentEngine:
         if record.started:
             record.stage = rec.UNDER_WAY
         elif record.then == "hold":
-            self._hold(record, "the rule says so")
+            self._hold(record, 'its rule has `then = "hold"`')
         else:
             record.stage = rec.READY
         self._mark()

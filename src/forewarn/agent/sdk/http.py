@@ -192,7 +192,9 @@ class ResponseReader:
             raise ResponseInvalid(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
         if body is None:
             if not data:
-                raise ResponseInvalid(reason="the connection was closed in the middle of it")
+                raise ResponseInvalid(
+                    reason="the connection was closed before its body was complete"
+                )
             return False
         self.answer = HttpResponse(status, headers, body=body)
         closes = headers.get("connection", "").lower() == "close"

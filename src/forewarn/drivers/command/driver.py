@@ -42,7 +42,9 @@ _OPTIONS = Form(
             "Program that reports a task's progress; without it `begin` does all the work.",
         ),
         Field(
-            "abort", COMMAND, "Program that cleans up after a task; `begin` is ended in any case."
+            "abort",
+            COMMAND,
+            "Program that cleans up after an aborted task; `begin` is stopped with or without it.",
         ),
         Field("discover", COMMAND, "Program that lists the machines."),
         Field("timeout_s", Number(1, 7 * 86_400), "Time limit of `begin`."),

@@ -148,7 +148,7 @@ class ProgramRuns:
                     os.killpg(pid, signal.SIGKILL)
 
     def signal(self, operation: int, attempt: int, part: str = "") -> None:
-        """Ask the runner of a program that runs to end it."""
+        """Ask the runner to end its running program."""
         notes = self._records.notes(operation).get(attempt, {})
         if part + BEGUN not in notes or part + END in notes:
             return

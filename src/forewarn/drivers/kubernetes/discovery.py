@@ -111,7 +111,7 @@ class KubernetesSource:
 
 
 def discover(kubernetes: Kubernetes, driver: str) -> Found:
-    """List the cluster's machines; costs a request for each 100 nodes or VMIs."""
+    """List the cluster's machines; sends one request per 100 nodes or VMIs."""
     nodes = [node_facts(each) for each in kubernetes.all(NODES)]
     try:
         machines = [machine_facts(each) for each in kubernetes.all(MACHINES)]

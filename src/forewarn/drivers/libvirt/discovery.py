@@ -48,7 +48,7 @@ class LibvirtSource:
 def discover(
     config: LibvirtConfig, connections: Connections, records: DomainRecords | None = None
 ) -> Found:
-    """List the machines of every host; costs three calls of a host and two of each domain.
+    """List the machines of every host; makes three calls per host and two per domain.
 
     Args:
         config: the hosts.

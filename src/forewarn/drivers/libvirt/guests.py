@@ -375,7 +375,7 @@ class Guests:
         self.interruption_ms = max(self.interruption_ms, interruption_ms)
 
     def _forget_elsewhere(self, moved: Domain) -> None:
-        """Remove a guest that has arrived from all other hosts; costs a call of each.
+        """Remove a guest that has arrived from all other hosts; makes one call per host.
 
         If libvirtd dies at the end of a migration, the definition stays, and the guest could be
         started a second time on the same disks.

@@ -52,7 +52,7 @@ class NovaSource:
 
 
 def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
-    """List the cloud's machines; costs a request for each 500 servers or groups, and two more.
+    """List the cloud's machines; sends one request per 500 servers or groups, and two more.
 
     Args:
         nova: the cloud.

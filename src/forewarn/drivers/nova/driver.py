@@ -33,7 +33,7 @@ ASK_EVERY_MS = 1000
 REMEMBERED_MAX = 10_000
 #: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
-#: Key of Nova's silence.
+#: Key of the time since when Nova does not answer.
 SILENCE = "Nova"
 
 

@@ -86,7 +86,7 @@ class ServerWork:
         self._runs = runs
 
     def advance(self) -> ServerStep:
-        """Do the work that is possible now; costs some requests for each server in progress.
+        """Do the work that is possible now; sends some requests for each server in progress.
 
         Raises:
             ForewarnError: the task failed; after `NovaUnreachable` it may be tried again.

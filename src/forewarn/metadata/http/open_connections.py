@@ -119,7 +119,7 @@ class OpenConnections:
         self._vms: dict[str, ConnectedClient] = {}
         self._addresses: dict[str, ConnectedClient] = {}
         self._shared = ConnectedClient("", is_known=True)
-        """All callers behind proxies, and in the emulator all callers that name themselves."""
+        """Counts callers behind proxies and, in the emulator, callers that send their VM's name."""
 
     def __len__(self) -> int:
         """Return the number of open connections."""
@@ -172,11 +172,11 @@ class OpenConnections:
             self.add(connection)
 
     def make_room(self) -> bool:
-        """Close one connection, an unknown caller's first; return False if none can be closed."""
+        """Close one connection, preferably an unknown caller's; return False if none can be."""
         return self._one_makes_way(self._unknown) or self._one_makes_way(self._known)
 
     def sweep(self, tick: int) -> None:
-        """Close connections silent, slow or unread for too long; costs all connections."""
+        """Close connections that are idle, slow or unread for too long; O(connections)."""
         settings, self._tick = self._settings, tick
         idle_from = tick - settings.idle_timeout_s
         slow_from = tick - settings.request_timeout_s
