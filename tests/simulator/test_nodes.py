@@ -36,13 +36,14 @@ def test_nodes_on_hypervisors_keep_every_promise() -> None:
     """Nodes that serve some hosts are killed, cut off and lie; VMs move from one to another.
 
     All of that happens in a few worlds, and every rule has something to be held against.
-    Source: M-1, M-2, M-3, M-4, M-5.
+    Source: M-1, M-2, M-3, M-4, M-5, H-7.
     """
     met: Counter[str] = Counter()
     for seed in range(1, NODE_SEEDS_MAX):
         result = run_world(WorldPlan(seed, 8, 40, 1.0, rate=6))
         assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
-        met.update({name: result.premises[name] for name in PREMISES if name.startswith("M-")})
+        rules = [name for name in PREMISES if name.startswith(("M-", "H-7"))]
+        met.update({name: result.premises[name] for name in rules})
         met.update({effect: result.faults["node", effect] for effect in NODE_EFFECTS})
         if all(met.values()):
             break

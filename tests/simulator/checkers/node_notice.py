@@ -90,7 +90,10 @@ class NodeNoticeChecker:
         """A change is durable, and the state has it."""
         for entry in changes.entries:
             if entry.action == "operation.not-shown":
-                self._told[entry.operation] = self._told.get(entry.operation, "") + entry.text
+                # The sentence names the first VMs, the operation beside it in history all of them.
+                vms = ", ".join(changes.operations[entry.operation].unseen_vms)
+                told = (self._told.get(entry.operation, ""), entry.text, vms)
+                self._told[entry.operation] = "; ".join(told)
                 waits = entry.text.endswith("it waits for them")
                 self._states.premises["H-7: work waits for VMs that cannot be shown it"] += waits
         for operation in changes.operations.values():
