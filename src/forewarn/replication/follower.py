@@ -269,8 +269,8 @@ class Follower:
         number = self._number
         line = feed.line_of(message(number))
         self._pending[number] = line, future
-        # A caller that gave up has asked its client to retry. The request may still be sent, because
-        # repeated approvals count once.
+        # A caller that gave up has asked its client to retry. The request may still be sent,
+        # because repeated approvals count once.
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         if self._writer is not None:
             self._writer.write(line)

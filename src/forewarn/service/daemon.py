@@ -496,7 +496,7 @@ class Daemon:
         return bound
 
     async def _take_lease(self) -> None:
-        """Stand by until this process holds the lease of the shared store, and renew it."""
+        """Follow until this process holds the lease of the shared store, and renew it."""
         tenure = self._tenure = Tenure(self.store, self.term_ms)
         self._signs = SignsOfLife(self.store, tenure.token)
         self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
