@@ -325,7 +325,10 @@ export async function act(
     preview,
     done: (reply) => {
       finished(title, reply, done);
-      if (row.method === "DELETE") location.hash = `#/${row.path.split("/")[2]}`; // what it showed is gone
+      const list = `#/${row.path.split("/")[2]}`;
+      if (row.method === "DELETE" && location.hash !== list)
+        location.hash = list; // the record is gone
+      else dispatchEvent(new Event("acted")); // views read their records again
     },
   });
 }
@@ -337,7 +340,6 @@ function finished(title, reply, done) {
     .map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
   const also = operations.length > 3 ? ` and ${plural(operations.length - 3, "other")}` : "";
   note(`${title}: done.`, "done", links, also);
-  dispatchEvent(new Event("acted")); // views read their records again
   done(reply);
 }
 
