@@ -120,7 +120,7 @@ def test_process_that_dies_makes_no_plan(how: str) -> None:
 )
 def test_answer_that_is_none_is_no_plan(text: str) -> None:
     """What a process says is taken for a plan only if it is one, for hosts that were asked for."""
-    with pytest.raises(PlannerProcessFailed, match="gave an answer that is none"):
+    with pytest.raises(PlannerProcessFailed, match="gave an invalid answer"):
         answering(text)(asked_for(fleet()))
 
 

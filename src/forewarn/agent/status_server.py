@@ -162,7 +162,7 @@ class _Connection:
                 return self._receive(answer, now_ms)
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except OSError as error:
-            self.wants_write = bool(self._unsent) or _wants_write(error)
+            self.wants_write = bool(self._unsent) or _is_want_write_error(error)
             return not _not_yet(error)
         return not self._unsent
 
@@ -278,7 +278,7 @@ def _not_yet(error: OSError) -> bool:
     return isinstance(error, (BlockingIOError, InterruptedError)) or "Want" in type(error).__name__
 
 
-def _wants_write(error: OSError) -> bool:
+def _is_want_write_error(error: OSError) -> bool:
     return type(error).__name__ == "SSLWantWriteError"
 
 

@@ -22,8 +22,8 @@ USAGE_STATUS = 2
 def do(words: list[str]) -> int:
     """Run the part that the words name, with JSON on standard input; return the exit status.
 
-    `notify` and `peers` take no further words. After a preparation comes its phase; after `outcome`
-    come endpoint, event and a hook's command.
+    `notify` and `peers` take no further arguments. After a preparation comes its phase; after
+    `outcome` come endpoint, event and a hook's command.
     """
     name, phase = (*words, "", "")[:2]
     try:

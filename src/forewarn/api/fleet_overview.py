@@ -339,7 +339,7 @@ class FleetOverview:
         numbers = self._of_vm.of(name)
         if host is None or not numbers:
             return {host} if host else set()
-        letter = _first(self._letter_of(number) for number in numbers)
+        letter = _first(self._operation_letter(number) for number in numbers)
         rack = self._rack_of[host]
         self.racks[rack].disturbed[letter] += 1
         self._disturbed[name] = rack, letter
@@ -361,9 +361,9 @@ class FleetOverview:
 
     def _letter_of_host(self, name: str) -> str:
         health = _OF_HEALTH[self._hosts[name].health]
-        return _first((health, *map(self._letter_of, self._on_host.of(name))))
+        return _first((health, *map(self._operation_letter, self._on_host.of(name))))
 
-    def _letter_of(self, number: int) -> str:
+    def _operation_letter(self, number: int) -> str:
         operation = self.operations[number]
         alert = operation.alert
         return _OF_OPERATION[operation.state] if alert is Alert.NONE else alert.value[0]

@@ -368,7 +368,7 @@ _TOPOLOGY = (
         act=_search,
         query=(
             Field("text", Text(), "Prefix of the name.", required=True),
-            Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only of these kinds."),
+            Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only objects of these kinds."),
         ),
         answer={
             "type": "object",

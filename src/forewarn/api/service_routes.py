@@ -279,7 +279,7 @@ _HEALTH: Schema = {
         },
         "last_backup": {
             "type": "string",
-            "description": "When the last backup was begun; absent if the store knows of none.",
+            "description": "Start of the last backup; absent if the store records none.",
         },
         "commit_refused": {
             "type": "string",

@@ -262,7 +262,7 @@ class Doctor:
             return
         yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
         if settings.feed.nats:
-            yield from _judged("nats", lambda: _nats(settings), "each server lets the feed in")
+            yield from _judged("nats", lambda: _nats(settings), "each server accepts the feed")
         yield from _judged("certificates", lambda: self._certificates(settings), "valid")
         yield from self._store(settings)
         yield from self._service(settings)

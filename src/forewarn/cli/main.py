@@ -186,7 +186,7 @@ def parser_for(command: str = "") -> Parser:
 def _epilog() -> str:
     """Return the end of `forewarn --help`: the rare commands, and where to get more help."""
     rare = [f"  {topic + ':':<18}{', '.join(names)}" for topic, names in RARE.items()]
-    shows = "`forewarn COMMAND --help` shows the actions of a noun; a bare noun lists."
+    shows = "`forewarn COMMAND --help` shows a command's actions; without an action it lists."
     return "\n".join(["more commands:", *rare, "", shows])
 
 

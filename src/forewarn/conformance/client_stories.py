@@ -213,7 +213,7 @@ def _over(trial: ClientTrial) -> None:
 
 
 @_story("cut-off", "C-9", "the client is killed during its approval")
-def _cut_off(trial: ClientTrial) -> None:
+def _killed_while_approving(trial: ClientTrial) -> None:
     trial.start()
     trial.server.set_fault("POST", "hold")
     event = trial.announce()

@@ -225,7 +225,7 @@ class DriverHost:
             self._call_again(call, now_ms + CONFIRM_AGAIN_MS)
         elif call.verb is Verb.ABORT:
             self._aborted(ended, now_ms)
-        elif self._is_current(call.task.operation):
+        elif self._is_current_attempt(call.task.operation):
             take = self._begun if call.verb is Verb.BEGIN else self._progressed
             take(ended, now_ms)
         if number in self._next:  # it may have waited for the end of this call

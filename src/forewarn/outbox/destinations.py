@@ -45,7 +45,12 @@ COMMON = (
     Field("timeout_s", Number(0.1, 3600), "Longest time of one delivery (default: 10)."),
 )
 _HTTP = (
-    Field("url", Text(2048), "URL for the events: https, or on this machine.", required=True),
+    Field(
+        "url",
+        Text(2048),
+        "URL for the events; https, unless the receiver is on this machine.",
+        required=True,
+    ),
     Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
     Field("secret_file", Text(4096), "File with the secret that signs requests."),
     Field("token_file", Text(4096), "File with a bearer token for the requests."),
@@ -82,7 +87,11 @@ FORMS: dict[str, Form] = {
             ),
             Field("subject", Text(200), "Prefix of the subjects (default: `forewarn`)."),
             Field("credentials_file", Text(4096), "Credentials file that `nsc` wrote."),
-            Field("token_file", Text(4096), "File with a token; needs TLS, or this machine."),
+            Field(
+                "token_file",
+                Text(4096),
+                "File with a token; needs TLS, unless the server is on this machine.",
+            ),
             Field("ca_file", Text(4096), "Certificates to trust, for TLS."),
         ),
     ),

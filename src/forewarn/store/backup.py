@@ -106,7 +106,7 @@ class RestoreClockBehind(CallerError):
     code = "restore-clock-behind"
     status = 409
     message = "The backup is ahead of this machine's clock."
-    advice = "Set the clock, then restore again into an empty place."
+    advice = "Set the clock, then restore again, to a new file or an empty database."
 
 
 class BackupUnusable(CallerError):
@@ -222,7 +222,7 @@ def _opened(backup: Path) -> Iterator[SqliteEngine]:
 
 
 def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
-    """Restore a backup into an empty place; the service may be started afterwards.
+    """Restore a backup to a new file or an empty database; the service may be started afterwards.
 
     Args:
         backup: the backup; None: the database's own tools have restored the store at `address`, and

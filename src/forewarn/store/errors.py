@@ -48,7 +48,10 @@ class StoreUnrestored(OurError):
     code = "store-unrestored"
     status = 503
     message = "The restore of the store {place} is unfinished."
-    advice = "Restore the backup again, into an empty place, with `forewarn store restore`."
+    advice = (
+        "Restore the backup again, to a new file or an empty database, with"
+        " `forewarn store restore`."
+    )
 
 
 class StoreInUse(CallerError):

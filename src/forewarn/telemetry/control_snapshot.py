@@ -66,7 +66,7 @@ class ControlSnapshot:
     async def _backup(self) -> Metric:
         store = await asyncio.wrap_future(self._engine.read(lambda view: view.store))
         at_ms = await asyncio.to_thread(store.backup_ms)
-        text = "When the last backup of the store was begun; 0: it knows of none."
+        text = "Start of the last backup of the store; 0: no backup is recorded."
         return GaugeMetricFamily("forewarn_backup_timestamp_seconds", text, value=at_ms / 1000)
 
     def _refused(self) -> Metric:

@@ -20,8 +20,8 @@ How the runner and the simulator use it::
 * **Time**: pass `TimePassed()` at `next_deadline()` at the latest; `now_ms` never decreases.
 * **Crash**: load the last written journal, pass `Resumed`, and continue polling.
 
-Guarantees: a step is prepared once, for as long as any event needs it. A step that began is undone,
-once successfully, when no event needs it any longer. Nothing else is undone.
+Guarantees: a step is prepared once, for as long as any event needs it. A step that began is undone
+when no event needs it any longer, and not again once that has succeeded. Nothing else is undone.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class EventRecord:
     def form(self) -> dict[str, object]:
         """Return the record in JSON types."""
         return {
-            **dict(zip(self.KEPT, _event_kept(self), strict=True)),
+            **dict(zip(self.KEPT, _kept_event_values(self), strict=True)),
             "event": event_form(self.event),
             "plan": [[step_form(step) for step in group] for group in self.plan],
             "checks": [step_form(step) for step in self.checks],
@@ -203,7 +203,7 @@ class StepRecord:
     def form(self) -> dict[str, object]:
         """Return the record in JSON types."""
         return {
-            **dict(zip(self.KEPT, _step_kept(self), strict=True)),
+            **dict(zip(self.KEPT, _kept_step_values(self), strict=True)),
             "key": self.key,
             "step": step_form(self.step),
             "phase": self.phase,
@@ -212,8 +212,8 @@ class StepRecord:
         }
 
 
-_event_kept = attrgetter(*EventRecord.KEPT)
-_step_kept = attrgetter(*StepRecord.KEPT)
+_kept_event_values = attrgetter(*EventRecord.KEPT)
+_kept_step_values = attrgetter(*StepRecord.KEPT)
 _event_fields = attrgetter(*EVENT_FIELDS)
 _step_fields = attrgetter(*PreparationStep.__slots__)
 

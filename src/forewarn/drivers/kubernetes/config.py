@@ -64,7 +64,7 @@ FORM = Form(
     "KubernetesDriver",
     "A driver for Kubernetes and KubeVirt.",
     (
-        Field("server", Text(2048), "Address of the API server: https, or this machine."),
+        Field("server", Text(2048), "Address of the API server; https, unless on this machine."),
         Field("token_file", Text(4096), "File with the token, read again for each request."),
         Field("ca_file", Text(4096), "CA certificates to trust; empty: the system's."),
         Field("namespace", Text(63), "Namespace of the driver's records."),

@@ -50,7 +50,7 @@ _OPTIONS = Form(
     "WebhookDriver",
     "A driver that calls another service.",
     (
-        Field("url", Text(2048), "URL for requests: https, or this machine.", required=True),
+        Field("url", Text(2048), "URL for requests; https, unless on this machine.", required=True),
         Field("secret_file", Text(4096), "File with the shared secret.", required=True),
         Field("polls", Boolean(), "Ask for a task's progress instead of waiting for reports."),
         Field("ca_file", Text(4096), "CA certificates to trust instead of the system's."),
