@@ -277,7 +277,7 @@ class DriverHost:
             return None
         return None if planned.verb is Verb.BEGIN and operation.execution.begun_ms else operation
 
-    def _is_current(self, operation: Operation) -> bool:
+    def _is_current_attempt(self, operation: Operation) -> bool:
         """Whether this attempt still runs, and no other has replaced it."""
         current = self._plane.state.operations.get(operation.number)
         return current is not None and current.execution.attempt == operation.execution.attempt
