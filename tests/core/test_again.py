@@ -357,5 +357,6 @@ def test_pause_counts_from_the_last_host_of_a_stopped_wave() -> None:
     rig.wait(40 * MINUTE_MS)
     rig.finish(rig.now(last))
     ended_ms = rig.now_ms
+    rig.wait(10 * MINUTE_MS)
     rig.tell(words.ResumeMaintenance(number))
     assert (rig.maintenance(number).rests_until_ms or 0) >= ended_ms + 30 * MINUTE_MS
