@@ -103,6 +103,7 @@ def test_approval_that_cannot_be_handed_on_holds_up_no_other(
         await feed.restart(WHOLE)
         await until(lambda: spool.waiting == 1)
         assert feed.control.approvals == [other]
+        assert (tmp_path / "n1" / FILE).stat().st_size > 0, "it outlasts a restart"
         feed.control.failing.clear()
         await until(lambda: spool.waiting == 0)
         assert feed.control.approvals == [other, OWN]
