@@ -29,11 +29,11 @@ METRIC = re.compile(r"\b(?:forewarn|process)_[a-z_]+\b")
 
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What a service with worker, destination and work, and a node of its own, answer."""
+    """Return what a service with worker, destination, NATS and work, and its node, answer."""
     receiver = Receiver()
     table = {"bus": {"kind": "webhook", "url": receiver.url}}
     settings = delivering(table, with_metrics())
-    feed = FeedSettings(listen="127.0.0.1:0")
+    feed = FeedSettings(listen="127.0.0.1:0", nats=("nats://127.0.0.1:1",))
     service = Live(replace(settings, feed=feed))
     service.fleet(**FLEET)
     service.enable("web-0", "db-0")
