@@ -87,7 +87,7 @@ def test_failed_event_and_measured_interruption_are_kept(rig: Rig) -> None:
 
 
 def test_notice_counts_from_when_it_was_shown(rig: Rig) -> None:
-    """The time until it was published was not a notice to anybody. Source: X-1, N-1."""
+    """Nobody had notice before it was published. Source: X-1, N-1."""
     rig.policy = replace(rig.policy, notice_margin_ms=2000)
     operation = rig.ask(Cause.REBOOT, "web_0")
     rig.now_ms += 1000
