@@ -1,1 +1,1 @@
-"""The control plane: decides and records; it shows nothing itself and touches no machine."""
+"""The control plane: decides on changes and records them. Other packages serve VMs."""

@@ -40,7 +40,7 @@ class DriverHung(PeerError):
 
 
 class DriverExhausted(PeerError):
-    """All calls that a driver may have in progress hang."""
+    """A driver has reached its limit of calls, and all of them hang."""
 
     code = "driver-exhausted"
     message = "All {count} calls that driver {driver} may run at a time hang."
@@ -68,7 +68,7 @@ class DriverCall:
 
 @value
 class CallEnded:
-    """The result of a call: external input, but bounded and cleaned."""
+    """The result of a call, after removing invalid and oversized parts of the driver's answer."""
 
     call: DriverCall
     #: The answer of `progress`; None for the other calls, or after a failure.
@@ -114,7 +114,7 @@ class Executor(Protocol):
 class DaemonThreads:
     """Runs each call on a daemon thread, which does not delay the end of the process.
 
-    It has as many threads as the most calls at a time so far; the caller limits those.
+    It starts a thread when all others are busy, and keeps it. The caller limits the calls.
     """
 
     def __init__(self) -> None:
@@ -177,12 +177,12 @@ class DriverCalls:
 
     @property
     def next_ms(self) -> int | None:
-        """The time limit of the oldest call, ms since the epoch UTC; None: no call runs."""
+        """When the oldest call times out, ms since the epoch UTC; None: no call runs."""
         oldest = [min(each.running.values()) for each in self._drivers.values() if each.running]
         return min(oldest) + self._limits.timeout_ms if oldest else None
 
     def free(self, driver: str) -> bool:
-        """Whether a driver may have one more call in progress."""
+        """Whether the limit allows a driver one more call."""
         slots = self._drivers.get(driver)
         if slots is None:
             return True
@@ -214,7 +214,7 @@ class DriverCalls:
         self._deliver(ended)
 
     def ended(self, ended: CallEnded, now_ms: int) -> None:
-        """Handle the late or timely return of a call."""
+        """Handle the return of a call, in time or late."""
         call = ended.call
         self._returned.discard(call)
         slots = self._drivers[call.driver]
@@ -225,7 +225,7 @@ class DriverCalls:
             self._observe(call, _result(ended), now_ms - since_ms)
 
     def overdue(self, now_ms: int) -> list[tuple[DriverCall, int]]:
-        """Give up every overdue call; return these calls, each with its start.
+        """Give up every overdue call; return each with its start time.
 
         Each still counts among the driver's calls until it returns.
         """
@@ -252,7 +252,7 @@ class WriterUnconfirmed(Exception):
     """The driver was not called, because this process may not be the writer."""
 
     def __init__(self, reason: ForewarnError) -> None:
-        """Store the reason of the store."""
+        """Keep the store's error as the reason."""
         super().__init__(str(reason))
         self.reason = reason
 

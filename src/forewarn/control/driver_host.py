@@ -80,7 +80,7 @@ class _Next:
 class DriverHost:
     """Schedules driver calls of one control plane, at most one at a time per operation.
 
-    On the writer's thread only. A turn costs the calls that are due or end in it.
+    On the writer's thread only. Cost of a turn: O(calls that are due or have ended).
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class DriverHost:
 
     @property
     def next_ms(self) -> int | None:
-        """The next time to call or give up a driver, ms since the epoch UTC; None: never."""
+        """When to call a driver or time out a call next, ms since the epoch UTC; None: never."""
         while self._due and not self._is_due(*self._due[0]):
             heapq.heappop(self._due)
         times = (self._due[0][0] if self._due else None, self._calls.next_ms)
@@ -178,7 +178,7 @@ class DriverHost:
         self._plan(number, _Next(Verb.BEGIN, attempt, now_ms))
 
     def withhold(self, numbers: Iterable[int]) -> tuple[Operation, ...]:
-        """Postpone beginning these operations; return those that were due now. L-7."""
+        """Postpone the start of these operations; return those that were due now. L-7."""
         operations = self._plane.state.operations
         begin = {n for n in numbers if n in self._next and self._next[n].verb is Verb.BEGIN}
         for number in begin:
@@ -376,7 +376,7 @@ class DriverHost:
             log.warning(text, operation.id, ended.failed, extra={"action": "driver.abort-failed"})
 
     def _give_up(self, call: DriverCall, since_ms: int) -> None:
-        """Stop waiting for a call: operators must look at its operation. Source: L-8, R-1."""
+        """Give up a call, and mark its operation as stuck for an operator. Source: L-8, R-1."""
         operation, name = call.task.operation, call.driver
         since = iso8601(since_ms)
         hung = DriverHung(driver=name, verb=call.verb.value, task=call.task.id, since=since)

@@ -109,7 +109,7 @@ class ControlEngine(ReadableControl):
 
     @property
     def state(self) -> ServiceState:
-        """Whether it decides, and if not, why; callable on any thread."""
+        """Whether the control plane can decide, and if not, why; callable on any thread."""
         return self._status.state
 
     @property
@@ -119,7 +119,7 @@ class ControlEngine(ReadableControl):
 
     @property
     def view(self) -> ControlPlane:
-        """The state it decides on."""
+        """The state on which the control plane decides."""
         return self._plane
 
     def freshness(self) -> Freshness:
@@ -133,7 +133,7 @@ class ControlEngine(ReadableControl):
 
     @property
     def trouble(self) -> str:
-        """Why it decides nothing now; empty while it does. Callable on any thread."""
+        """Why the control plane cannot decide now; empty while it can. Callable on any thread."""
         return LAPSED if self.lapsed() else self._status.trouble
 
     def recover(self) -> Future[None]:
@@ -214,7 +214,7 @@ class ControlEngine(ReadableControl):
         self._inbox.refuse_waiting()
 
     def turn(self, item: Item) -> None:
-        """Handle one item, and all work due by then: one turn of the thread's loop."""
+        """Run one turn of the loop: handle one item, then all due work."""
         self._handle(item)
         self._pass_time()
         self._handled = 0 if item is None else self._handled + 1

@@ -78,7 +78,7 @@ class StateQuery(Generic[T]):
     answer: Future[T]
 
     def run(self, view: StateView) -> None:
-        """Run it; on the thread that owns the view."""
+        """Run the query; on the thread that owns the view."""
         if self.answer.set_running_or_notify_cancel():
             try:
                 self.answer.set_result(self.query(view))

@@ -363,7 +363,7 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ensure that a process has ended, however it was left."""
+    """Kill a process, close its pipes and wait for its end."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None

@@ -23,7 +23,7 @@ OOM_SCORE = 1000
 
 def main() -> None:
     """Answer one task."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which ends this process
+    for number in (signal.SIGINT, signal.SIGTERM):  # only for the service, which ends this process
         signal.signal(number, signal.SIG_IGN)
     answer = os.dup(1)
     os.dup2(2, 1)  # only the answer may be on standard output

@@ -139,7 +139,7 @@ class RoomColumns:
     vm_memory: array[int]
 
 
-#: Makes a plan; see `made`.
+#: A function that makes a plan, such as `made`.
 Planner: TypeAlias = "Callable[[PlannerTask], MaintenancePlan]"
 
 

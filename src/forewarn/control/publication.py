@@ -122,7 +122,7 @@ def _vms_to_tell(topology: Topology, changes: Changes) -> Iterable[str]:
 
 
 def _destinations(state: State, vm: Vm) -> tuple[str, ...]:
-    """Return where a VM may be before the topology records it; costs its own live operations."""
+    """Return the hosts to which live operations may have moved a VM; costs its live operations."""
     numbers = state.places.of(("vm", vm.name))
     if not numbers:
         return ()

@@ -1,6 +1,6 @@
 """Publishes changes, delays their effects until they are shown, and retries failures.
 
-The engine runs the effects. The publisher decides how a change travels.
+The engine runs the effects. The publisher sends the changes.
 """
 
 from __future__ import annotations

@@ -71,12 +71,12 @@ class ServiceStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether the service decides."""
+        """Whether the service can decide."""
         return self.state is ServiceState.READY
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be decided now; empty while it can."""
+        """Why the service cannot decide now; empty while it can."""
         if self.ready:
             return ""
         return self._last_trouble or f"The service is {self.state.value}."

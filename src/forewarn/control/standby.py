@@ -136,7 +136,7 @@ class StateFollower(ReadableControl):
         return self._view.state if self._view else None
 
     def stop_reads(self) -> None:
-        """Answer no more reads, after `stop`."""
+        """Refuse all reads, after `stop`."""
         self._status.become(ServiceState.STOPPING)
         self._inbox.refuse_waiting()
         self.replica.stop()
@@ -153,7 +153,7 @@ class StateFollower(ReadableControl):
 
     @property
     def trouble(self) -> str:
-        """Why it answers no reads; empty while it does."""
+        """Why this process cannot answer reads; empty while it can."""
         return STALE if self.lapsed() else ""
 
     def freshness(self) -> Freshness:

@@ -101,7 +101,7 @@ class Timekeeping:
         return step_ms
 
     def _has_waited(self, clock: SystemClock) -> bool:
-        """Whether a step has waited long enough for running notices, which stay whole."""
+        """Whether a step of the clock has waited long enough; running notices keep their length."""
         if abs(clock.off_ms()) < STEP_SAID_MS or not clock.mark[0]:
             self._seen_ms = None  # without a boot id the jump is unknown
             return False
@@ -110,7 +110,7 @@ class Timekeeping:
         return clock.now_ms() - self._seen_ms >= STEP_WAIT_MS
 
     def _resume(self, clock: SystemClock) -> int:
-        """Choose the old or the new time; return the new one's lead, in ms."""
+        """Choose the old or the new time; return how far the new one is ahead, in ms."""
         announced_ms = self._announced_ms()
         mark = self._plane.state.mark
         step_ms = clock.resume(mark, since_ms=announced_ms)
@@ -136,7 +136,7 @@ class Timekeeping:
         return self._plane.state.places.of(("state", OperationState.ANNOUNCED.value))
 
     def _keep_mark(self, clock: SystemClock) -> None:
-        """Make the clock's mark durable if needed: once a start, and once a step."""
+        """Write the clock's mark to the store if needed: once per start and once per step."""
         if clock.mark != self._plane.state.mark:
             self._commit(clock, ClockMarked(*clock.mark))
             assert clock.mark == self._plane.state.mark
