@@ -168,14 +168,14 @@ def result(*values: object, kind: str = "vector") -> bytes:
         (result("3", kind="scalar"), {"max": 3}, ""),
         (result("3", kind="scalar"), {"max": 2}, "`up` is 3"),
         (result(*["1"] * SAMPLES_MAX), {}, ""),
-        (result(*["1"] * (SAMPLES_MAX + 1)), {}, "not one of Prometheus"),
+        (result(*["1"] * (SAMPLES_MAX + 1)), {}, "not from Prometheus"),
         (result("1") + b" " * (ANSWER_BYTES_MAX - len(result("1"))), {}, ""),
         (result("1") + b" " * (ANSWER_BYTES_MAX - len(result("1")) + 1), {}, "more than 1048576"),
         (b'{"status": "error", "error": "no such thing"}', {}, "query: no such thing"),
         (b'{"status": "error"}', {}, "refused the query: 200"),
-        (b'{"status": "success", "data": {"resultType": "vector"}}', {}, "not one of Prometheus"),
-        (b'{"status": "success", "data": {"resultType": "scalar", "result": []}}', {}, "not one"),
-        (b"[" * 100_000, {}, "not one of Prometheus"),
+        (b'{"status": "success", "data": {"resultType": "vector"}}', {}, "not from Prometheus"),
+        (b'{"status": "success", "data": {"resultType": "scalar", "result": []}}', {}, "not from"),
+        (b"[" * 100_000, {}, "not from Prometheus"),
     ],
     ids=itertools.count(),
 )
@@ -258,7 +258,7 @@ def test_tries_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/large", "gives more than"), ("/200", "not one of Prometheus"), ("/nan", "`up` is nan")],
+    [("/large", "gives more than"), ("/200", "not from Prometheus"), ("/nan", "`up` is nan")],
 )
 def test_answer_that_is_no_result_fails(server: str, path: str, told: str) -> None:
     """What is too long, not Prometheus's, or not a number never passes. Source: F-5."""

@@ -157,7 +157,7 @@ def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
             assert follower.ask("GET", "/v1/hosts")[1]["error"]["code"] == "state-outdated"
             assert follower.says(503, "/ready")
             assert b"event" in stream.read(), "a stream that claims to be new does not end"
-            assert follower.ask("PUT", "/v1/hosts/h3", {"fault_domain": 0})[0] < 300
+            wait_until(lambda: follower.ask("PUT", "/v1/hosts/h3", {"fault_domain": 0})[0] < 300)
         finally:
             for (pid,) in sessions:
                 os.kill(pid, signal.SIGCONT)

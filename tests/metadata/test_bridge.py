@@ -106,7 +106,7 @@ def test_publication_fails_where_the_own_node_does() -> None:
         await published(bridge, FIRST)
         with pytest.raises(ValueError, match="a bug"):
             await published(bridge, SECOND)
-        with pytest.raises(RuntimeError, match="before it"):
+        with pytest.raises(RuntimeError, match="an earlier change"):
             await published(bridge, THIRD)
         assert await published(bridge, EVERYTHING) == PublishResult()
         assert await published(bridge, FOURTH) == PublishResult()

@@ -565,7 +565,7 @@ def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> N
         press(page, "mouse", "[data-act=postpone_event]")
         fill(page, "mouse", "#field-until", "+3h")
         press(page, "mouse", "dialog [type=submit]")
-        page.see("was withdrawn, and is still to be done")
+        page.see("The work on a host was withdrawn")
         press(page, "mouse", "#sign-out")
         page.see("Sign in to Forewarn")
         page.problems.clear()  # the browser notes each answer of 401

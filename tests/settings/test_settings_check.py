@@ -41,7 +41,7 @@ def test_defaults_are_sound() -> None:
         ("[metadata]\ninstance_unknown_version_status = 500", "is 500; it may be 400 or 404"),
         ('[metadata]\nmin_api_version = "2018-01-01"', "it may be one of 2017-03-01, 2017-08-01"),
         ('[metadata]\nallowed_hosts = ["Host:80"]', "in lower case, without a port"),
-        ('[metadata]\nserver_header = "a\\r\\nSet-Cookie: b"', "not text of one line"),
+        ('[metadata]\nserver_header = "a\\r\\nSet-Cookie: b"', "one line of ASCII text"),
         ('[metadata]\nproxy_addresses = ["proxy"]', "'proxy', which is not an IP address"),
         ('[listen]\nmetadata = ["localhost"]', "'localhost' is not an address"),
         ("[listen]\nworkers = 65", "must be an integer from 0 to 64, not 65"),
@@ -91,7 +91,7 @@ def test_check_is_a_command(tmp_path: Path, written: str, said: str) -> None:
     [
         ("", ""),
         ('[listen]\noperator = ""\n[metadata]\nvm_by_query = true', "for other VMs"),
-        ('[listen]\noperator = "0.0.0.0:1"', "in the clear to 0.0.0.0"),
+        ('[listen]\noperator = "0.0.0.0:1"', "unencrypted to 0.0.0.0"),
     ],
 )
 def test_setting_that_is_seldom_meant_is_named(tmp_path: Path, written: str, warning: str) -> None:

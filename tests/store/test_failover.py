@@ -113,6 +113,7 @@ def test_promoted_replica_is_followed(pair: tuple[PostgresServer, PostgresServer
     story = begin(store)
     seq = commit(story)
     newest = "SELECT max(seq) FROM history"
+    wait_until(lambda: replica.run("SELECT to_regclass('history') IS NOT NULL") == [(True,)])
     wait_until(lambda: replica.run(newest) == [(seq,)], what="the replica")
     primary.stop()
     replica.run("SELECT pg_promote()")
