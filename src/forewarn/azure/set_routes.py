@@ -366,7 +366,7 @@ _ROUTES = (
     ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
     ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count the VMs by state", _view_set),
     ArmRoute("PUT", SCALE_SET, "Create a scale set (emulator only), or change it", _put_set),
-    ArmRoute("DELETE", SCALE_SET, "Work: deletion of the instances", _delete_set, _FORCE),
+    ArmRoute("DELETE", SCALE_SET, "Request the deletion of the instances", _delete_set, _FORCE),
     ArmRoute(
         "POST", f"{SCALE_SET}/manualupgrade", "No effect: instances always have the model", _upgrade
     ),
@@ -386,5 +386,5 @@ _ROUTES = (
     ArmRoute("GET", f"{_INSTANCE}/instanceView", "Read the state of an instance", _view_instance),
     ArmRoute("PUT", _INSTANCE, "Change the tags of an instance", _change_instance),
     ArmRoute("DELETE", _INSTANCE, "Work on an instance: deletion", _delete_instances, _FORCE),
-    ArmRoute("POST", f"{_INSTANCE}/simulateEviction", "Work: eviction of a Spot VM", _evict),
+    ArmRoute("POST", f"{_INSTANCE}/simulateEviction", "Request the eviction of a Spot VM", _evict),
 )

@@ -218,5 +218,7 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", _GROUPS, "List resource groups", _resource_groups, _TOP),
         ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
         ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (record only)", _put_group),
-        ArmRoute("DELETE", RESOURCE_GROUP, "Work: deletion of its VMs", _delete_group, _FORCE),
+        ArmRoute(
+            "DELETE", RESOURCE_GROUP, "Request the deletion of its VMs", _delete_group, _FORCE
+        ),
     )

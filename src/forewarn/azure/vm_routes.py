@@ -67,7 +67,7 @@ QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of virtual machines."""
     work = [
-        ArmRoute("POST", f"{VM}/{action}", f"Work: {cause.value}", _working(cause))
+        ArmRoute("POST", f"{VM}/{action}", f"Request work: {cause.value}", _working(cause))
         for action, cause in WORK.items()
     ]
     power = [
@@ -234,6 +234,6 @@ _ROUTES = (
     ArmRoute("GET", f"{VM}/vmSizes", "List the sizes of a VM: only its own", _sizes),
     ArmRoute("PUT", VM, "Create a VM (emulator only), or change it", _put),
     ArmRoute("PATCH", VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
-    ArmRoute("DELETE", VM, "Work: deletion", _delete, ("forcedeletion",)),
-    ArmRoute("POST", f"{VM}/simulateEviction", "Work: eviction of a Spot VM", _evict),
+    ArmRoute("DELETE", VM, "Request the deletion of a VM", _delete, ("forcedeletion",)),
+    ArmRoute("POST", f"{VM}/simulateEviction", "Request the eviction of a Spot VM", _evict),
 )

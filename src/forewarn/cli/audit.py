@@ -50,7 +50,7 @@ def add_commands(commands: CommandGroup) -> None:
         "--file",
         metavar="FILE",
         action="append",
-        help="verify exported files instead of the service; repeat in order, oldest first",
+        help="verify exported files instead of the service; repeat for each file, oldest first",
     )
     verify.add_argument(
         "--head",

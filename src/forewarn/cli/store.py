@@ -84,7 +84,7 @@ def _restore(arguments: argparse.Namespace) -> int:
         ),
         (
             facts.unknown,
-            "its driver's answer decides, else `forewarn operation complete` or `retry`",
+            "unknown result: its driver decides, or `forewarn operation complete` or `retry`",
         ),
         (facts.paused, "paused, until `forewarn maintenance resume`"),
     ):

@@ -107,7 +107,7 @@ class TimeoutAlone(CallerError):
     """`--timeout` without `--wait`."""
 
     code = "timeout-alone"
-    message = "--timeout limits --wait, which is missing."
+    message = "--timeout requires --wait."
     advice = "Add --wait or remove --timeout."
 
 

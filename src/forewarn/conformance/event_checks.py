@@ -105,7 +105,7 @@ def _repeated(trial: EventTrial) -> None:
     event = trial.approved()
     trial.look()
     if trial.sights[-1].event(str(event["EventId"])) is None:
-        raise NotApplicable("the event was over in the next document")
+        raise NotApplicable("the next document no longer had the event")
     reply = trial.target.post(approval_of(str(event["EventId"])))
     expect_status(reply, 200, of="the second approval of an event")
 
@@ -121,7 +121,7 @@ def _started(trial: EventTrial) -> None:
 def _no_time(trial: EventTrial) -> None:
     _, event = trial.started()
     if event is None:
-        raise NotApplicable("the event was over in the next document")
+        raise NotApplicable("the next document no longer had the event")
     demand(event.get("NotBefore") == "", f"NotBefore is {event.get('NotBefore')!r}")
 
 

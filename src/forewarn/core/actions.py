@@ -15,7 +15,7 @@ ACTIONS: dict[str, str] = {
     "operation.blocked": "An operation's NotBefore is reached, but other work or its notice "
     "delays it.",
     "operation.unannounced": "A failure hits VMs without notice.",
-    "operation.joined": "VMs arrived on an operation's host and are disturbed by it, too.",
+    "operation.joined": "VMs arrived on an operation's host; the operation disturbs them, too.",
     "operation.started": "An operation is running and disturbs its VMs from here.",
     "operation.begun": "An operation's driver has begun the work.",
     "operation.progressed": "An operation's driver has reported progress.",

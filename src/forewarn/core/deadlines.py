@@ -50,7 +50,7 @@ class Deadlines(Generic[K]):
             self._shrink()
 
     def noted(self, key: K) -> tuple[int | None, bool]:
-        """Return a deadline or None, and whether it has `passed`."""
+        """Return a key's deadline (None: it has none), and whether that has passed."""
         return self._at.get(key), key in self._passed
 
     def restore(self, key: K, at_ms: int | None, passed: bool) -> None:  # noqa: FBT001

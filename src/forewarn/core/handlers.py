@@ -242,7 +242,7 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
 
 
 def proceed(draft: Draft, going_on: stimuli.Proceed) -> None:
-    """Continue with the operations that exceeded the portion of an earlier step."""
+    """Continue with the operations that an earlier step left because of its limit."""
     for number in going_on.operations:
         draft.look_at(number)
 

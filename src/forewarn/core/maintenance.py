@@ -190,9 +190,9 @@ class Maintenance:
     gate: str = ""
     #: Postponed hosts by name, each with its earliest start. Source: F-8.
     postponed: tuple[Postponement, ...] = ()
-    #: VMs leave each host first, within this many seconds; 0: they stay on the host.
+    #: Time to move VMs off each host before its work, in seconds; 0: they stay on the host.
     move_s: int = 0
-    #: VMs return after the work, within this many seconds, notice included; 0: they do not.
+    #: Time for VMs to return after the work, in seconds, notice included; 0: no return.
     return_s: int = 0
 
     @property

@@ -36,7 +36,7 @@ class _CommandWords(ListOf):
         """Return the words."""
         words = super().read(value, where)
         if shutil.which(str(words[0])) is None:
-            problem = f"names {words[0]!r}, which is not a program that can be run"
+            problem = f"names {words[0]!r}, which is not an executable program"
             raise ValidationFailed(where=where, problem=problem)
         return words
 

@@ -35,7 +35,7 @@ class SimulatedDriver:
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:
-        """Do nothing: the time counts from the operation's own start, so repeats are harmless."""
+        """Do nothing; `progress` counts from the operation's start, so repeats are harmless."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Report the end once the announced time is over."""

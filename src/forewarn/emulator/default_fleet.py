@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Actor in history of the fleet's creation.
 ACTOR = "emulator"
-#: Prefix of a scenario's actor, before the scenario's name.
+#: A scenario's actor in history is this prefix and the scenario's name.
 SCENARIO = "scenario "
 #: Actors whose deleted VMs are not restored: scenarios, and callers of Azure's API.
 KEEPS_AWAY = (SCENARIO, "azure ")

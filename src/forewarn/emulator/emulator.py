@@ -66,7 +66,7 @@ class FleetUnreadable(CallerError):
 
 
 class ScenarioBusy(CallerError):
-    """A scenario that cannot start, because it or too many others are running."""
+    """The scenario is already running, or too many others are."""
 
     code = "scenario-busy"
     status = 409

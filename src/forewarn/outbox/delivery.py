@@ -65,7 +65,7 @@ class Destination:
     exclude: tuple[str, ...] = ()
     #: Send only data that this owner may read; empty: everything. Source: P-3.
     owner: str = ""
-    #: The events' `source`; empty: the store's epoch.
+    #: The `source` of the CloudEvents; empty: the store's epoch is the source.
     source: str = ""
 
     @property

@@ -77,11 +77,11 @@ class NodeSession:
         """Start with nothing sent; `limited`: the node's messages are rate-limited."""
         self.writer = writer
         self.feed = feed
-        """The feed that it is sent."""
+        """The feed that the node receives."""
         self.said = Follow("")
         """The node's first message."""
         self.position = _NOWHERE
-        """Position in its feed up to which it was sent; see `ChangeLog`."""
+        """The node has been sent its feed up to this position; see `ChangeLog`."""
         self.wake = asyncio.Event()
         """Set when there may be data to send."""
         self._upstream = upstream

@@ -216,7 +216,7 @@ def check_node(settings: Settings) -> None:
     if not node.ca and not all(is_local(each.removeprefix(NATS)) for each in addresses):
         _refuse("node.ca", "is required (--ca) unless the feed is on a loopback address")
     if bool(node.certificate) != bool(node.key):
-        _refuse("node.key", "and the certificate require each other")
+        _refuse("node.key", "must be set together with node.certificate")
     if not (node.certificate or node.token or (over_nats and node.nats_credentials)):
         _refuse("node.certificate", "or a token is required, to prove the node's name")
     if len(",".join(node.hosts)) > HOSTS_LENGTH_MAX:

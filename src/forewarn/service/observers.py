@@ -1,6 +1,6 @@
-"""Observers of a service: metrics, and traces for OpenTelemetry, each only if configured.
+"""Observers of a service: metrics, and traces for OpenTelemetry.
 
-Their packages are imported only then. `telemetry/` defines the observations.
+An observer's packages are imported only if it is configured. `telemetry/` defines the observations.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def check_settings(settings: Settings) -> None:
     _check_feed(settings.feed)
     operator = settings.operator
     if bool(operator.certificate) != bool(operator.key):
-        _refuse("operator.key", "and the certificate require each other")
+        _refuse("operator.key", "must be set together with operator.certificate")
     if operator.client_ca and not operator.certificate:
         _refuse("operator.client_ca", "requires a certificate of the operator API")
     for name, key in (
@@ -63,7 +63,7 @@ def check_settings(settings: Settings) -> None:
     if oidc.issuer and not is_protected(oidc.issuer):
         _refuse("oidc.issuer", "is not an https:// address")
     if bool(oidc.issuer) != bool(oidc.client_id):
-        _refuse("oidc.client_id", "and the issuer require each other")
+        _refuse("oidc.client_id", "must be set together with oidc.issuer")
     endpoint = settings.otlp.endpoint
     if endpoint and not shown_url(endpoint).startswith(("http://", "https://")):
         _refuse("otlp.endpoint", "is not an http:// or https:// address")
@@ -123,7 +123,7 @@ def _check_feed(feed: FeedSettings) -> None:
     if feed.listen and not (is_local(feed.listen) or feed.certificate):
         _refuse("feed.certificate", "is required unless the feed is on a loopback address")
     if bool(feed.certificate) != bool(feed.key):
-        _refuse("feed.key", "and the certificate require each other")
+        _refuse("feed.key", "must be set together with feed.certificate")
     from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most have no such nodes
 
     try:

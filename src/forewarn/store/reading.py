@@ -236,7 +236,7 @@ class StoreReader:
         try:
             return [_recorded(row) for row in rows]
         except (ValueError, TypeError) as error:
-            reason = f"an entry of history from {rows[0][0]} on cannot be read: {error}"
+            reason = f"history has an unreadable entry, number {rows[0][0]} or later: {error}"
             raise StoreDamaged(place=self._engine.place, reason=reason) from error
 
     def history_bounds(self) -> tuple[int, int]:

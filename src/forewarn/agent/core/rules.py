@@ -26,7 +26,7 @@ FAILURES = ("go-on", "hold", "abort")
 HOLD_STATUS = 75  # EX_TEMPFAIL of sysexits.h: "not now"
 ABORT_STATUS = 77  # EX_NOPERM of sysexits.h: "do not do it"
 
-TIMEOUT_S = 300.0  # a third of the least notice of a reboot (N), enough for three steps
+TIMEOUT_S = 300.0  # a third of a reboot's shortest notice, enough for three steps
 FREEZE_TOLERATED_S = 9  # the longest freeze that is approved at once. Source: C-4
 STAND_IN_S = 120.0  # after this time a leader that could have approved counts as absent
 

@@ -253,7 +253,7 @@ class _FunctionCalls(ChildProcesses):
         self._running[intent.key] = Running(call, run)
 
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
-        """Return the fate of the calls of an earlier process, or of an earlier loop."""
+        """Return the results of calls that an earlier process or event loop started."""
         lost = {key: run for key, run in running.items() if key not in self._running}
         fates = {key: self._room.fate(str(run))[0] for key, run in lost.items()}
         self._room.sweep(tuple(str(run) for run in running.values()))
