@@ -18,7 +18,8 @@ from forewarn.core.refusals import (
     Unknown,
 )
 from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import Complete, DriverFailed, Recover, Repair, Tick
+from forewarn.core.stimulus import ChangeTopology, Complete, DriverFailed, Recover, Repair, Tick
+from forewarn.core.topology import Host, Vm
 from forewarn.planning.blockers import Code
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
@@ -420,3 +421,13 @@ def test_nothing_waits_without_a_blocker() -> None:
                 rig.finish(operation)
         rig.wait(MINUTE_MS)
     assert {Code.APPROVAL, Code.DRIVER} <= seen
+
+
+def test_equal_fault_domains_of_two_zones_are_two() -> None:
+    """Fault domain 0 of another zone waits for work in fault domain 0 of this one. G-1."""
+    rig = fleet()
+    other = Host("h9", 0, 0, zone="z2")
+    rig.tell(ChangeTopology(hosts=(other,), vms=(Vm("web_9", "h9", "web"),)))
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    assert rig.ask(Cause.HOST_REBOOT, "h3").state is OperationState.ANNOUNCED
+    assert rig.ask(Cause.HOST_REBOOT, "h9").state is OperationState.PLANNED
