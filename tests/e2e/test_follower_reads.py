@@ -141,7 +141,7 @@ def test_process_that_stood_still_while_another_led_answers_nothing_old(
 def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
     """Its database answers nothing more: 503 by name, also on its watch, until it is back."""
     active, follower = planes
-    change(active, "h1")
+    wait_until(lambda: follower.ask("PUT", "/v1/hosts/h1", {"fault_domain": 0})[0] < 300)
     connection = http.client.HTTPConnection("127.0.0.1", follower.port, timeout=READY_S_MAX)
     connection.request("GET", "/v1/overview/watch")
     stream = connection.getresponse()
@@ -157,7 +157,7 @@ def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
             assert follower.ask("GET", "/v1/hosts")[1]["error"]["code"] == "state-outdated"
             assert follower.says(503, "/ready")
             assert b"event" in stream.read(), "a stream that claims to be new does not end"
-            wait_until(lambda: follower.ask("PUT", "/v1/hosts/h3", {"fault_domain": 0})[0] < 300)
+            assert follower.ask("PUT", "/v1/hosts/h3", {"fault_domain": 0})[0] < 300
         finally:
             for (pid,) in sessions:
                 os.kill(pid, signal.SIGCONT)
