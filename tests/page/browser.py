@@ -160,7 +160,7 @@ class Browser:
             const look = () => {{
                 let found = null;
                 try {{ found = ({condition}); }} catch (error) {{ found = null; }}
-                if (found) done(found === true || typeof found !== "object" ? found : true);
+                if (found) done(typeof found !== "object" || Array.isArray(found) ? found : true);
                 else if (performance.now() > end) done(null);
                 else setTimeout(look, 20);
             }};
@@ -178,14 +178,16 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click the middle of what a selector finds, as a mouse does."""
-        found = json.dumps(selector)
-        self.until(f"document.querySelector({found})", f"{selector} is there")
-        place = self.run(f"""(() => {{
-            const element = document.querySelector({found});
-            element.scrollIntoView({{ block: "center", behavior: "instant" }});
-            const box = element.getBoundingClientRect();
-            return [box.x + box.width / 2, box.y + box.height / 2];
-        }})()""")
+        place = self.until(
+            f"""(() => {{
+                const element = document.querySelector({json.dumps(selector)});
+                if (!element) return null;
+                element.scrollIntoView({{ block: "center", behavior: "instant" }});
+                const box = element.getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2];
+            }})()""",
+            f"{selector} is there",
+        )
         self.click_at(*place)
 
     def click_at(self, x: float, y: float) -> None:
