@@ -237,13 +237,8 @@ class EmulatorThread:
             within_s: time limit.
 
         Raises:
-        <<<<<<< HEAD
             CallerError: no VM has this name.
             TimeoutError: the condition did not become true; the message has the last document.
-        =======
-            CallerError: there is no VM of this name.
-            TimeoutError: it stayed false; the message names the last events.
-        >>>>>>> dedc9ff1 (docs, src: plain sentences from random draws)
         """
         from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
 

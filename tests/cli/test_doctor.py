@@ -39,10 +39,10 @@ def settings_file(folder: Path, store: str, more: str = "") -> Path:
     return file
 
 
-def named(file: Path, server: str, *, ahead_ms: int = 0) -> dict[str, str]:
+def named(file: Path, server: str, *, ahead_ms: int = 0, token: str = "") -> dict[str, str]:
     """The code of each problem that the doctor finds, by the check's name."""
     clock = SystemClock() if not ahead_ms else VirtualClock(SystemClock().now_ms() + ahead_ms)
-    doctor = Doctor([file], clock, lambda _: ApiClient(server), lease_s_max=0)
+    doctor = Doctor([file], clock, lambda _: ApiClient(server, token), lease_s_max=0)
     return {each.name: each.code for each in doctor.checks() if each.result == "problem"}
 
 
@@ -125,6 +125,14 @@ def test_certificate_near_its_end_is_named(live: Live, tmp_path: Path) -> None:
         command = ["openssl", *request.split(), "-days", str(days)]
         subprocess.run(command, check=True, capture_output=True)
         assert named(file, live.url) == expected
+
+
+def test_service_that_refuses_the_caller_may_hold_its_ports(live: Live, tmp_path: Path) -> None:
+    """Its own addresses are in use, which does not prevent a start."""
+    file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")
+    file.write_text(file.read_text().replace("127.0.0.1:0", live.url.removeprefix("http://")))
+    open_store(f"sqlite://{tmp_path}/store.db").close()
+    assert named(file, live.url, token="wrong") == {"service": "token-wrong"}
 
 
 def test_service_that_is_away_is_named(live: Live, tmp_path: Path) -> None:

@@ -47,10 +47,12 @@ def test_next_act_follows_from_steps_and_processes(
 
 
 def test_file_is_upgraded_by_the_restart(run: Run, tmp_path: Path) -> None:
-    """A SQLite store has one process, which upgrades it. Nothing is changed here."""
+    """A SQLite store has one process, which upgrades it, unless it has this version already."""
+    old = UpgradeState("0.2.0", "0.1.0", shared=False, steps=(), processes=())
+    assert "Restart the service" in old.next_act
     open_store(f"sqlite://{tmp_path}/store.db").close()
     done = run("upgrade", "check", "--store", f"sqlite://{tmp_path}/store.db")
-    assert (done.status, "Restart the service" in done.out) == (exit_codes.OK, True)
+    assert (done.status, "The service has this version" in done.out) == (exit_codes.OK, True)
 
 
 @pytest.fixture

@@ -99,6 +99,23 @@ def no_quaint_words(source: Source) -> Found:
             yield number, f"{found[0]!r}: name the act (report, show, send, return) or the actor"
 
 
+#: A line that Git leaves where two changes met, at any indentation.
+MARKER = re.compile(r"^\s*(<{7} |>{7} |={7}$)")
+
+
+@check(
+    *("*.py", "*.js", "*.md", "*.toml", "*.sql"),
+    bad="    " + "<" * 7 + " HEAD\n",
+    good="A title\n========\n",
+    at="src/forewarn/sample.py",
+)
+def no_conflict_markers(source: Source) -> Found:
+    """Both sides of a merge are read, and one sentence is left."""
+    for number, line in enumerate(source.lines, 1):
+        if MARKER.search(line):
+            yield number, "a marker of a merge is left"
+
+
 #: Words that carry no picture, and relative clauses in place of a noun.
 EMPTY = re.compile(
     r"\b([Tt]hat wh[i]ch|[Nn]one [i]s|[Ll]ike[w]ise|by its[e]lf|well ag[a]in|wh[a]t is(?!.*\?)"

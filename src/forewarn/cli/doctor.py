@@ -355,6 +355,7 @@ class Doctor:
             health = client.health()
             self._served = True
         except ForewarnError as error:
+            self._served = isinstance(error, ApiRefused)  # it answers, so its ports are in use
             yield _problem("service", error)
             return
         yield from _judged("service", lambda: _version(version), f"answers at {client.server}")
@@ -423,7 +424,7 @@ def _nats(settings: Settings) -> Iterator[ForewarnError]:
     """Yield why a NATS server of the feed cannot be used."""
     import asyncio  # noqa: PLC0415
 
-    from forewarn.service.daemon import connect_feed  # noqa: PLC0415
+    from forewarn.service.credentials import connect_feed  # noqa: PLC0415
 
     async def look(turn: int) -> None:
         await (await connect_feed(settings.feed, iter((turn,)))).close()

@@ -57,6 +57,8 @@ class UpgradeState:
     @property
     def next_act(self) -> str:
         """What an operator does next."""
+        if not self.shared and self.running == self.version and not self.steps:
+            return "The service has this version. Restart the metadata nodes with it, if any."
         if not self.shared:
             return "Restart the service with this version; it upgrades the store as it starts."
         if self.steps and not self.beside:

@@ -37,6 +37,7 @@ from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import RequestAnswer
 from forewarn.service.bridge import Bridge
+from forewarn.service.credentials import connect_feed, login_of, tls_of
 from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
@@ -47,7 +48,7 @@ from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from forewarn.api.oidc import Oidc
     from forewarn.api.relay import Relay, RelayEndpoint
@@ -58,14 +59,13 @@ if TYPE_CHECKING:
     from forewarn.control.readable import ReadableControl
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
-    from forewarn.nats_client import NatsConnection, NatsLogin
     from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
     from forewarn.replication.messages import DocumentChange
     from forewarn.replication.server import FeedServer
     from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
-    from forewarn.settings import FeedSettings, OperatorSettings, Settings
+    from forewarn.settings import Settings
 
 log = logging.getLogger("forewarn")
 
@@ -500,9 +500,8 @@ class Daemon:
         tenure = self._tenure = Tenure(self.store, self.term_ms)
         self._signs = SignsOfLife(self.store, tenure.token)
         self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
-        clock = (
-            SystemClock()
-        )  # a clock of its own: a term is elapsed time, whatever time the service adopts
+        # A clock of its own: a term is elapsed time, whatever time the service adopts.
+        clock = SystemClock()
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
         self._closing.push_async_callback(leave, tenure)
@@ -728,48 +727,3 @@ def _local_socket(settings: Settings, store: Path) -> str:
     if os.access(RUN_DIRECTORY, os.W_OK):
         return f"unix:{RUN_DIRECTORY / LOCAL_SOCKET}"
     return f"unix:{store.absolute().with_name(LOCAL_SOCKET)}" if store.is_file() else ""
-
-
-async def connect_feed(feed: FeedSettings, turns: Iterator[int]) -> NatsConnection:
-    """Connect to the next of the NATS servers; its files are read each time. Source: M-7.
-
-    Raises:
-        TlsFilesInvalid: a certificate or key cannot be used.
-        NatsUnreachable: the server cannot be used.
-    """
-    from forewarn.nats_client import connect_nats  # noqa: PLC0415 - most use no NATS
-
-    server = feed.nats[next(turns) % len(feed.nats)]
-    return await connect_nats(server, login_of(feed), name="forewarn")
-
-
-def login_of(feed: FeedSettings) -> NatsLogin:
-    """Return the control plane's credentials for NATS servers.
-
-    Raises:
-        NatsMissing: the client of NATS is not installed.
-        TlsFilesInvalid: a file cannot be used.
-    """
-    from forewarn.nats_client import NatsLogin, check_nats  # noqa: PLC0415 - most use no NATS
-    from forewarn.replication.access import TlsFiles  # noqa: PLC0415
-    from forewarn.replication.tls import client_context  # noqa: PLC0415 - most need no TLS
-
-    check_nats()
-    files = TlsFiles(feed.certificate, feed.key, feed.nats_ca)
-    tls = client_context(files) if feed.nats_ca else None
-    return NatsLogin(credentials_file=feed.nats_credentials, tls=tls)
-
-
-def tls_of(settings: FeedSettings | OperatorSettings) -> ssl.SSLContext | None:
-    """Return the TLS context of the feed or the operator API; None: without TLS.
-
-    Raises:
-        TlsFilesInvalid: a file cannot be used.
-    """
-    if not settings.certificate:
-        return None
-    from forewarn.replication.access import TlsFiles  # noqa: PLC0415
-    from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
-
-    files = TlsFiles(settings.certificate, settings.key, settings.client_ca)
-    return server_context(files)

@@ -29,7 +29,8 @@ from forewarn.host_port import host_and_port
 from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
 from forewarn.nats_client import NatsUnreachable
-from forewarn.service.daemon import Daemon, connect_feed, tls_of
+from forewarn.service.credentials import connect_feed, tls_of
+from forewarn.service.daemon import Daemon
 from forewarn.service.observers import traces_module
 from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
@@ -49,11 +50,7 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
     """Return a sentence about each problem that would not prevent a start.
 
     Raises:
-    <<<<<<< HEAD
-        ForewarnError: the error that would end the start.
-    =======
         ForewarnError: the error that would prevent a start.
-    >>>>>>> dedc9ff1 (docs, src: plain sentences from random draws)
     """
     held, notes = await _check_store(settings.store)
     return (*notes, *await check_start_beside(settings, held=held))
@@ -65,11 +62,7 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
     `held`: whether a running service may use the ports.
 
     Raises:
-    <<<<<<< HEAD
-        ForewarnError: the error that would end the start.
-    =======
         ForewarnError: the error that would prevent a start.
-    >>>>>>> dedc9ff1 (docs, src: plain sentences from random draws)
     """
     Daemon(settings, clock=SystemClock(), ids=Ids())
     notes = []
