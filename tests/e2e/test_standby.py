@@ -158,10 +158,9 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
 
 def test_signal_while_starting_gives_the_lease_up(address: str, tmp_path: Path) -> None:
     """The next process need not wait for a term. Source: H-2."""
-    store = open_store(address)
     settings = tmp_path / "forewarn.toml"
     settings.write_text(f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n')
-    with psycopg.connect(address) as lock:
+    with closing(open_store(address)) as store, psycopg.connect(address) as lock:
         lock.execute("LOCK TABLE vm IN ACCESS EXCLUSIVE MODE")  # it cannot load
         with subprocess.Popen(
             [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)]

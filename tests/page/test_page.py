@@ -365,7 +365,7 @@ def test_report_lists_what_started_late(page: Browser, service: Live) -> None:
     press(page, "mouse", "main [href='#/report']")
     page.see("44 min 59 s late")
     press(page, "mouse", "[href*='only=all']")
-    page.see("Short notice 0")
+    page.until("document.querySelector(\"[aria-current=page][href*='only=all']\")")
     press(page, "mouse", "[href*='month=2026-12']")
     page.see("No events ended.")
 

@@ -121,3 +121,11 @@ def test_place_names_the_server(server: PostgresServer, postgres_address: str) -
     store.close()
     with pytest.raises(StoreUnavailable, match=r"postgresql://127\.0\.0\.1:1/none"):
         open_store("postgresql://127.0.0.1:1/none")
+
+
+def test_closed_store_opens_no_connection(postgres_address: str, opened: Opener) -> None:
+    """A thread that begins after the stop does not wait in the database."""
+    store = opened(postgres_address)
+    store.close()
+    with pytest.raises(StoreUnavailable, match="has closed the store"):
+        store.load()

@@ -140,11 +140,9 @@ class _Kept:
     def close(self) -> None:
         """Close the connection once it is not in use; a statement that waits long is cancelled."""
         self._closed = True
-        connection = self.connection
-        if not self._lock.acquire(timeout=CANCEL_S):
-            if connection is not None:
+        while not self._lock.acquire(timeout=CANCEL_S):
+            if (connection := self.connection) is not None:
                 connection.cancel()
-            self._lock.acquire()
         try:
             if self.connection is not None:
                 self.connection.close()
@@ -344,6 +342,8 @@ class PostgresEngine(Engine):
         return self._connect()
 
     def _connect(self) -> psycopg.Connection:
+        if self._closed:  # a thread that began late must not wait in the database
+            raise StoreUnavailable(place=self.place, reason="this process has closed the store")
         try:
             connection = psycopg.connect(
                 self._settings, autocommit=True, prepare_threshold=PREPARE_THRESHOLD
