@@ -169,7 +169,6 @@ def test_signal_while_starting_gives_the_lease_up(address: str, tmp_path: Path) 
             process.send_signal(signal.SIGTERM)
             wait_until(lambda: not store.lease().holder, limit_s=4.0)
     assert process.returncode == 0
-    store.close()
 
 
 def test_writer_that_hangs_is_followed_by_another(
