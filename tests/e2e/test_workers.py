@@ -32,6 +32,8 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from tests.postgres import running_postgres
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -152,6 +154,36 @@ def test_one_address_has_one_limit() -> None:
             assert codes == [429] * (CLIENTS - 3)
 
     asyncio.run(story())
+
+
+@pytest.mark.postgres
+def test_takeover_does_not_wait_for_workers() -> None:
+    """The heir's own process answers VMs until its workers have started; then only they do. H-2."""
+
+    async def story(address: str) -> None:
+        settings = replace(settings_for("127.0.0.1:0"), store=StoreSettings(url=address))
+        heir = Daemon(settings, clock=SystemClock(), ids=Ids())
+        following = asyncio.Event()
+        heir.on_standby = lambda _: following.set()
+        async with serving(settings):
+            starting = asyncio.create_task(heir.start())
+            await asyncio.wait_for(following.wait(), ANSWER_TIMEOUT_S)
+            await asyncio.to_thread(wait_until, lambda: heir._follower and heir._follower.view)
+        await starting
+        assert json.loads(await ask(heir))["DocumentIncarnation"] == 0
+        workers = heir.workers
+        assert workers is not None
+        started = lambda: len(workers.processes) == WORKERS  # noqa: E731
+        await asyncio.to_thread(wait_until, started, limit_s=ANSWER_TIMEOUT_S)
+        before = {**heir.metadata.figures(), "changes": 0}
+        event_id = await announce(heir)
+        documents = await asyncio.gather(*(ask(heir) for _ in range(CLIENTS)))
+        assert {json.loads(each)["Events"][0]["EventId"] for each in documents} == {event_id}
+        assert {**heir.metadata.figures(), "changes": 0} == before
+        await heir.stop()
+
+    with running_postgres() as server, server.database() as address:
+        asyncio.run(story(address))
 
 
 def test_a_killed_worker_is_replaced() -> None:

@@ -118,7 +118,7 @@ class Forwarder:
             exchange = _Exchange(scope, body, self._ca_file)
             self._open.add(exchange)
             try:
-                response = await loop.run_in_executor(self._threads, exchange.begin, self.url())
+                response = await self._begin(exchange)
             except (OSError, http.client.HTTPException) as error:
                 reason = f": {error}"
             else:
@@ -133,6 +133,16 @@ class Forwarder:
                 break
             await asyncio.sleep(AGAIN_S)
         await refusal(StandingBy(reason=reason))(scope, receive, send)
+
+    async def _begin(self, exchange: _Exchange) -> http.client.HTTPResponse:
+        """Send a call on a thread; `stop` cancels a wait for a thread, but not the call's task."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, exchange.begin, self.url())
+        except asyncio.CancelledError:
+            if task is None or task.cancelling():
+                raise
+            raise ConnectionError("this process forwards no more") from None
 
     async def _pass_on(
         self, response: http.client.HTTPResponse, receive: Receive, send: Send

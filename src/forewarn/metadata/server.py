@@ -125,6 +125,11 @@ class MetadataServer:
         """Set the function that signs attested documents. Source: I-1."""
         self.service.responder.attest = attest
 
+    def leave_shared(self) -> None:
+        """Stop listening on ports that other processes share; open connections stay."""
+        if self._transport is not None:
+            self._transport.stop_listening(shared_only=True)
+
     def figures(self) -> dict[str, int]:
         """Return its counters and current numbers; empty while it does not run."""
         service = self._service

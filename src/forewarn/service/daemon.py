@@ -257,22 +257,21 @@ class Daemon:
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound: tuple[str, ...] = ()
-        newest = plane.taken_up() if workers is None else None  # workers start with the whole feed
+        newest = plane.taken_up()
         if newest is not None:  # VMs are answered from the followed state
             self.metadata.service.apply(newest)
-            bound = await self._listen(settings.listen.metadata, workers)
+            bound = await self._listen(settings.listen.metadata, workers, soon=True)
         # The first caller gets its document, not a 404: this process shows it when `recover`
         # returns. Nodes show it once they can connect, so nothing waits for them here.
         shown = await asyncio.to_thread(self.control.recover)
         if shown.done():
             shown.result()
         self.store.clock_ms = self.clock.now_ms
-        if self.feed is not None and settings.feed.listen:
-            await self._open_feed(self.feed)
-        if self.feed is not None and settings.feed.nats:
-            login_of(settings.feed)  # an unusable file ends the start
-            self.feed.start_broker(partial(connect_feed, settings.feed, count()))
-        bound = bound or await self._listen(settings.listen.metadata, workers)
+        await self._open_feed()
+        if not bound:
+            bound = await self._listen(settings.listen.metadata, workers)
+        elif workers is not None:
+            workers.start_soon(bound, self.metadata.leave_shared)
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
@@ -468,15 +467,21 @@ class Daemon:
 
         return Workers(self.settings.metadata, feed, count)
 
-    async def _open_feed(self, feed: FeedServer) -> None:
+    async def _open_feed(self) -> None:
         """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
-        if self._relay is None or self._following is None:
-            self.feed_address = await self._start_feed(feed)
+        feed, settings = self.feed, self.settings.feed
+        if feed is None:
             return
-        self._following.cancel()
-        feed.epoch = self.store.epoch
-        feed.suspend(suspended=False)
-        await self._relay.stop(self.bridge)
+        if self._relay is not None and self._following is not None:
+            self._following.cancel()
+            feed.epoch = self.store.epoch
+            feed.suspend(suspended=False)
+            await self._relay.stop(self.bridge)
+        elif settings.listen:
+            self.feed_address = await self._start_feed(feed)
+        if settings.nats:
+            login_of(settings)  # an unusable file ends the start
+            feed.start_broker(partial(connect_feed, settings, count()))
 
     async def _start_feed(self, server: FeedServer) -> str:
         address, tls = self.settings.feed.listen, self._keep_tls("feed")
@@ -485,14 +490,22 @@ class Daemon:
         except OSError as error:
             raise taken(address, FEED, error) from error
 
-    async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
-        """Open the metadata addresses; Unix sockets, which cannot be shared, stay here."""
+    async def _listen(
+        self, addresses: Sequence[str], workers: Workers | None, *, soon: bool = False
+    ) -> tuple[str, ...]:
+        """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
+
+        `soon`: at a takeover this process answers at all addresses until its workers have started,
+        so that VMs need not wait for them. Source: H-2.
+        """
         shared = [each for each in addresses if workers and not each.startswith("unix:")]
-        bound = await self.metadata.start([each for each in addresses if each not in shared])
+        own = addresses if soon else [each for each in addresses if each not in shared]
+        bound = await self.metadata.start(own, shared=int(soon and workers is not None))
         self._closing.push_async_callback(self.metadata.stop)
         if workers is not None:
             self._closing.push_async_callback(workers.stop)
-            bound += await workers.start(shared)
+            if not soon:
+                bound += await workers.start(shared)
         return bound
 
     async def _take_lease(self) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 from forewarn.errors import OurError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forewarn.replication.server import FeedServer
     from forewarn.settings import MetadataSettings
@@ -33,8 +34,9 @@ WORKERS_MAX = 64
 START_S_MAX = 20.0
 #: Maximum number of these periods in a start with signs of progress, for large fleets.
 START_SPANS_MAX = 30
-#: Time limit for a worker to stop; it finishes running answers, then it is killed.
-STOP_S_MAX = 3.0
+#: Time limit for a worker to stop, in seconds; it finishes running answers, then it is killed. A
+#: follower takes over once all have stopped. Source: H-2.
+STOP_S_MAX = 1.0
 #: Pause before a crashed worker is restarted, in seconds.
 REVIVE_S = 0.5
 
@@ -65,6 +67,7 @@ class Workers:
         self._held = _hold(self._folder)  # before the feed exists: see `_clear_left`
         self._address = f"unix:{self._folder / FEED}"
         self._keepers: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
         #: The processes that serve now.
         self.processes: list[asyncio.subprocess.Process] = []
         #: The last counters of each worker, by name.
@@ -87,8 +90,28 @@ class Workers:
             self._keepers.append(asyncio.create_task(keeper))
         return bound
 
+    def start_soon(self, addresses: Sequence[str], then: Callable[[], object]) -> None:
+        """Start all workers while this process answers at the addresses; then call `then`.
+
+        If a worker cannot start, this process continues to answer.
+        """
+
+        async def start() -> None:
+            try:
+                await self.start([each for each in addresses if not each.startswith("unix:")])
+            except WorkerFailed as error:
+                text = "%s This process answers VMs, too."
+                log.error(text, error, extra={"action": error.code})  # noqa: TRY400 - an own child
+            else:
+                then()
+
+        self._starting = asyncio.create_task(start())
+
     async def stop(self) -> None:
         """Stop every worker, then the feed."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -104,7 +127,8 @@ class Workers:
                 text = "metadata %s (process %s) does not answer and is killed"
                 log.error(text, name, process.pid, extra={"action": "worker.hung"})
                 with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                    # `Process.kill` would collect a dead worker's status, which `_keep` waits for.
+                    os.kill(process.pid, signal.SIGKILL)
 
     async def _spawn(
         self, place: int, addresses: Sequence[str]
@@ -126,9 +150,13 @@ class Workers:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(self._settings)
-        line = await self._first_line(process.stdout, _name(place))
+        line = b""
+        try:
+            line = await self._first_line(process.stdout, _name(place))
+        finally:
+            if not line:
+                await self._end(place, process)
         if not line:
-            await self._end(place, process)
             raise WorkerFailed(addresses=", ".join(addresses))
         return process, tuple(json.loads(line)["metadata"])
 

@@ -140,12 +140,14 @@ class AsyncioTransport:
             server = await loop.create_server(connection, sock=listener.sock, backlog=BACKLOG)
         self._servers.append((server, listener))
 
-    def stop_listening(self) -> None:
-        """Stop accepting connections."""
-        for server, listener in self._servers:
-            server.close()
-            listener.close()
-        self._servers.clear()
+    def stop_listening(self, *, shared_only: bool = False) -> None:
+        """Stop accepting connections; `shared_only`: except at Unix sockets."""
+        for each in tuple(self._servers):
+            server, listener = each
+            if not (shared_only and listener.is_unix):
+                server.close()
+                listener.close()
+                self._servers.remove(each)
 
     def drain(self) -> None:
         """Close the idle connections."""

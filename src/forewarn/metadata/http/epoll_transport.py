@@ -225,14 +225,16 @@ class EpollTransport:
         self._listeners[sock.fileno()] = listener
         self._epoll.register(sock.fileno(), _IN)
 
-    def stop_listening(self) -> None:
-        """Accept all waiting connections, then stop."""
+    def stop_listening(self, *, shared_only: bool = False) -> None:
+        """Accept all waiting connections, then stop; `shared_only`: except at Unix sockets."""
         for fd, listener in tuple(self._listeners.items()):
+            if shared_only and listener.is_unix:
+                continue
             self._accepts_left = BACKLOG
             self._accept(fd, self.service.times())
             self._epoll.unregister(fd)
             listener.close()
-        self._listeners.clear()
+            del self._listeners[fd]
 
     def drain(self) -> None:
         """Answer received requests on every connection and close the idle ones."""
