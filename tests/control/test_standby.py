@@ -154,6 +154,17 @@ def test_lease_that_was_taken_is_renewed_no_more() -> None:
     assert (table.held, table.looks) == (Lease("another", 9), looks)
 
 
+def test_lease_is_renewed_at_once_on_request() -> None:
+    """So followers learn the URL of a new leader before a third of a term has passed. H-4."""
+    table = LeaseTable()
+    tenure = Tenure(table, 3_600_000)
+    assert tenure.attempt(0)
+    keeper = LeaseKeeper(tenure, SystemTime(), print)  # type: ignore[arg-type]
+    keeper.renew()
+    wait_until(lambda: table.held.beat == 2)
+    keeper.stop()
+
+
 def test_lease_is_renewed_no_more_after_the_end() -> None:
     """Else a process that has given it up would take it from the next one. Source: L-7."""
     table = LeaseTable()

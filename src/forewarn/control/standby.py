@@ -258,6 +258,7 @@ class LeaseKeeper:
         self._silent = silent
         self._on_lapse = on_lapse
         self._stopping = threading.Event()
+        self._due = threading.Event()
         self._said = ""
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
@@ -266,7 +267,12 @@ class LeaseKeeper:
     def stop(self) -> None:
         """Stop renewing."""
         self._stopping.set()
+        self._due.set()
         self._thread.join(LAST_RENEWAL_S_MAX)
+
+    def renew(self) -> None:
+        """Renew now, so that followers learn this process's URL; returns at once."""
+        self._due.set()
 
     def lapsed(self) -> bool:
         """Whether another process may be the writer by now; callable on any thread."""
@@ -281,7 +287,11 @@ class LeaseKeeper:
                 self._on_lapse(was_lapsed)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._tenure.term_ms / RENEWALS / 1000):
+        while not self._stopping.is_set():
+            self._due.wait(self._tenure.term_ms / RENEWALS / 1000)
+            self._due.clear()
+            if self._stopping.is_set():
+                return
             try:
                 if silent := self._silent():
                     raise ServiceHangs(parts=" and ".join(silent))

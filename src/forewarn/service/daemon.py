@@ -181,6 +181,7 @@ class Daemon:
         #: Whether the event loop and the deciding thread respond.
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
+        self._announce: Callable[[], None] = lambda: None
         #: Follows the state while another process is active.
         self._follower: StateFollower | None = None
         #: Announces this process to the others; None if the store is not shared.
@@ -214,6 +215,7 @@ class Daemon:
         self.store.url = self.settings.operator.url or _url(operator)
         self._note_url(operator)
         self.bound = BoundAddresses(metadata, operator, azure, certificate)
+        self._announce()
         return self.bound
 
     async def stop(self) -> None:
@@ -521,7 +523,7 @@ class Daemon:
         keeper = LeaseKeeper(
             tenure, clock, self._lost, silent=self.liveness.silent, on_lapse=self._take_lapse
         )
-        self._lapsed = keeper.lapsed
+        self._lapsed, self._announce = keeper.lapsed, keeper.renew
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _note_url(self, operator: str) -> None:
