@@ -99,17 +99,19 @@ class Occupied:
         """Return the share of each limit that work ending after a time uses.
 
         Work without a known end always counts; at 0 nothing else does. Two pieces of work on one
-        host disturb it once.
+        host disturb the host, and each of its groups, once.
         """
-        most: dict[tuple[int, Subject], int] = {}
+        by_host: dict[int, tuple[dict[int, int], bool]] = {}
         for work, host, groups in self._counted:
             if work.ends_ms and (not at_ms or work.ends_ms <= at_ms):
                 continue
-            for subject, amount in self._limits.amounts(host, groups, whole_host=work.whole_host):
-                most[host, subject] = max(amount, most.get((host, subject), 0))
+            on, whole_host = by_host.get(host, ({}, False))
+            on = {group: max(on.get(group, 0), groups.get(group, 0)) for group in {**on, **groups}}
+            by_host[host] = on, whole_host or work.whole_host
         usage: dict[Subject, int] = {}
-        for (_, subject), amount in most.items():
-            usage[subject] = usage.get(subject, 0) + amount
+        for host, (groups, whole_host) in by_host.items():
+            for subject, amount in self._limits.amounts(host, groups, whole_host=whole_host):
+                usage[subject] = usage.get(subject, 0) + amount
         return usage
 
     def ends(self) -> list[int]:
